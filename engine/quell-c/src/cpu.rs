@@ -67,7 +67,10 @@ pub unsafe extern "C" fn quell_cpu_offline(
 pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.on_interrupt();
+        unsafe { engine_here(engine) }?
+            .this_cpu()
+            .mask_interrupts()
+            .on_interrupt();
         Ok(())
     })
 }
@@ -89,7 +92,7 @@ pub unsafe extern "C" fn quell_on_interrupt_masked(
         // SAFETY: C vouches for its memory.
         let (made, here) = unsafe { made_here(engine, here) }?;
         // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
-        unsafe { made.engine().on_interrupt_masked(here) };
+        unsafe { made.engine().on_cpu(here).assume_masked() }.on_interrupt();
         Ok(())
     })
 }
@@ -107,7 +110,7 @@ pub unsafe extern "C" fn quell_on_interrupt_masked(
 pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.poll();
+        unsafe { engine_here(engine) }?.this_cpu().poll();
         Ok(())
     })
 }
@@ -123,7 +126,7 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.user_access_allowed())
+    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().user_access_allowed())
 }
 
 /// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
@@ -136,7 +139,7 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.is_detached())
+    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().is_detached())
 }
 
 /// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
@@ -163,11 +166,10 @@ pub unsafe extern "C" fn quell_switch_to(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
-        if made.engine().try_switch_to(from, to) {
-            return Ok(());
-        }
-        made.on_online_cpu()?;
-        Err(quell_status::Running)
+        let engine = made.on_online_cpu()?;
+        refuse(to.id().kernel().is_some(), quell_status::Running)?;
+        engine.this_cpu().mask_interrupts().switch(from, to);
+        Ok(())
     })
 }
 
@@ -200,7 +202,7 @@ pub unsafe extern "C" fn quell_switch_masked(
             refuse(kernel, quell_status::Running)?;
         }
         // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
-        unsafe { made.engine().switch_masked(here, from, to) };
+        unsafe { made.engine().on_cpu(here).assume_masked() }.switch(from, to);
         Ok(())
     })
 }
@@ -220,7 +222,10 @@ pub unsafe extern "C" fn quell_switch_masked(
 pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
+        unsafe { made(engine) }?
+            .on_online_cpu()?
+            .this_cpu()
+            .enter_lazy();
         Ok(())
     })
 }
@@ -243,7 +248,7 @@ pub unsafe extern "C" fn quell_enter_lazy_here(
         // SAFETY: C vouches for its memory.
         let (made, here) = unsafe { made_here(engine, here) }?;
         // SAFETY: looked for above, or C vouches for it.
-        unsafe { made.on_online_cpu()?.enter_lazy_here(here) };
+        unsafe { made.on_online_cpu()?.on_cpu(here) }.enter_lazy();
         Ok(())
     })
 }
@@ -266,7 +271,7 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
             self::space(space),
         )
     } {
-        (Ok(engine), Ok(space)) => engine.resume(space),
+        (Ok(engine), Ok(space)) => engine.this_cpu().resume(space),
         _ => false,
     }
 }
@@ -288,7 +293,7 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
 pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and for what this CPU uses.
-        unsafe { made(engine)?.on_online_cpu()?.enter_user() };
+        unsafe { made(engine)?.on_online_cpu()?.this_cpu().enter_user() };
         Ok(())
     })
 }
@@ -307,7 +312,10 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
 pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.on_online_cpu()?.enter_kernel();
+        unsafe { made(engine) }?
+            .on_online_cpu()?
+            .this_cpu()
+            .enter_kernel();
         Ok(())
     })
 }
@@ -331,7 +339,10 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.on_online_cpu()?.quiesce();
+        unsafe { made(engine) }?
+            .on_online_cpu()?
+            .this_cpu()
+            .quiesce();
         Ok(())
     })
 }
@@ -355,7 +366,7 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
         if !engine.hw().synchronizes_text() {
             return Err(quell_status::Unsupported);
         }
-        engine.synchronize_text();
+        engine.this_cpu().synchronize_text();
         Ok(())
     })
 }
@@ -391,7 +402,7 @@ pub unsafe extern "C" fn quell_runs(
             self::space(space),
         )
     } {
-        (Ok(engine), Ok(space)) => engine.runs(space),
+        (Ok(engine), Ok(space)) => engine.this_cpu().runs(space),
         _ => false,
     }
 }
@@ -415,7 +426,7 @@ pub unsafe extern "C" fn quell_leave(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, space) = unsafe { (made(engine)?, self::space(space)?) };
-        made.on_online_cpu()?.leave(space);
+        made.on_online_cpu()?.this_cpu().leave(space);
         Ok(())
     })
 }

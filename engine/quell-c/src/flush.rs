@@ -36,7 +36,7 @@ pub unsafe extern "C" fn quell_flush(
                 range_if_any(range)?,
             )
         };
-        engine.flush_at_once(space, range, self::scope(scope)?);
+        engine.this_cpu().flush(space, range, self::scope(scope)?);
         Ok(())
     })
 }
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn quell_flush_here(
         };
         let scope = self::scope(scope)?;
         // SAFETY: looked for above, or C vouches for it.
-        unsafe { made.engine().flush_at_once_here(here, space, range, scope) };
+        unsafe { made.engine().on_cpu(here) }.flush(space, range, scope);
         Ok(())
     })
 }
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn quell_flush_coalesced(
                 self::coalesced(coalesced)?,
             )
         };
-        engine.flush_coalesced(space, coalesced);
+        engine.this_cpu().flush_coalesced(space, coalesced);
         Ok(())
     })
 }
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn quell_flush_coalesced_here(
             )
         };
         // SAFETY: looked for above, or C vouches for it.
-        unsafe { made.engine().flush_coalesced_here(here, space, coalesced) };
+        unsafe { made.engine().on_cpu(here) }.flush_coalesced(space, coalesced);
         Ok(())
     })
 }

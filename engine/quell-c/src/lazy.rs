@@ -135,7 +135,10 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
 ) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
-        (Ok(engine), Ok(deferred_flush)) => engine.flush_before_reuse(deferred_flush).is_some(),
+        (Ok(engine), Ok(deferred_flush)) => engine
+            .this_cpu()
+            .flush_before_reuse(deferred_flush)
+            .is_some(),
         _ => false,
     }
 }
@@ -154,7 +157,7 @@ pub unsafe extern "C" fn quell_is_flushed(
 ) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { (self::engine(engine), self::deferred_flush(deferred_flush)) } {
-        (Ok(engine), Ok(deferred_flush)) => engine.is_flushed(deferred_flush),
+        (Ok(engine), Ok(deferred_flush)) => engine.this_cpu().is_flushed(deferred_flush),
         _ => false,
     }
 }
@@ -180,7 +183,9 @@ pub unsafe extern "C" fn quell_flush_before_refill(
         let (engine, deferred_flush) =
             unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
         // SAFETY: C vouches for the memory of the space.
-        engine.flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
+        engine
+            .this_cpu()
+            .flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
         Ok(())
     })
 }
@@ -202,7 +207,7 @@ pub unsafe extern "C" fn quell_flush_pending(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.flush_pending(space);
+        engine.this_cpu().flush_pending(space);
         Ok(())
     })
 }
@@ -223,7 +228,7 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.flush_pending_batches(space);
+        engine.this_cpu().flush_pending_batches(space);
         Ok(())
     })
 }
@@ -246,7 +251,7 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.flush_pending_tables(space);
+        engine.this_cpu().flush_pending_tables(space);
         Ok(())
     })
 }
@@ -269,7 +274,7 @@ pub unsafe extern "C" fn quell_flush_until(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, stamp) = unsafe { (engine_here(engine)?, self::stamp(stamp)?) };
-        engine.flush_until(stamp);
+        engine.this_cpu().flush_until(stamp);
         Ok(())
     })
 }
@@ -299,7 +304,7 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
 pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.flush_deferred();
+        unsafe { engine_here(engine) }?.this_cpu().flush_deferred();
         Ok(())
     })
 }
@@ -316,7 +321,7 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
 pub unsafe extern "C" fn quell_catch_up(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.catch_up();
+        unsafe { engine_here(engine) }?.this_cpu().catch_up();
         Ok(())
     })
 }

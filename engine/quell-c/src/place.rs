@@ -321,7 +321,7 @@ impl Made {
     /// If the engine does not have this CPU, or if it is online.
     pub(crate) fn go_online(&self) -> Result<(), quell_status> {
         let engine = self.on_this_cpu()?;
-        if engine.is_online() {
+        if engine.this_cpu().is_online() {
             return Err(quell_status::Online);
         }
         self.online.fetch_add(1, Ordering::Relaxed);
@@ -347,7 +347,8 @@ impl Made {
     /// Returns whether the engine has this CPU and it is online.
     pub(crate) fn is_on_online_cpu(&self) -> bool {
         // Checked in every library.
-        self.on_this_cpu().is_ok_and(Engine::is_online)
+        self.on_this_cpu()
+            .is_ok_and(|engine| engine.this_cpu().is_online())
     }
 
     /// Returns the engine if this CPU is online.
@@ -357,7 +358,7 @@ impl Made {
     pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         let engine = self.on_this_cpu()?;
         if CHECKED {
-            refuse(!engine.is_online(), quell_status::Offline)?;
+            refuse(!engine.this_cpu().is_online(), quell_status::Offline)?;
         }
         Ok(engine)
     }
@@ -399,7 +400,7 @@ pub(crate) unsafe fn made_here<'a>(
     // SAFETY: as the caller promises.
     let made = unsafe { made(place) }?;
     if CHECKED {
-        let mine = core::ptr::from_ref(made.on_this_cpu()?.here());
+        let mine = core::ptr::from_ref(made.on_this_cpu()?.this_cpu().state());
         examine(here)?;
         refuse(!core::ptr::addr_eq(mine, here), quell_status::Cpu)?;
     }

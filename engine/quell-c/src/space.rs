@@ -99,7 +99,7 @@ pub unsafe extern "C" fn quell_space_retire(
         {
             // SAFETY: C vouches for its memory.
             let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-            if engine.runs(space) || space.id().kernel().is_some() {
+            if engine.this_cpu().runs(space) || space.id().kernel().is_some() {
                 return Err(quell_status::Running);
             }
             if space.is_in_batch() {
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn quell_refresh(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.refresh(space, range.checked()?);
+        engine.this_cpu().refresh(space, range.checked()?);
         Ok(())
     })
 }

@@ -125,14 +125,19 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
 
     pub fn enter(&self, index: usize) {
         self.engine
-            .switch_to(self.loaded(), &self.shared.spaces[index]);
+            .this_cpu()
+            .mask_interrupts()
+            .switch(self.loaded(), &self.shared.spaces[index]);
         self.current.set(Some(index));
     }
 
     /// Loads the space that was loaded before the suite began, if any.
     pub fn enter_before(&self) -> bool {
         if let Some(space) = self.before {
-            self.engine.switch_to(self.loaded(), space);
+            self.engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(self.loaded(), space);
             self.current.set(None);
         }
         self.before.is_some()

@@ -75,9 +75,12 @@ impl<H: Bench> Part<'_, '_, H> {
     /// because it needs one.
     pub(crate) fn leave_root(&self) -> Verdict {
         let verdict = self.begin(BASE, Rights::Read);
-        self.engine.leave(&self.shared.spaces[0]);
+        self.engine.this_cpu().leave(&self.shared.spaces[0]);
         let gone = self.hw.try_read(BASE.address()) != Some(OLD);
-        self.engine.switch_to(None, &self.shared.spaces[0]);
+        self.engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(None, &self.shared.spaces[0]);
         let back = self.reads(BASE, OLD);
         self.end(BASE);
         verdict?;

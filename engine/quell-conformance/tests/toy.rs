@@ -623,7 +623,9 @@ fn machine<const S: bool>(
     let engine =
         Engine::new(toy, cpus.leak(), ledger.leak(), policy).expect("a machine that holds");
     let engine: &'static EngineOf<S> = Box::leak(Box::new(engine));
-    let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
+    let _ = toy.handler.set(Box::new(|| {
+        engine.this_cpu().mask_interrupts().on_interrupt()
+    }));
     (toy, engine)
 }
 
@@ -657,7 +659,7 @@ fn run_on<const S: bool>(
                 // One CPU runs nothing.
                 let runs = (cpu > 0 && !toy.wrong.is_of_numbers()).then_some(process);
                 if let Some(process) = runs {
-                    engine.switch_to(None, process);
+                    engine.this_cpu().mask_interrupts().switch(None, process);
                 }
                 suite.run(runs, |check| checks.lock().unwrap().push(check));
             });
@@ -830,11 +832,11 @@ fn the_suite_leaves_what_it_found() {
                     // The last has nothing loaded.
                     let runs = cpu + 1 < CPUS;
                     if runs {
-                        engine.switch_to(None, space);
+                        engine.this_cpu().mask_interrupts().switch(None, space);
                     }
                     suite.run(runs.then_some(space), |_| ());
                     assert!(!toy.me().masked.load(SeqCst), "interrupts are on");
-                    assert_eq!(engine.is_detached(), !runs);
+                    assert_eq!(engine.this_cpu().is_detached(), !runs);
                     assert_eq!(read(), runs.then_some(0), "CPU {cpu}, {tagging:?}");
                     meet(1);
                     if cpu == 0 {
@@ -843,7 +845,7 @@ fn the_suite_leaves_what_it_found() {
                     meet(2);
                     assert_eq!(read(), runs.then_some(1), "CPU {cpu}, {tagging:?}");
                     if !runs {
-                        engine.switch_to(None, space);
+                        engine.this_cpu().mask_interrupts().switch(None, space);
                         assert_eq!(read(), Some(1), "CPU {cpu}, {tagging:?}");
                     }
                     meet(3);

@@ -103,7 +103,7 @@ fn main() {
         scope.spawn(|| {
             THIS_CPU.set(1);
             engine.cpu_online();
-            engine.switch_to(None, &space);
+            engine.this_cpu().mask_interrupts().switch(None, &space);
             while !done.load(Ordering::Acquire) {
                 // An access: through the TLB, or by a walk that fills it.
                 let mut tlb = machine.me().tlb.lock().unwrap();
@@ -123,7 +123,7 @@ fn main() {
                     accesses.fetch_add(1, Ordering::Release);
                 }
                 if machine.me().interrupted.swap(false, Ordering::AcqRel) {
-                    engine.on_interrupt();
+                    engine.this_cpu().mask_interrupts().on_interrupt();
                 }
             }
             engine.cpu_offline(Some(&space));
@@ -131,7 +131,7 @@ fn main() {
 
         THIS_CPU.set(0);
         engine.cpu_online();
-        engine.switch_to(None, &space);
+        engine.this_cpu().mask_interrupts().switch(None, &space);
         while accesses.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }

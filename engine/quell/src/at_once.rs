@@ -13,118 +13,64 @@
 use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
 use crate::cpu::Concern;
-use crate::cpu_set::CpuId;
-use crate::engine::Engine;
 use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted};
-use crate::per_cpu::PerCpu;
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::Mark;
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Flushes a changed range of `space`, or all of it if `range` is `None`, without a batch.
     ///
     /// When it returns, no later user access on any CPU uses a translation that the change took away (C1, C3). It does
     /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
     /// change. May wait for other CPUs.
     ///
-    /// The space does not count the change as pending, so [`Engine::flush_pending`] does not cover it before it is
+    /// The space does not count the change as pending, so [`Cpu::flush_pending`] does not cover it before it is
     /// flushed. So call it under the lock of the table, unless later observers of the entry learn of the flush in
     /// another way (as with Linux's `mm_tlb_flush_pending`) or do not rely on the entry.
     #[inline]
-    pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
-        self.flush_from(self.here(), space, range, scope);
-    }
-
-    /// Flushes like [`Engine::flush_at_once`]. `here` is the engine's state of this CPU.
-    ///
-    /// This saves one call of the machine. May wait for other CPUs.
-    ///
-    /// # Safety
-    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
-    ///
-    /// # Panics
-    /// In debug builds, if `here` is another CPU's state.
-    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    #[inline]
-    pub unsafe fn flush_at_once_here(
-        &self,
-        here: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        range: Option<PageRange>,
-        scope: Scope,
-    ) {
-        self.assert_here(here);
-        self.flush_from(here, space, range, scope);
+    pub fn flush(self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
+        self.flush_from(space, range, scope);
     }
 
     /// Flushes all of `space`, or waits for another task's flush that began after this call.
     ///
-    /// Any entry may have changed and any page-table page may be free, as for [`Engine::flush_at_once`] with
+    /// Any entry may have changed and any page-table page may be free, as for [`Cpu::flush`] with
     /// [`Scope::Tables`]. All such calls for a space pass the same `coalesced`. When it returns, no later user access on
     /// any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May wait
     /// for other CPUs, and for the task that makes the flush.
     ///
-    /// Like [`Engine::flush_at_once`], it does not count the change as pending. It is worth its cost if several threads
+    /// Like [`Cpu::flush`], it does not count the change as pending. It is worth its cost if several threads
     /// change one space at the same time and more than two CPUs have it loaded. For a lone task it costs two more
     /// writes.
     ///
     /// Tasks that wait report the CPU that makes the flush to [`Hardware::waits_long`]. A task must not be preempted
     /// here by one that shares a flush of the same space, and an interrupt handler must not call this: either could
-    /// wait for the task that it interrupted. Both call [`Engine::flush_at_once`] instead.
+    /// wait for the task that it interrupted. Both call [`Cpu::flush`] instead.
     ///
     /// # Panics
     /// In debug builds, if this CPU is making a shared flush of this space already: it would wait for itself.
-    pub fn flush_coalesced(&self, space: &AddressSpace<H>, coalesced: &CoalescedFlushes<H>) {
-        self.flush_coalesced_from(self.here(), space, coalesced);
-    }
-
-    /// Flushes like [`Engine::flush_coalesced`]. `here` is the engine's state of this CPU.
-    ///
-    /// May wait for other CPUs, and for the task that makes the flush.
-    ///
-    /// # Safety
-    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
-    ///
-    /// # Panics
-    /// In debug builds, if `here` is another CPU's state. In debug builds, if this CPU is making a shared flush of this
-    /// space already.
-    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    pub unsafe fn flush_coalesced_here(
-        &self,
-        here: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        coalesced: &CoalescedFlushes<H>,
-    ) {
-        self.assert_here(here);
-        self.flush_coalesced_from(here, space, coalesced);
-    }
-
-    fn flush_coalesced_from(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        coalesced: &CoalescedFlushes<H>,
-    ) {
+    pub fn flush_coalesced(self, space: &AddressSpace<H>, coalesced: &CoalescedFlushes<H>) {
         self.assert_may_wait();
-        let me = cpu.id();
+        let me = self.id();
         let mine = coalesced.ask();
         let mut turns = 0;
         loop {
             let served = coalesced.served();
             // Finished, not merely begun: a task that shares a flush waits for its end. [mutant CoalescerSkipsWait]
             if served.up_to >= mine {
-                cpu.stats.add(Counter::Coalesced, 1);
+                self.count(Counter::Coalesced, 1);
                 return;
             }
             match served.by {
                 Some(other) => {
                     debug_assert!(other != me, "a CPU waits for a flush that it makes itself");
-                    self.wait_a_turn_for(me, cpu, other, &mut turns);
+                    self.wait_a_turn_for(other, &mut turns);
                 }
                 None if coalesced.begin(served, me) => break,
                 None => {}
@@ -133,35 +79,29 @@ impl<H: Hardware> Engine<'_, H> {
         // Read before the flush begins. It serves only the tasks that had changed their entries by then: a CPU may have
         // flushed and walked the tables again before a later change. [mutant CoalescedLate]
         let before = coalesced.asked();
-        self.flush_from(cpu, space, None, Scope::Tables);
+        self.flush_from(space, None, Scope::Tables);
         coalesced.end(before);
     }
 
     /// Flushes a batch's request for one space on this CPU (`me`) and others: mostly one range, or everything. The
     /// batch has checked that it may wait.
     #[inline(never)]
-    pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
+    pub(crate) fn flush_one(self, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
             Some(range) if self.flushes_at_once() && !space.id().is_kernel() => {
                 let told = self.start_secondary([(space, request)].into_iter());
-                self.flush_told(self.cpu(me), space, range, request.scope(), told);
+                self.flush_told(space, range, request.scope(), told);
             }
-            _ => self.flush([(space, request)].into_iter()),
+            _ => self.shoot_down([(space, request)].into_iter()),
         }
     }
 
     #[inline(always)]
-    fn flush_from(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        range: Option<PageRange>,
-        scope: Scope,
-    ) {
+    fn flush_from(self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         if !self.flushes_at_once() || space.id().is_kernel() {
             return match range {
                 Some(range) if range.pages == 0 => {}
-                _ => self.flush([(space, &Request::of(range, scope))].into_iter()),
+                _ => self.shoot_down([(space, &Request::of(range, scope))].into_iter()),
             };
         }
         // One word stays in a register.
@@ -172,53 +112,39 @@ impl<H: Hardware> Engine<'_, H> {
         };
         self.assert_may_wait();
         let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
-        self.flush_told(cpu, space, packed, scope, told);
+        self.flush_told(space, packed, scope, told);
     }
 
     /// Flushes a request that was already sent to devices: a packed range, by its strides unless these are too many, or
     /// everything.
     #[inline(always)]
-    fn flush_told(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        range: Option<u64>,
-        scope: Scope,
-        told: Mark,
-    ) {
+    fn flush_told(self, space: &AddressSpace<H>, range: Option<u64>, scope: Scope, told: Mark) {
         let range = match range {
             Some(word) if strides(word) > self.features.full_above => {
-                cpu.stats.add(Counter::EscalatedLength, 1);
+                self.count(Counter::EscalatedLength, 1);
                 None
             }
             range => range,
         };
-        cpu.stats.add(Counter::Requested, 1);
+        self.count(Counter::Requested, 1);
         let generation = self.take_generation(space);
         // A CPU that loads the space later finds the new generation.
-        if space.is_loaded_only_on(cpu.seat(), self.count) {
-            cpu.stats.add(Counter::SkippedNoTarget, 1);
+        if space.is_loaded_only_on(self.here.seat(), self.count) {
+            self.count(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
-            self.flush_mine(cpu, space.id(), generation, range, scope);
+            self.flush_mine(space.id(), generation, range, scope);
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(cpu, space, generation, range, scope);
+            self.flush_beside(space, generation, range, scope);
         }
         if H::HAS_SECONDARY {
-            self.wait_for_secondary(cpu.id(), told);
+            self.wait_for_secondary(told);
         }
     }
 
     /// Makes this CPU's part of a flush without a batch. Interrupts are masked.
     #[inline(always)]
-    fn flush_mine(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: SpaceId,
-        generation: u64,
-        range: Option<u64>,
-        scope: Scope,
-    ) {
+    fn flush_mine(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
         let lone = Lone {
             space,
             first: generation,
@@ -227,59 +153,45 @@ impl<H: Hardware> Engine<'_, H> {
             scope,
         };
         // The initiator may hold the translation, too. [mutant SkipLocalFlush]
-        if !self.flush_next(cpu, &lone) {
-            self.flush_mine_anyhow(cpu, space, generation, range, scope);
+        if !self.flush_next(&lone) {
+            self.flush_mine_anyhow(space, generation, range, scope);
         }
     }
 
     /// Makes this CPU's part if the request is not its next step.
     #[cold]
-    fn flush_mine_anyhow(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: SpaceId,
-        generation: u64,
-        range: Option<u64>,
-        scope: Scope,
-    ) {
+    fn flush_mine_anyhow(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
         let request = Request::of(range.map(unpack), scope);
-        self.flush_here(cpu, &FlushInfo::of(space, generation, &request));
+        self.flush_here(&FlushInfo::of(space, generation, &request));
     }
 
     /// Flushes without a batch, on this CPU and on all others that must be asked.
     #[inline(never)]
     fn flush_beside(
-        &self,
-        cpu: &PerCpu<'_, H>,
+        self,
         space: &AddressSpace<H>,
         generation: u64,
         range: Option<u64>,
         scope: Scope,
     ) {
-        let me = cpu.id();
+        let me = self.id();
         let mut shootdown = Shootdown::none();
         space.read_loaded(&mut shootdown.targets, self.count);
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
         let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
-        self.post_to_all(cpu, &laid, Concern::Flush(scope), &mut shootdown);
-        self.interrupt(cpu, &shootdown);
+        self.post_to_all(&laid, Concern::Flush(scope), &mut shootdown);
+        self.interrupt(&shootdown);
         let idle = !shootdown.has_targets();
-        cpu.stats.add(Counter::SkippedNoTarget, idle.into());
-        self.flush_mine(cpu, space.id(), generation, range, scope);
+        self.count(Counter::SkippedNoTarget, idle.into());
+        self.flush_mine(space.id(), generation, range, scope);
         self.let_interrupts_in(&shootdown);
-        self.wait_inlined(me, cpu, &shootdown, scope, false);
+        self.wait_inlined(&shootdown, scope, false);
     }
 
     /// Posts a request to those of the targets that must be asked, in their own lines, and removes the others.
     #[inline(always)]
-    fn post_to_all(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        laid: &Laid<'_>,
-        concern: Concern,
-        shootdown: &mut Shootdown,
-    ) {
+    fn post_to_all(self, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
         let posting = Posting {
             post: Post::Inline(laid),
             marks: Marks::NONE,
@@ -294,7 +206,7 @@ impl<H: Hardware> Engine<'_, H> {
         } = shootdown;
         interrupts.become_same(targets);
         targets.retain(|target| {
-            let asked = self.post_to(cpu, target, &posting);
+            let asked = self.post_to(target, &posting);
             match asked {
                 Some(Posted::Interrupt) => *sent += 1,
                 _ => interrupts.remove(target),

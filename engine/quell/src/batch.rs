@@ -18,7 +18,7 @@
 //!
 //! Each space counts its pending batches. The count rises under the table's lock when the entry is reported, and falls
 //! after the flush. A later observer that takes the lock, finds the entry cleared and would rely on it calls
-//! [`Engine::flush_pending`] first, which flushes if the count is not zero.
+//! [`Cpu::flush_pending`] first, which flushes if the count is not zero.
 
 use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
@@ -34,6 +34,7 @@ use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -327,7 +328,7 @@ where
     ///
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it. So if another CPU has cleared
     /// or write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
-    /// ([`Engine::flush_pending_batches`]).
+    /// ([`Cpu::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();
@@ -345,26 +346,26 @@ where
         if !engine.on().lazy_unmap || tables || overflow || both {
             return Outcome::Flushed(self.finish());
         }
-        let me = engine.hw.this_cpu();
+        let me = engine.here();
         if H::HAS_SECONDARY {
             engine.assert_may_wait();
         }
         // Devices flush now: only the CPUs' part is deferred.
-        let told = engine.start_secondary(self.unflushed.requests());
-        engine.wait_for_secondary(me, told);
+        let told = me.start_secondary(self.unflushed.requests());
+        me.wait_for_secondary(told);
         // After the entries were cleared: a flush that began before this tick does not count for it.
-        let Some(stamp) = engine.take_stamp(me) else {
-            engine.count(me, Counter::DeferralsRefused, 1);
+        let Some(stamp) = me.take_stamp() else {
+            me.count(Counter::DeferralsRefused, 1);
             return Outcome::Flushed(self.finish());
         };
-        engine.count(me, Counter::FlushesDeferred, 1);
+        me.count(Counter::FlushesDeferred, 1);
         let mut cpus = CpuSet::none();
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
             // The stamp first, then the set: a CPU that loads the space enters the set before it reads the stamp, so
             // one of the two sees the other. And the stamp before the batch ends: a later observer finds one of them.
             // [mutant PendingEndsBeforeDeferred]
             entry.space.defer(stamp);
-            engine.end_pending(&entry.space);
+            entry.space.end_pending();
             match number {
                 // Mostly the only one: its set is not copied.
                 0 => entry.space.read_loaded(&mut cpus, engine.count),
@@ -419,7 +420,7 @@ where
         if !self.joins() {
             return self.add_another(space, range, scope);
         }
-        if !self.engine.begin_pending(&space) {
+        if !space.begin_pending() {
             return self.add_overflow(&space, range, scope);
         }
         self.pending
@@ -455,32 +456,33 @@ where
     fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
         self.engine
+            .here()
             .report_overflow(space, &request, &mut self.overflow);
     }
 
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
+        let me = engine.here();
         let request = || Request::of(range, scope);
         if !self.joins() && !self.has_pending_batch() && !H::HAS_SECONDARY {
             // The barrier waits for this CPU only. Devices would have to be waited for, so that happens at the end.
-            return engine.flush_by_broadcast([(&*space, &request())].into_iter());
+            return me.flush_by_broadcast([(&*space, &request())].into_iter());
         }
-        let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
-            self.cpu = me;
+            self.cpu = me.id();
         }
         let found = self.find(&space);
-        if found.is_none() && (self.pending.is_full() || !engine.begin_pending(&space)) {
+        if found.is_none() && (self.pending.is_full() || !space.begin_pending()) {
             return self.add_overflow(&space, range, scope);
         }
         // On a machine that broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !self.may_defer()
-            && me == self.cpu;
+            && me.id() == self.cpu;
         if send_now {
-            engine.broadcast_early(me, &space, &request());
+            me.broadcast_early(&space, &request());
         }
         match found {
             Some(index) => {
@@ -514,12 +516,12 @@ where
         if !self.is_empty() {
             engine.assert_may_wait();
         }
-        let me = engine.hw.this_cpu();
+        let me = engine.here();
         match self.pending.as_slice() {
             [only] if self.overflow.is_none() && engine.broadcasts().is_none() => {
-                if !only.fresh || !engine.flush_alone(me, &only.space, &only.request) {
-                    engine.flush_one(me, &only.space, &only.request);
-                    engine.end_pending(&only.space);
+                if !only.fresh || !me.flush_alone(&only.space, &only.request) {
+                    me.flush_one(&only.space, &only.request);
+                    only.space.end_pending();
                 }
                 self.pending.clear();
             }
@@ -536,34 +538,33 @@ where
 
     pub(crate) fn end_all_pending(&mut self) {
         for entry in self.pending.as_slice() {
-            self.engine.end_pending(&entry.space);
+            entry.space.end_pending();
         }
         self.pending.clear();
     }
 
     #[inline(never)]
-    fn flush_everywhere(&mut self, me: CpuId) {
+    fn flush_everywhere(&mut self, me: Cpu<'_, H>) {
         let engine = self.engine;
         if engine.broadcasts().is_some() {
-            let told = engine.start_secondary(self.requests());
+            let told = me.start_secondary(self.requests());
             self.complete_broadcasts(me);
-            engine.wait_for_secondary(me, told);
+            me.wait_for_secondary(told);
         } else if !self.pending.as_slice().is_empty() {
-            engine.flush(self.requests());
+            me.shoot_down(self.requests());
         }
         if let Some(overflow) = self.overflow.take() {
-            engine.flush_overflow(me, &overflow);
-            engine.wait_for_secondary(me, overflow.told);
+            me.flush_overflow(&overflow);
+            me.wait_for_secondary(overflow.told);
         }
         self.end_all_pending();
     }
 
     /// Sends the remaining broadcasts and executes this CPU's barrier, on a machine that broadcasts.
-    pub(crate) fn complete_broadcasts(&mut self, me: CpuId) {
-        let engine = self.engine;
+    pub(crate) fn complete_broadcasts(&mut self, me: Cpu<'_, H>) {
         // Separate the requests to send from those that only lack this CPU's barrier. A batch that was carried to
         // another CPU sends everything again.
-        let carried = me != self.cpu;
+        let carried = me.id() != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
         for index in 0..entries.len() {
@@ -573,10 +574,10 @@ where
             }
         }
         if unsent > 0 {
-            engine.broadcast_flush(requests(&entries[..unsent]));
+            me.broadcast_flush(requests(&entries[..unsent]));
         }
         if unsent < entries.len() {
-            engine.complete(me);
+            me.complete();
         }
     }
 }

@@ -7,75 +7,73 @@
 //! The tag is read after a fence that made the table stores visible to all walkers. If a rollover of tags happened
 //! before, the new tag is seen. If it comes later, a CPU that runs the space under a new tag walks the changed tables.
 
-use crate::cpu_set::CpuId;
-use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::hardware::{Broadcast, Hardware, Invalidate, Scope, Tag};
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Flushes like [`Engine::flush`], on a machine that broadcasts.
     pub(crate) fn broadcast_flush<'s>(
-        &self,
+        self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
     ) where
         H: 's,
     {
-        let me = self.hw.this_cpu();
         self.fence_before_tag();
         let mut sent = false;
         for (space, request) in requests {
-            self.count(me, Counter::Requested, 1);
+            self.count(Counter::Requested, 1);
             space.next_generation();
             if space.id().is_kernel() {
-                sent |= self.broadcast_kernel(me, self.limited(me, request));
+                sent |= self.broadcast_kernel(self.limited(request));
             } else if let Some(tag) = self.broadcast_tag(space) {
-                sent |= self.broadcast(me, tag, self.limited(me, request));
+                sent |= self.broadcast(tag, self.limited(request));
             }
         }
         if sent {
-            self.complete(me);
+            self.complete();
         }
     }
 
     /// Sends the broadcasts of one change now. [`Engine::complete`] must follow.
-    pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
+    pub(crate) fn broadcast_early(self, space: &AddressSpace<H>, request: &Request) {
         self.fence_before_tag();
-        self.count(me, Counter::Requested, 1);
+        self.count(Counter::Requested, 1);
         if space.id().is_kernel() {
-            self.broadcast_kernel(me, self.limited(me, request));
+            self.broadcast_kernel(self.limited(request));
         } else if let Some(tag) = self.broadcast_tag(space) {
-            self.broadcast(me, tag, self.limited(me, request));
+            self.broadcast(tag, self.limited(request));
         }
     }
 
     /// Flushes everything on every CPU. If `kernel` is set, also flushes global entries.
-    pub(crate) fn broadcast_everything(&self, me: CpuId, kernel: bool) {
+    pub(crate) fn broadcast_everything(self, kernel: bool) {
         self.fence_before_tag();
-        self.count(me, Counter::Broadcasts, 1);
+        self.count(Counter::Broadcasts, 1);
         // `Invalidate::All` keeps global entries. [mutant KernelLostInMerge]
         self.start(match kernel {
             true => Invalidate::Everything,
             false => Invalidate::All,
         });
-        self.complete(me);
+        self.complete();
     }
 
     /// Starts the broadcasts of a request for the kernel's mappings, which have no tag. Returns whether there were any.
     #[cold]
-    fn broadcast_kernel(&self, me: CpuId, request: &Request) -> bool {
+    fn broadcast_kernel(self, request: &Request) -> bool {
         match request {
             Request::Empty => return false,
             Request::Full(_) => {
-                self.count(me, Counter::Broadcasts, 1);
+                self.count(Counter::Broadcasts, 1);
                 self.start(Invalidate::Everything);
             }
             Request::Ranges(ranges, scope) => {
                 let scope = *scope;
                 for range in ranges.iter() {
-                    self.count(me, Counter::Broadcasts, range.strides());
+                    self.count(Counter::Broadcasts, range.strides());
                     self.start(Invalidate::Kernel { range, scope });
                 }
             }
@@ -84,25 +82,25 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Flushes all of a space that no CPU has loaded any more, on every CPU.
-    pub(crate) fn broadcast_retired(&self, me: CpuId, space: &AddressSpace<H>) {
+    pub(crate) fn broadcast_retired(self, space: &AddressSpace<H>) {
         self.fence_before_tag();
         if let Some(tag) = self.broadcast_tag(space)
-            && self.broadcast(me, tag, &Request::Full(Scope::Tables))
+            && self.broadcast(tag, &Request::Full(Scope::Tables))
         {
-            self.complete(me);
+            self.complete();
         }
     }
 
     /// Waits until this CPU's broadcasts are complete.
-    pub(crate) fn complete(&self, me: CpuId) {
-        self.count(me, Counter::Barriers, 1);
+    pub(crate) fn complete(self) {
+        self.count(Counter::Barriers, 1);
         if let Some(broadcasts) = self.broadcasts() {
             broadcasts.complete();
         }
     }
 
     /// Makes earlier table stores visible to every walker before a tag is read.
-    fn fence_before_tag(&self) {
+    fn fence_before_tag(self) {
         // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
         // read, so a CPU that loads the space under a newer tag walks the new tables.
         // Lost without it: `BroadcastSkipsFence`.
@@ -111,7 +109,7 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns the tag for broadcasts of `space`, or `None` if it has never been loaded. On machines without tags,
     /// returns the kernel's tag: any CPU may have the space loaded.
-    fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
+    fn broadcast_tag(self, space: &AddressSpace<H>) -> Option<Tag> {
         // Without tags there is none to look up. [mutant UntaggedUnflushed]
         if self.features.tagging == Tagging::None {
             return Some(Tag::KERNEL);
@@ -120,17 +118,17 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Starts the broadcasts of a request. Returns whether there were any.
-    fn broadcast(&self, me: CpuId, tag: Tag, request: &Request) -> bool {
+    fn broadcast(self, tag: Tag, request: &Request) -> bool {
         match request {
             Request::Empty => return false,
             Request::Full(_) => {
-                self.count(me, Counter::Broadcasts, 1);
+                self.count(Counter::Broadcasts, 1);
                 self.start(Invalidate::Tag(tag));
             }
             Request::Ranges(ranges, scope) => {
                 let scope = *scope;
                 for range in ranges.iter() {
-                    self.count(me, Counter::Broadcasts, range.strides());
+                    self.count(Counter::Broadcasts, range.strides());
                     self.start(Invalidate::Range { tag, range, scope });
                 }
             }
@@ -138,7 +136,7 @@ impl<H: Hardware> Engine<'_, H> {
         true
     }
 
-    fn start(&self, what: Invalidate) {
+    fn start(self, what: Invalidate) {
         if let Some(broadcasts) = self.broadcasts() {
             broadcasts.start(what);
         }

@@ -11,7 +11,7 @@
 //! A flush does not serve numbers that were taken after it began: a CPU may have flushed already, and walked the tables
 //! again, before that task wrote to them.
 //!
-//! [`Engine::flush_coalesced`](crate::Engine::flush_coalesced) takes these steps; its words are here.
+//! [`Cpu::flush_coalesced`](crate::Cpu::flush_coalesced) takes these steps; its words are here.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Hardware;
@@ -19,7 +19,7 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Counts the shared flushes of one space. The kernel keeps these two words beside the space and passes both to
-/// [`Engine::flush_coalesced`](crate::Engine::flush_coalesced). Use them for that space only, until it ends: otherwise
+/// [`Cpu::flush_coalesced`](crate::Cpu::flush_coalesced). Use them for that space only, until it ends: otherwise
 /// a task would take a flush of another space for its own.
 ///
 /// There are 2^48 numbers, which never wrap around: at a million a second they last for nine years.

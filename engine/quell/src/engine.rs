@@ -14,7 +14,7 @@ use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::request::RANGES;
 use crate::space::{AddressSpace, SpaceId};
-use crate::stats::{Counter, Stats};
+use crate::stats::Stats;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -230,17 +230,6 @@ impl<'m, H: Hardware> Engine<'m, H> {
         (cpu.index() < self.count).then(|| self.cpu(cpu))
     }
 
-    /// Returns the engine's state of the CPU that executes the call.
-    ///
-    /// A kernel passes it to [`Engine::switch_masked`] and others. Never waits.
-    ///
-    /// # Panics
-    /// If the engine was made for fewer CPUs.
-    pub fn here(&self) -> &'m PerCpu<'m, H> {
-        let cpu = self.known_cpu(self.hw.this_cpu());
-        cpu.expect("the engine was made for fewer CPUs")
-    }
-
     /// Returns the sum of all CPUs' counters. Never waits.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
@@ -259,13 +248,6 @@ impl<'m, H: Hardware> Engine<'m, H> {
         known.expect("there is no such CPU").stats.read()
     }
 
-    #[inline]
-    pub(crate) fn count(&self, me: CpuId, counter: Counter, amount: u64) {
-        if amount != 0 {
-            self.cpu(me).stats.add(counter, amount);
-        }
-    }
-
     /// Makes an address space with the given root table, loaded nowhere. Never waits.
     ///
     /// # Safety
@@ -280,26 +262,6 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Returns a number that no space has had.
     pub(crate) fn next_space(&self) -> u64 {
         self.next_space.fetch_add(1, Relaxed)
-    }
-
-    /// Fails, in debug builds, if the calling thread has left the CPU `me`.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn assert_still_on(&self, me: CpuId) {
-        debug_assert!(
-            self.hw.this_cpu() == me,
-            "a thread has moved to another CPU inside the engine"
-        );
-    }
-
-    /// Fails, in debug builds, if this is not the state of the CPU that executes the call.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn assert_here(&self, here: &PerCpu<'_, H>) {
-        debug_assert!(
-            core::ptr::addr_eq(self.here(), here),
-            "a CPU is in the engine with the state of another"
-        );
     }
 
     /// Fails, in debug builds, if [`Hardware::per_cpu`] has changed since the engine was made.

@@ -17,8 +17,8 @@
 //! memory. Two things can still happen in between:
 //!
 //! * A speculative walk through tables. So an initiator that freed tables waits until the target is *done*, and so does
-//!   [`Engine::quiesce`] for frames that must not be read speculatively.
-//! * An NMI. So code that touches user memory from an NMI or a probe calls [`Engine::user_access_allowed`] first.
+//!   [`Cpu::quiesce`] for frames that must not be read speculatively.
+//! * An NMI. So code that touches user memory from an NMI or a probe calls [`Cpu::user_access_allowed`] first.
 //!
 //! No wait has a time-out. A CPU that never answers is a fault of the embedder, and to pretend success would corrupt
 //! memory silently.
@@ -31,15 +31,14 @@
 
 use crate::cpu::{Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
-use crate::engine::Engine;
 use crate::flush_info::{FlushInfo, Laid};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
-use crate::per_cpu::PerCpu;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -96,10 +95,10 @@ impl Shootdown {
     }
 }
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Takes the generation of a flush.
     #[inline]
-    pub(crate) fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
+    pub(crate) fn take_generation(self, space: &AddressSpace<H>) -> u64 {
         // A CPU that loads the space later compares generations, so each flush takes one. [mutant SkipGenerationBump]
         space.next_generation()
     }
@@ -107,8 +106,8 @@ impl<H: Hardware> Engine<'_, H> {
     /// Flushes requests, at most [`SPACES`], on every CPU that may hold what they cover.
     ///
     /// When it returns, no CPU uses a covered translation in any later user access.
-    pub(crate) fn flush<'s>(
-        &self,
+    pub(crate) fn shoot_down<'s>(
+        self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
     ) where
         H: 's,
@@ -119,38 +118,35 @@ impl<H: Hardware> Engine<'_, H> {
             return;
         }
         let told = self.start_secondary(requests.clone());
-        let me = self.hw.this_cpu();
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
-        let mut shootdown = self.begin_shootdown(me);
-        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.flush_posted(me, mine.as_slice(), &shootdown, scope, kernel);
-        self.wait_for_secondary(me, told);
+        let mut shootdown = self.begin_shootdown();
+        let (scope, kernel) = self.post_all(requests, &mut mine, &mut shootdown);
+        self.flush_posted(mine.as_slice(), &shootdown, scope, kernel);
+        self.wait_for_secondary(told);
     }
 
     /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
     fn flush_posted(
-        &self,
-        me: CpuId,
+        self,
         mine: &[FlushInfo<'_>],
         shootdown: &Shootdown,
         scope: Scope,
         kernel: bool,
     ) {
-        let cpu = self.cpu(me);
         let concurrent = self.on().concurrent;
         if shootdown.has_targets() {
-            self.interrupt(cpu, shootdown);
+            self.interrupt(shootdown);
         } else {
-            cpu.stats.add(Counter::SkippedNoTarget, 1);
+            self.count(Counter::SkippedNoTarget, 1);
         }
         if concurrent {
-            self.flush_own(me, cpu, mine);
+            self.flush_own(mine);
         }
         self.let_interrupts_in(shootdown);
-        self.wait(me, cpu, shootdown, scope, kernel);
+        self.wait(shootdown, scope, kernel);
         if !concurrent {
             let were_on = self.hw.mask_interrupts();
-            self.flush_own(me, cpu, mine);
+            self.flush_own(mine);
             self.hw.restore_interrupts(were_on);
         }
     }
@@ -159,8 +155,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// CPU's own flush. Returns the greatest scope, and whether kernel mappings are among them.
     #[inline]
     pub(crate) fn post_all<'s>(
-        &self,
-        me: CpuId,
+        self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         mine: &mut Stack<FlushInfo<'s>, SPACES>,
         shootdown: &mut Shootdown,
@@ -174,17 +169,17 @@ impl<H: Hardware> Engine<'_, H> {
         // One request fits into the outbox: a flush of several spaces sends "everything" from there.
         let too_many_for_outbox = !self.on().inline_requests && requests.len() > 1;
         for (space, request) in requests {
-            self.count(me, Counter::Requested, 1);
-            let request = self.limited(me, request);
+            self.count(Counter::Requested, 1);
+            let request = self.limited(request);
             let info = FlushInfo::of(space.id(), self.take_generation(space), request);
             let info = mine.push(info);
             let concern = Concern::of_flush(scope, info.is_kernel());
             kernel |= info.is_kernel();
             let mut loaded = CpuSet::none();
             space.read_loaded(&mut loaded, self.count);
-            loaded.remove(me);
+            loaded.remove(self.id());
             if info.is_kernel() {
-                loaded = self.without_programs(me, &loaded, scope);
+                loaded = self.without_programs(&loaded, scope);
             }
             if !loaded.is_empty() {
                 let everything = FlushInfo::whole(scope);
@@ -193,20 +188,20 @@ impl<H: Hardware> Engine<'_, H> {
                 } else {
                     &*info
                 };
-                self.post(me, &loaded, sent, concern, shootdown);
+                self.post(&loaded, sent, concern, shootdown);
             }
         }
         (scope, kernel)
     }
 
     #[inline]
-    pub(crate) fn flush_own(&self, me: CpuId, cpu: &PerCpu<'_, H>, mine: &[FlushInfo<'_>]) {
+    pub(crate) fn flush_own(self, mine: &[FlushInfo<'_>]) {
         // The initiator may hold the translations, too. [mutant SkipLocalFlush]
         for info in mine {
             if info.is_kernel() {
-                self.flush_with_kernel(me, info);
+                self.flush_with_kernel(info);
             } else {
-                self.flush_here(cpu, info);
+                self.flush_here(info);
             }
         }
     }
@@ -217,46 +212,34 @@ impl<H: Hardware> Engine<'_, H> {
     /// No table was written since the batch was counted as pending. So this count takes the place of the generation in
     /// [`Engine::flush`]: a CPU that loads the space enters the set before it reads the count. See [`crate::space`].
     #[inline(always)]
-    pub(crate) fn flush_alone(
-        &self,
-        me: CpuId,
-        space: &AddressSpace<H>,
-        request: &Request,
-    ) -> bool {
+    pub(crate) fn flush_alone(self, space: &AddressSpace<H>, request: &Request) -> bool {
         // Kernel mappings never occupy a slot, even on a single-CPU machine.
-        let cpu = self.cpu(me);
         let alone = self.broadcasts().is_none()
             && !space.id().is_kernel()
-            && space.is_loaded_only_on(cpu.seat(), self.count);
-        alone && self.end_alone(me, cpu, space, request)
+            && space.is_loaded_only_on(self.here.seat(), self.count);
+        alone && self.end_alone(space, request)
     }
 
-    /// Flushes and ends a batch of a space that no other CPU has loaded. `cpu` is this CPU's state.
+    /// Flushes and ends a batch of a space that no other CPU has loaded.
     #[inline(always)]
-    fn end_alone(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        request: &Request,
-    ) -> bool {
+    fn end_alone(self, space: &AddressSpace<H>, request: &Request) -> bool {
         // Before interrupts are masked: devices may take long.
         let told = self.start_secondary([(space, request)].into_iter());
-        self.wait_for_secondary(me, told);
+        self.wait_for_secondary(told);
         // Mask first: a thread that preempts this one between the look and the flush could load another space.
         // [mutant LoadedSpaceStale]
         let were_on = self.hw.mask_interrupts();
-        let here = cpu.state.has_loaded(space.id());
+        let here = self.here.state.has_loaded(space.id());
         if here {
-            if !cpu.state.is_running() {
+            if !self.here.state.is_running() {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
-            let slot = cpu.slot(cpu.state.slot());
+            let slot = self.here.slot(self.here.state.slot());
             let caught_up = slot.generation();
             // Flush before the batch ends: a later observer, or an NMI handler of this CPU, that finds it ended relies
             // on the flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
-            self.invalidate_here(cpu, slot, self.limited(me, request));
+            self.invalidate_here(slot, self.limited(request));
             // If another initiator's request came in between, the generation stays behind. The next request closes the
             // gap.
             let before = space.end_batch_alone();
@@ -267,45 +250,43 @@ impl<H: Hardware> Engine<'_, H> {
             space.end_batch_alone();
         }
         self.hw.restore_interrupts(were_on);
-        cpu.stats.add(Counter::Requested, 1);
-        cpu.stats.add(Counter::SkippedNoTarget, 1);
+        self.count(Counter::Requested, 1);
+        self.count(Counter::SkippedNoTarget, 1);
         true
     }
 
     /// Flushes the loaded address space on every CPU in `cpus` and waits. If `kernel` is set, also flushes kernel
     /// mappings.
-    pub(crate) fn flush_whole(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
-        let cpu = self.cpu(me);
-        let mut shootdown = self.begin_shootdown(me);
-        self.post_whole(me, cpus, scope, kernel, &mut shootdown);
-        self.interrupt(cpu, &shootdown);
-        self.flush_whole_here(me, cpus, scope, kernel);
+    pub(crate) fn flush_whole(self, cpus: &CpuSet, scope: Scope, kernel: bool) {
+        let mut shootdown = self.begin_shootdown();
+        self.post_whole(cpus, scope, kernel, &mut shootdown);
+        self.interrupt(&shootdown);
+        self.flush_whole_here(cpus, scope, kernel);
         self.let_interrupts_in(&shootdown);
-        self.wait(me, cpu, &shootdown, scope, kernel);
+        self.wait(&shootdown, scope, kernel);
     }
 
     /// Posts a flush of everything to those of `cpus` that must be asked.
     pub(crate) fn post_whole(
-        &self,
-        me: CpuId,
+        self,
         cpus: &CpuSet,
         scope: Scope,
         kernel: bool,
         shootdown: &mut Shootdown,
     ) {
         let concern = Concern::of_flush(scope, kernel);
-        self.post(me, cpus, &FlushInfo::whole(scope), concern, shootdown);
+        self.post(cpus, &FlushInfo::whole(scope), concern, shootdown);
     }
 
     /// Makes this CPU's part of a flush of everything, if it is among `cpus`. Interrupts are masked.
-    pub(crate) fn flush_whole_here(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
+    pub(crate) fn flush_whole_here(self, cpus: &CpuSet, scope: Scope, kernel: bool) {
         // [mutant SkipLocalFlush]
-        if cpus.contains(me) {
+        if cpus.contains(self.id()) {
             let everything = FlushInfo::whole(scope);
             if kernel {
-                self.flush_with_kernel(me, &everything);
+                self.flush_with_kernel(&everything);
             } else {
-                self.flush_here(self.cpu(me), &everything);
+                self.flush_here(&everything);
             }
         }
     }
@@ -313,46 +294,46 @@ impl<H: Hardware> Engine<'_, H> {
     /// Makes the whole flush of these requests on a machine that broadcasts, devices included. Waits for this CPU's
     /// barrier and for devices, but for no other CPU.
     pub(crate) fn flush_by_broadcast<'s>(
-        &self,
+        self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
     ) where
         H: 's,
     {
         let told = self.start_secondary(requests.clone());
         self.broadcast_flush(requests);
-        self.wait_for_secondary(self.hw.this_cpu(), told);
+        self.wait_for_secondary(told);
     }
 
     /// Returns the request, or one for everything if that is cheaper.
     #[inline]
-    pub(crate) fn limited<'r>(&self, me: CpuId, request: &'r Request) -> &'r Request {
+    pub(crate) fn limited<'r>(self, request: &'r Request) -> &'r Request {
         if !request.exceeds(self.features.full_above) {
             return request;
         }
-        self.count(me, Counter::EscalatedLength, 1);
+        self.count(Counter::EscalatedLength, 1);
         Request::full(request.scope())
     }
 
     // The initiator's side.
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
-    pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
+    pub(crate) fn begin_shootdown(self) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.reserve();
+        shootdown.outbox = !self.on().inline_requests && self.here.outbox.reserve();
         shootdown
     }
 
     /// Begins a shootdown like [`Engine::begin_shootdown`], without an outbox.
     #[inline]
-    pub(crate) fn begin_without_outbox(&self) -> Shootdown {
+    pub(crate) fn begin_without_outbox(self) -> Shootdown {
         let mut shootdown = Shootdown::none();
         shootdown.were_on = self.mask_for_shootdown();
         shootdown
     }
 
     #[inline]
-    pub(crate) fn mask_for_shootdown(&self) -> bool {
+    pub(crate) fn mask_for_shootdown(self) -> bool {
         // A flush that preempted this one between a post and its interrupt would find its own request merged with one
         // whose interrupt was not sent, and wait for ever. [mutant PostingPreempted]
         self.hw.mask_interrupts()
@@ -362,18 +343,17 @@ impl<H: Hardware> Engine<'_, H> {
     /// of the library's text.
     #[inline(never)]
     pub(crate) fn post(
-        &self,
-        me: CpuId,
+        self,
         cpus: &CpuSet,
         info: &FlushInfo<'_>,
         concern: Concern,
         shootdown: &mut Shootdown,
     ) {
         let laid = info.laid_out();
-        let posting = self.posting(me, &laid, concern, shootdown.outbox);
-        let cpu = self.cpu(me);
+        let posting = self.posting(&laid, concern, shootdown.outbox);
+        let me = self.id();
         for target in cpus.iter().filter(|&target| target != me) {
-            if let Some(posted) = self.post_to(cpu, target, &posting) {
+            if let Some(posted) = self.post_to(target, &posting) {
                 shootdown.ask(target, posted == Posted::Interrupt);
             }
         }
@@ -381,18 +361,12 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Prepares the post for the targets of a flush. Writes the request into this CPU's outbox if `outbox` is set.
     #[inline(always)]
-    fn posting<'i>(
-        &self,
-        me: CpuId,
-        laid: &'i Laid<'i>,
-        concern: Concern,
-        outbox: bool,
-    ) -> Posting<'i> {
+    fn posting<'i>(self, laid: &'i Laid<'i>, concern: Concern, outbox: bool) -> Posting<'i> {
         let post = match (self.on().inline_requests, outbox) {
             (true, _) => Post::Inline(laid),
             (false, true) => {
-                self.cpu(me).outbox.lay_out(laid);
-                Post::InOutbox(me)
+                self.here.outbox.lay_out(laid);
+                Post::InOutbox(self.id())
             }
             (false, false) => Post::Everything,
         };
@@ -420,40 +394,35 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Posts to one CPU if it must be asked, and returns `None` if not. `here` is this CPU's state.
+    /// Posts to one CPU if it must be asked, and returns `None` if not.
     #[inline(always)]
-    pub(crate) fn post_to(
-        &self,
-        here: &PerCpu<'_, H>,
-        target: CpuId,
-        posting: &Posting<'_>,
-    ) -> Option<Posted> {
-        let cpu = self.cpu(target);
-        let skipped = match cpu.state.must_be_asked(posting.concern) {
+    pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<Posted> {
+        let there = self.cpu(target);
+        let skipped = match there.state.must_be_asked(posting.concern) {
             Asked::Must => None,
             Asked::Lazy => Some(Counter::SkippedLazy),
             Asked::Detached => Some(Counter::SkippedLeft),
             Asked::Flushed => Some(Counter::FoundFlushed),
         };
         if let Some(counter) = skipped {
-            here.stats.add(counter, 1);
+            self.count(counter, 1);
             return None;
         }
         // A flush on reentry neither unloads the root nor drops fetched instructions. [mutant RetirementLeftToReentry]
         let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
         if translations && self.hw.flush_on_reentry(target) {
-            here.stats.add(Counter::SkippedNotRunning, 1);
+            self.count(Counter::SkippedNotRunning, 1);
             return None;
         }
-        let contended = || here.stats.add(Counter::EscalatedContention, 1);
+        let contended = || self.count(Counter::EscalatedContention, 1);
         let (post, marks) = (posting.post, posting.marks);
         // [mutant SkipPost]
-        let posted = cpu.inbox.post(post, marks, self.most(), contended);
+        let posted = there.inbox.post(post, marks, self.most(), contended);
         match posted {
             Posted::Interrupt => {}
-            Posted::Merged => here.stats.add(Counter::Merged, 1),
+            Posted::Merged => self.count(Counter::Merged, 1),
             Posted::Offline => {
-                here.stats.add(Counter::SkippedOffline, 1);
+                self.count(Counter::SkippedOffline, 1);
                 return None;
             }
         }
@@ -462,55 +431,41 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Interrupts the targets to which no interrupt is on its way.
     #[inline]
-    pub(crate) fn interrupt(&self, cpu: &PerCpu<'_, H>, shootdown: &Shootdown) {
+    pub(crate) fn interrupt(self, shootdown: &Shootdown) {
         if shootdown.sent > 0 {
-            cpu.stats.add(Counter::Shootdowns, 1);
-            cpu.stats.add(Counter::Sent, shootdown.sent);
+            self.count(Counter::Shootdowns, 1);
+            self.count(Counter::Sent, shootdown.sent);
             self.hw.interrupt(&shootdown.interrupts);
         }
     }
 
     /// Restores interrupts as they were before [`Engine::begin_shootdown`].
-    pub(crate) fn let_interrupts_in(&self, shootdown: &Shootdown) {
+    pub(crate) fn let_interrupts_in(self, shootdown: &Shootdown) {
         self.hw.restore_interrupts(shootdown.were_on);
     }
 
     /// Waits until every target has flushed, or has received the request if that is enough.
-    pub(crate) fn wait(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        shootdown: &Shootdown,
-        scope: Scope,
-        kernel: bool,
-    ) {
-        self.wait_inlined(me, cpu, shootdown, scope, kernel);
+    pub(crate) fn wait(self, shootdown: &Shootdown, scope: Scope, kernel: bool) {
+        self.wait_inlined(shootdown, scope, kernel);
     }
 
     /// Waits like [`Engine::wait`], but is inlined.
     #[inline(always)]
-    pub(crate) fn wait_inlined(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        shootdown: &Shootdown,
-        scope: Scope,
-        kernel: bool,
-    ) {
-        self.assert_still_on(me);
+    pub(crate) fn wait_inlined(self, shootdown: &Shootdown, scope: Scope, kernel: bool) {
+        self.assert_still_here();
         let until = self.until(scope, kernel);
         // The flush is over when every target has answered. [mutant SkipWait]
         for target in shootdown.targets.iter() {
-            self.wait_for(me, cpu, target, until);
+            self.wait_for(target, until);
         }
         if shootdown.outbox {
-            cpu.outbox.release();
+            self.here.outbox.release();
         }
     }
 
     /// Returns how far a target must get before the initiator stops waiting.
     #[inline]
-    pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
+    pub(crate) fn until(self, scope: Scope, kernel: bool) -> Until {
         // A receipt comes before the request was read: enough only if the request is in the target's own line.
         let receipt = self.on().asynchronous && self.on().inline_requests;
         // A target that has received a request is in the kernel, and so are its NMI handlers: a receipt is not enough
@@ -523,19 +478,19 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Waits until `target` has got this far with every request posted to it. `cpu` is this CPU's state.
+    /// Waits until `target` has got this far with every request posted to it.
     #[inline(always)]
-    fn wait_for(&self, me: CpuId, cpu: &PerCpu<'_, H>, target: CpuId, until: Until) {
+    fn wait_for(self, target: CpuId, until: Until) {
         let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited() else {
             return;
         };
-        cpu.stats.add(Counter::Waited, 1);
+        self.count(Counter::Waited, 1);
         let receipt = u64::from(until == Until::Received);
-        cpu.stats.add(Counter::WaitedReceipt, receipt);
+        self.count(Counter::WaitedReceipt, receipt);
         let mut turns = 0;
         while !inbox.has_reached(number, until) {
-            self.wait_a_turn_for(me, cpu, target, &mut turns);
+            self.wait_a_turn_for(target, &mut turns);
         }
     }
 
@@ -549,9 +504,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// It does not cover CPUs that were not asked. Such a CPU has the space loaded lazily (unless the change was
     /// reported with [`Scope::Tables`]), or is left alone until it enters the kernel, for kernel mappings
     /// ([`user_mode`](crate::user_mode)).
-    pub fn quiesce(&self) {
+    pub fn quiesce(self) {
         self.assert_may_wait();
-        let me = self.hw.this_cpu();
+        let me = self.id();
         self.poll();
         // A receipt is not enough for a frame that must not be loaded speculatively. [mutant QuiesceTakesReceipt]
         let until = Until::Done;
@@ -559,26 +514,20 @@ impl<H: Hardware> Engine<'_, H> {
             let inbox = &self.cpu(cpu).inbox;
             let behind = |number| !inbox.has_reached(number, until);
             if cpu != me && inbox.awaited().is_some_and(behind) {
-                self.wait_for(me, self.cpu(me), cpu, until);
+                self.wait_for(cpu, until);
             }
         }
     }
 
     /// Makes one more turn of a wait for `target`, and reports long waits to the machine.
-    pub(crate) fn wait_a_turn_for(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        target: CpuId,
-        turns: &mut u64,
-    ) {
+    pub(crate) fn wait_a_turn_for(self, target: CpuId, turns: &mut u64) {
         self.tell_of_long_wait(target, turns);
-        self.wait_a_turn(me, cpu);
+        self.wait_a_turn();
     }
 
     /// Counts a turn of a wait for `target`, and reports long waits to the machine.
     #[inline]
-    pub(crate) fn tell_of_long_wait(&self, target: CpuId, turns: &mut u64) {
+    pub(crate) fn tell_of_long_wait(self, target: CpuId, turns: &mut u64) {
         *turns += 1;
         if *turns >= LONG && turns.is_power_of_two() {
             self.hw.waits_long(target, *turns);
@@ -586,14 +535,14 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Makes one turn of a wait: serves the requests of other CPUs meanwhile.
-    pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
+    pub(crate) fn wait_a_turn(self) {
         // Without this, two CPUs with interrupts off that ask each other would wait for ever. [mutant WaiterSkipsInbox]
-        if cpu.inbox.has_request() {
-            cpu.stats.add(Counter::ServedEarly, 1);
-            self.on_interrupt();
+        if self.here.inbox.has_request() {
+            self.count(Counter::ServedEarly, 1);
+            self.serve();
         } else {
             self.hw.relax();
         }
-        self.assert_still_on(me);
+        self.assert_still_here();
     }
 }

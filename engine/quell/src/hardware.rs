@@ -11,8 +11,8 @@
 //! A thread must not migrate to another CPU while it is inside the engine. Interrupts may be on or off; the engine
 //! masks them where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may
 //! be preempted, and an interrupt handler may call the engine. An NMI handler may only call
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and
-//! [`Engine::enter_kernel`](crate::Engine::enter_kernel), and [`Engine::enter_user`](crate::Engine::enter_user) if it
+//! [`Cpu::user_access_allowed`](crate::Cpu::user_access_allowed) and
+//! [`Cpu::enter_kernel`](crate::Cpu::enter_kernel), and [`Cpu::enter_user`](crate::Cpu::enter_user) if it
 //! returns to a program. The methods of a machine must not call the engine. But [`Hardware::relax`] and
 //! [`Hardware::restore_interrupts`] may admit an interrupt whose handler does.
 //!
@@ -22,7 +22,7 @@
 //! It serves its own CPU's inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). But if a
 //! CPU spins, with interrupts off, for a lock that the caller holds, the call waits for ever. So there is one rule:
 //! under a lock that is taken with interrupts off, the kernel makes no call that may wait, unless every loop that spins
-//! for that lock calls [`Engine::poll`](crate::Engine::poll). It may hold locks that are taken with interrupts on.
+//! for that lock calls [`Cpu::poll`](crate::Cpu::poll). It may hold locks that are taken with interrupts on.
 //! [`Hardware::may_wait`] lets a debug build detect a mistake.
 
 use crate::addr::{Frame, PageRange};
@@ -115,7 +115,7 @@ impl<H> PlaceOf<H> {
 ///   the table stores visible to the walkers of all CPUs (`mfence` on x86, `dsb ish` on Arm): its own, and those of
 ///   other CPUs that it has observed, for example by taking the lock under which they were made.
 /// * An interrupt sent by [`Hardware::interrupt`] sooner or later makes its target call
-///   [`Engine::on_interrupt`](crate::Engine::on_interrupt), once interrupts are on there. Stores made before the
+///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. Stores made before the
 ///   interrupt was sent are visible to the handler.
 ///
 /// # What it does not guarantee
@@ -231,13 +231,13 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Makes this CPU drop the instructions that it has fetched: `isb` on Arm, `fence.i` on RISC-V, on x86 an
     /// instruction that serializes (the return from an interrupt does). Called only for
-    /// [`Engine::synchronize_text`](crate::Engine::synchronize_text), in its interrupt and by its caller.
+    /// [`Cpu::synchronize_text`](crate::Cpu::synchronize_text), in its interrupt and by its caller.
     ///
     /// # Panics
     /// If the machine does not define it: a CPU could go on with text that is gone.
     fn synchronize_text(&self) {
         panic!(
-            "this machine's Hardware does not define synchronize_text, which Engine::synchronize_text needs"
+            "this machine's Hardware does not define synchronize_text, which Cpu::synchronize_text needs"
         );
     }
 
@@ -318,7 +318,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Reports that this CPU has answered requests while a flush is in flight ([`Batch::start`](crate::Batch::start)).
     /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). Called with
-    /// interrupts masked, at the end of every [`Engine::on_interrupt`](crate::Engine::on_interrupt) while a flush is in
+    /// interrupts masked, at the end of every [`Masked::on_interrupt`](crate::Masked::on_interrupt) while a flush is in
     /// flight, and by every CPU that goes offline: often without need, but never too early.
     #[inline]
     fn flush_answered(&self) {}
@@ -334,11 +334,11 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Returns whether this CPU may wait for others now. Called only in debug builds, by every call that may wait and
     /// is about to: [`Batch::finish`](crate::Batch::finish),
-    /// [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse), [`Engine::retire`](crate::Engine::retire) and
+    /// [`Cpu::flush_before_reuse`](crate::Cpu::flush_before_reuse), [`Engine::retire`](crate::Engine::retire) and
     /// others.
     ///
     /// Return `false` while this CPU holds a lock for which another CPU spins with interrupts off, unless that CPU
-    /// calls [`Engine::poll`](crate::Engine::poll) in its loop: that CPU would never answer. A kernel can call its lock
+    /// calls [`Cpu::poll`](crate::Cpu::poll) in its loop: that CPU would never answer. A kernel can call its lock
     /// checker here.
     #[inline]
     fn may_wait(&self) -> bool {

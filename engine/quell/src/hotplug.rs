@@ -17,6 +17,7 @@ use crate::cpu::Loaded;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate};
 use crate::space::AddressSpace;
+use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Engine<'_, H> {
     /// Adds this CPU to the protocol.
@@ -24,7 +25,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Called on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change,
     /// with interrupts masked or nothing to interrupt. Never waits.
     ///
-    /// [`Engine::synchronize_text`] did not reach this CPU while it was offline. After this call, and before it
+    /// [`Cpu::synchronize_text`] did not reach this CPU while it was offline. After this call, and before it
     /// executes text that may have changed, it must drop the instructions that it has fetched, as
     /// [`Hardware::synchronize_text`] does.
     ///
@@ -67,7 +68,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed(now);
         cpu.state.flushed_everything(now);
-        self.on_interrupt();
+        self.this_cpu().serve();
     }
 
     /// Removes this CPU from the protocol: it leaves its space, answers its inbox and gets no more requests.
@@ -75,7 +76,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Called on the CPU itself. Until [`Engine::cpu_online`] it touches no user memory and no kernel mapping that may
     /// change. The embedder ensures that its walker cannot reach freed tables of the kernel's half. Never waits.
     ///
-    /// `current` is the space that this CPU loaded last, like `from` in [`Engine::switch_to`], even if it keeps that
+    /// `current` is the space that this CPU loaded last, like `from` in [`Masked::switch`], even if it keeps that
     /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. If you leave out
     /// the last space, its set keeps this CPU: once the CPU is back, and until the space is retired, its flushes
     /// interrupt the CPU in vain.
@@ -96,9 +97,11 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.flush_answered();
         self.hw.restore_interrupts(were_on);
     }
+}
 
+impl<H: Hardware> Cpu<'_, H> {
     /// Returns whether this CPU takes part in the protocol. Never waits.
-    pub fn is_online(&self) -> bool {
-        self.cpu(self.hw.this_cpu()).state.loaded() != Loaded::Offline
+    pub fn is_online(self) -> bool {
+        self.here.state.loaded() != Loaded::Offline
     }
 }

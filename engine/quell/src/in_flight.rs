@@ -37,6 +37,7 @@ use crate::request::Request;
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
+use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
@@ -54,11 +55,10 @@ struct Awaited {
     told: Mark,
 }
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Begins a flush like [`Engine::flush`], but waits for no target.
     fn start_flush<'s>(
-        &self,
-        me: CpuId,
+        self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         overflow: Option<&Overflow>,
         told: Mark,
@@ -71,17 +71,16 @@ impl<H: Hardware> Engine<'_, H> {
         let mut shootdown = self.begin_without_outbox();
         // Relaxed: a target that sees a post of this flush sees this count, too.
         self.started.fetch_add(1, Relaxed);
-        let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        let (mut scope, mut kernel) = self.post_all(requests, &mut mine, &mut shootdown);
         let overflow = overflow.map(|overflow| (self.cpus_of(overflow), overflow));
         if let Some((cpus, more)) = &overflow {
-            self.post_whole(me, cpus, more.scope, more.kernel, &mut shootdown);
+            self.post_whole(cpus, more.scope, more.kernel, &mut shootdown);
             (scope, kernel) = (scope.max(more.scope), kernel || more.kernel);
         }
-        let cpu = self.cpu(me);
-        self.interrupt(cpu, &shootdown);
-        self.flush_own(me, cpu, mine.as_slice());
+        self.interrupt(&shootdown);
+        self.flush_own(mine.as_slice());
         if let Some((cpus, more)) = &overflow {
-            self.flush_whole_here(me, cpus, more.scope, more.kernel);
+            self.flush_whole_here(cpus, more.scope, more.kernel);
         }
         self.let_interrupts_in(&shootdown);
         Awaited {
@@ -92,7 +91,9 @@ impl<H: Hardware> Engine<'_, H> {
             told,
         }
     }
+}
 
+impl<H: Hardware> Engine<'_, H> {
     /// Returns whether every target of a started flush has answered. Never waits.
     ///
     /// It checks one target after the other. Each must have answered the posts that it had when it was first checked,
@@ -133,13 +134,13 @@ where
     /// Begins to flush all outstanding changes and waits for no target. Returns `None` if the flush is over already.
     fn start(&mut self) -> Option<Awaited> {
         let engine = self.engine;
-        let me = engine.hw.this_cpu();
+        let me = engine.here();
         if let [only] = self.pending.as_slice()
             && only.fresh
             && self.overflow.is_none()
             // `flush_alone` would wait for devices.
             && !H::HAS_SECONDARY
-            && engine.flush_alone(me, &only.space, &only.request)
+            && me.flush_alone(&only.space, &only.request)
         {
             self.pending.clear();
         }
@@ -147,16 +148,16 @@ where
             return None;
         }
         // After the invalidations that changes without a place may have sent to devices.
-        let told = engine.start_secondary(self.requests());
+        let told = me.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
-            return Some(engine.start_flush(me, self.requests(), self.overflow.as_ref(), told));
+            return Some(me.start_flush(self.requests(), self.overflow.as_ref(), told));
         }
-        let carried = me != self.cpu;
+        let carried = me.id() != self.cpu;
         let pending = self.pending.as_slice();
         for entry in pending.iter().filter(|entry| carried || !entry.sent) {
-            engine.broadcast_early(me, &entry.space, &entry.request);
+            me.broadcast_early(&entry.space, &entry.request);
         }
-        self.cpu = me;
+        self.cpu = me.id();
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
         Some(Awaited {
             targets: CpuSet::none(),
@@ -173,10 +174,10 @@ where
         let engine = self.engine;
         if awaited.barrier {
             // The CPU that sent the broadcasts completes them; any other CPU sends them again.
-            let me = engine.hw.this_cpu();
+            let me = engine.here();
             self.complete_broadcasts(me);
             if let Some(overflow) = &self.overflow {
-                engine.flush_overflow(me, overflow);
+                me.flush_overflow(overflow);
             }
             awaited.barrier = false;
         } else if !engine.has_answers(awaited) {
@@ -264,12 +265,11 @@ where
         if let Some(batch) = &self.batch {
             let engine = batch.unflushed.engine;
             engine.assert_may_wait();
-            let (me, mut turns) = (engine.hw.this_cpu(), 0);
-            let cpu = engine.cpu(me);
+            let (me, mut turns) = (engine.here(), 0);
             while !self.is_done() {
                 match self.first_target() {
-                    Some(target) => engine.wait_a_turn_for(me, cpu, target, &mut turns),
-                    None => engine.wait_a_turn(me, cpu),
+                    Some(target) => me.wait_a_turn_for(target, &mut turns),
+                    None => me.wait_a_turn(),
                 }
             }
         }

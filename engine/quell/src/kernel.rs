@@ -28,9 +28,9 @@
 //! The kernel may unmap a range that it no longer uses without a flush, whatever its rights were. No access to such a
 //! range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
-//! 1. It gives the *addresses* out again only after [`Engine::flush_until`], with the stamp from
+//! 1. It gives the *addresses* out again only after [`Cpu::flush_until`], with the stamp from
 //!    [`Deferred::stamp`](crate::Deferred::stamp), which it keeps with the range.
-//! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
+//! 2. It gives each *frame* to a new owner only after [`Cpu::flush_before_reuse`] with its
 //!    [`DeferredFlush`](crate::DeferredFlush).
 //!
 //! So as many ranges as the ledger has entries can share one flush of everything on every CPU. Only a flush that
@@ -39,18 +39,18 @@
 //! # Text
 //!
 //! A CPU may still execute instructions that it fetched through a translation before the flush. So after text was
-//! written or unmapped and the batch has finished, call [`Engine::synchronize_text`]: it makes every CPU drop the
+//! written or unmapped and the batch has finished, call [`Cpu::synchronize_text`]: it makes every CPU drop the
 //! instructions that it has fetched.
 //!
 //! # What this does not guarantee
 //!
 //! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
-//! them, and clears one in all of them before it reports the table below to a batch. [`Engine::catch_up`] does not help
+//! them, and clears one in all of them before it reports the table below to a batch. [`Cpu::catch_up`] does not help
 //! deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, Concern, Loaded};
-use crate::cpu_set::{CpuId, CpuSet};
+use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
@@ -59,6 +59,7 @@ use crate::inbox::Marks;
 use crate::request::Request;
 use crate::space::{AddressSpace, KernelEntries, SpaceId};
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Engine<'_, H> {
     /// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
@@ -75,14 +76,16 @@ impl<H: Hardware> Engine<'_, H> {
         let id = SpaceId::of_kernel(self.next_space(), entries);
         AddressSpace::of_kernel(id, root, self.count)
     }
+}
 
+impl<H: Hardware> Cpu<'_, H> {
     /// Carries out a request with marks on this CPU. Interrupts are masked.
     #[cold]
-    pub(crate) fn flush_marked(&self, me: CpuId, info: &FlushInfo<'_>, marks: Marks) {
+    pub(crate) fn flush_marked(self, info: &FlushInfo<'_>, marks: Marks) {
         if marks.has(Marks::KERNEL) {
-            self.flush_with_kernel(me, info);
+            self.flush_with_kernel(info);
         } else {
-            self.flush_here(self.cpu(me), info);
+            self.flush_here(info);
         }
         // Even if the request has merged with one for the kernel's mappings. [mutant TextLostInMerge]
         if marks.has(Marks::TEXT) {
@@ -92,27 +95,29 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Carries out a request that includes kernel mappings on this CPU. Interrupts are masked.
     #[cold]
-    pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo<'_>) {
+    pub(crate) fn flush_with_kernel(self, info: &FlushInfo<'_>) {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
-            self.flush_everything(me);
-            let cpu = self.cpu(me);
-            let slot = cpu.slot(cpu.state.slot());
-            if info.space.is_some_and(|space| cpu.state.has_loaded(space)) {
+            self.flush_everything();
+            let slot = self.here.slot(self.here.state.slot());
+            if info
+                .space
+                .is_some_and(|space| self.here.state.has_loaded(space))
+            {
                 slot.caught_up_with(slot.generation().max(info.last));
             }
-            if cpu.state.activity() == Activity::Lazy {
+            if self.here.state.activity() == Activity::Lazy {
                 // Tables of the space that it keeps may have been freed.
-                cpu.state.detach(self.hw);
-                self.count(me, Counter::Evicted, 1);
+                self.here.state.detach(self.hw);
+                self.count(Counter::Evicted, 1);
             }
             return;
         };
         match info.request {
             Request::Empty => {}
-            Request::Full(_) => self.flush_everything(me),
+            Request::Full(_) => self.flush_everything(),
             Request::Ranges(ranges, scope) => {
                 let scope = *scope;
-                self.count(me, Counter::FlushedRanges, 1);
+                self.count(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
                     self.hw.invalidate(Invalidate::Kernel { range, scope });
                 }
@@ -121,17 +126,17 @@ impl<H: Hardware> Engine<'_, H> {
                 let tagged = entries == KernelEntries::Tagged || scope == Scope::Tables;
                 // This CPU has them under every tag that it keeps. [mutant KernelKeptUnderTags]
                 if own && tagged {
-                    self.forget_other_slots(me);
+                    self.forget_other_slots();
                 }
             }
         }
     }
 
     /// Gives up the slots of the tags that are not loaded, so this CPU flushes each when it loads it.
-    fn forget_other_slots(&self, me: CpuId) {
-        let cpu = self.cpu(me);
-        let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());
-        for (index, slot) in cpu.slots().enumerate().take(self.slots) {
+    fn forget_other_slots(self) {
+        let loaded =
+            matches!(self.here.state.loaded(), Loaded::Space(_)).then(|| self.here.state.slot());
+        for (index, slot) in self.here.slots().enumerate().take(self.slots) {
             if Some(index) != loaded {
                 slot.forget();
             }
@@ -139,17 +144,16 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Flushes all entries of this CPU, and publishes the time of the flush clock.
-    pub(crate) fn flush_everything(&self, me: CpuId) {
-        let cpu = self.cpu(me);
-        self.count(me, Counter::FlushedFull, 1);
+    pub(crate) fn flush_everything(self) {
+        self.count(Counter::FlushedFull, 1);
         // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Everything);
-        cpu.state.flushed_everything(now);
-        if self.broadcasts().is_none() && matches!(cpu.state.loaded(), Loaded::Space(_)) {
-            cpu.slot(cpu.state.slot()).flushed(now);
-            cpu.state.flushed(now);
+        self.here.state.flushed_everything(now);
+        if self.broadcasts().is_none() && matches!(self.here.state.loaded(), Loaded::Space(_)) {
+            self.here.slot(self.here.state.slot()).flushed(now);
+            self.here.state.flushed(now);
         }
     }
 
@@ -162,17 +166,16 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// # Panics
     /// If the machine does not define it: a CPU could go on with text that is gone.
-    pub fn synchronize_text(&self) {
+    pub fn synchronize_text(self) {
         self.assert_may_wait();
-        let me = self.hw.this_cpu();
-        let mut shootdown = self.begin_shootdown(me);
+        let mut shootdown = self.begin_shootdown();
         // A CPU executes the instructions that it has fetched, even if their translation is gone. [mutant
         // TextKeptFetched]
         let all = CpuSet::first(self.count);
-        self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
-        self.interrupt(self.cpu(me), &shootdown);
+        self.post(&all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
+        self.interrupt(&shootdown);
         self.hw.synchronize_text();
         self.let_interrupts_in(&shootdown);
-        self.wait(me, self.cpu(me), &shootdown, Scope::Tables, true);
+        self.wait(&shootdown, Scope::Tables, true);
     }
 }

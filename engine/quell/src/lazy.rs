@@ -6,12 +6,12 @@
 //! through a stale entry, so a stale read returns the right bytes as long as nothing else changes it. Four things must
 //! not happen before the deferred flush is made, *and nothing else is needed*:
 //!
-//! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
-//! 2. the cleared entry is written again ([`Engine::flush_before_refill`]), except with the same frame, read-only
+//! 1. the frame gets a new owner ([`Cpu::flush_before_reuse`]);
+//! 2. the cleared entry is written again ([`Cpu::flush_before_refill`]), except with the same frame, read-only
 //!    ([`DeferredFlush::reinstate`]);
 //! 3. the emptied page-cache slot is filled again (the same call): a CPU could then change the bytes of the file page
 //!    while another reads the old frame;
-//! 4. a call returns by which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
+//! 4. a call returns by which the program removed the mapping or a right to it ([`Cpu::flush_pending`], or the
 //!    deferred flush of each marker that it met).
 //!
 //! All four are one check of the frame's [`DeferredFlush`]: one load, which yields zero if no flush is deferred. Linux
@@ -28,7 +28,7 @@
 //! * It maps the frame again at *every* place whose marker names it, before it drops the lock of the page-cache slot.
 //! * It goes on treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by
 //!   the program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or
-//!   calls [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
+//!   calls [`Cpu::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
 //!
 //! # Participants
 //!
@@ -63,10 +63,10 @@
 //! # What this does not guarantee
 //!
 //! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
-//! Call [`Engine::flush_deferred`] in the background to keep that rare.
+//! Call [`Cpu::flush_deferred`] in the background to keep that rare.
 
 use crate::cpu::{Asked, Concern, Loaded};
-use crate::cpu_set::{CpuId, CpuSet};
+use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::{Deferral, Stamp};
@@ -74,6 +74,7 @@ use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -139,7 +140,7 @@ impl<H: Hardware> DeferredFlush<H> {
     /// Notes that the frame has no deferred flush: it was flushed after all, or its entries were not cleared. Call it
     /// under the same lock. Never waits.
     ///
-    /// Flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
+    /// Flushes nothing. For a frame that has a deferred flush, call [`Cpu::flush_before_reuse`] or
     /// [`DeferredFlush::reinstate`] instead.
     pub fn clear(&self) {
         // Release pairs with `flush_before_refill` and `is_clear`: the frame's flush is done.
@@ -169,7 +170,7 @@ impl<H: Hardware> DeferredFlush<H> {
                 // Lost without it: reinstating too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
-        engine.count(engine.hw.this_cpu(), Counter::Reinstated, u64::from(won));
+        engine.here().count(Counter::Reinstated, u64::from(won));
         won
     }
 }
@@ -179,13 +180,13 @@ impl<H: Hardware> DeferredFlush<H> {
 #[derive(Debug)]
 pub struct Reusable(());
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Takes a frame for a new owner, and makes its deferred flush first if needed (rule 1). Returns `None` if the
     /// frame was reinstated or never had a deferred flush.
     ///
     /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
     #[inline]
-    pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
+    pub fn flush_before_reuse(self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
         loop {
             // Acquire pairs with `defer`: the ledger entry of this deferred flush is published.
             // Lost without it: a reuse while the deferred flush is taken.
@@ -194,13 +195,12 @@ impl<H: Hardware> Engine<'_, H> {
                 return None;
             }
             let stamp = held >> DEFERRED_SHIFT;
-            let me = self.hw.this_cpu();
             // Flush, then take: as long as the word reads "deferred", a CPU that refills the page's place makes the
             // flush, or waits for it. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
             if self.ledger.is_flushed(stamp) {
-                self.count(me, Counter::ReusedFree, 1);
+                self.count(Counter::ReusedFree, 1);
             } else {
-                self.flush_deferred_until(me, stamp, Reason::Reuse);
+                self.flush_deferred_until(stamp, Reason::Reuse);
             }
             // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
             // frame reused, its deferred flush is done.
@@ -214,7 +214,7 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether the frame could be reused without interrupting a CPU. Two loads if no flush is deferred. Never
     /// waits.
-    pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
+    pub fn is_flushed(self, deferred_flush: &DeferredFlush<H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done. Lost
         // without it: a look at a frame that was reused.
         let held = deferred_flush.word.load(Acquire);
@@ -227,7 +227,7 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// If the frame was reinstated, its clear word says nothing about other markers that name it.
     #[inline]
-    pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
+    pub fn flush_before_refill(self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
         // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: the frame's deferred flush is done, or its
         // ledger entry is published.
@@ -237,11 +237,7 @@ impl<H: Hardware> Engine<'_, H> {
             // The batch has no stamp yet: the space still counts it as pending.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
-            deferred => self.flush_deferred_until(
-                self.hw.this_cpu(),
-                deferred >> DEFERRED_SHIFT,
-                Reason::Refill,
-            ),
+            deferred => self.flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
         }
     }
 
@@ -253,30 +249,30 @@ impl<H: Hardware> Engine<'_, H> {
     /// May wait for other CPUs. The caller may hold the lock of the table if that is a lock under which [it may
     /// wait](Hardware::may_wait).
     #[inline]
-    pub fn flush_pending(&self, space: &AddressSpace<H>) {
+    pub fn flush_pending(self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) || space.deferred() != 0 {
             self.flush_pending_slow(space, Scope::Leaf);
         }
     }
 
-    /// Flushes like [`Engine::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
+    /// Flushes like [`Cpu::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
     /// observer that handles markers one by one and finds an entry cleared *without* a marker, hence by a batch that
     /// has yet to flush. Two loads if no batch is outstanding. May wait for other CPUs.
     #[inline]
-    pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
+    pub fn flush_pending_batches(self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
             self.flush_pending_slow(space, Scope::Leaf);
         }
     }
 
-    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
+    /// Flushes like [`Cpu::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
     /// CPUs that have the space loaded lazily flush, too. For a later observer that writes an entry of another page
     /// size where it finds none ([`Flush::break_first`](crate::Flush)). The code that cleared the entry must have
     /// reported it with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
-    pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
+    pub fn flush_pending_tables(self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
             // A receipt is not enough: no TLB may hold the old translation. [mutant FlushedByReceipt]
@@ -286,26 +282,26 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether a batch may have yet to flush a change of the space.
     #[inline]
-    fn has_pending_batch(&self, space: &AddressSpace<H>) -> bool {
+    fn has_pending_batch(self, space: &AddressSpace<H>) -> bool {
         space.flushes().pending != 0 || space.overflow() != 0
     }
 
     #[cold]
-    fn flush_pending_slow(&self, space: &AddressSpace<H>, scope: Scope) {
+    fn flush_pending_slow(self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
         // It would suffice that the latest deferred flush is made, because that flushed the whole space. But to check
         // that takes a look at its ledger entry.
         if !pending && self.ledger.is_flushed_up_to(deferred) {
             return;
         }
-        self.count(self.hw.this_cpu(), Counter::FlushedPending, 1);
+        self.count(Counter::FlushedPending, 1);
         self.assert_may_wait();
         // Read before the flush, which does not reach changes that are reported meanwhile. [mutant
         // OverflowReadAfterFlush]
         let overflow = space.overflow();
         // Where invalidations are broadcast, too: our own barrier completes nothing that the other CPU has sent.
         // [mutant FlushPendingOnlyWaits: bug 5]
-        self.flush([(space, &Request::Full(scope))].into_iter());
+        self.shoot_down([(space, &Request::Full(scope))].into_iter());
         space.overflow_flushed(overflow);
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.deferred_flushed(deferred);
@@ -314,7 +310,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Takes the next stamp of the flush clock and a ledger entry for it. If the ledger is full, makes old deferred
     /// flushes first. Returns `None` if there is no ledger, or if it stays full: other CPUs have filled it again, or
     /// have taken stamps that they have not published yet.
-    pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
+    pub(crate) fn take_stamp(self) -> Option<u64> {
         let ledger = &self.ledger;
         // One look at each ledger entry: a CPU that stalls while it defers a flush blocks its own entry only.
         for _ in 0..ledger.capacity() {
@@ -323,7 +319,7 @@ impl<H: Hardware> Engine<'_, H> {
                 return Some(stamp);
             }
             if let Some(older) = ledger.in_the_way_of(stamp, self.count) {
-                self.flush_deferred_until(me, older, Reason::Background);
+                self.flush_deferred_until(older, Reason::Background);
                 if ledger.take_entry(stamp) {
                     return Some(stamp);
                 }
@@ -332,17 +328,11 @@ impl<H: Hardware> Engine<'_, H> {
         None
     }
 
-    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
-    /// stamp, for which the ledger had no room. Never waits.
-    pub fn has_deferred(&self) -> bool {
-        !self.ledger.is_flushed_up_to(self.ledger.now())
-    }
-
     /// Makes every deferred flush. For a background thread, so that allocations do not have to when memory runs short.
     ///
     /// May leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) has not returned yet. May
     /// wait for other CPUs.
-    pub fn flush_deferred(&self) {
+    pub fn flush_deferred(self) {
         self.flush_up_to(self.ledger.now());
     }
 
@@ -353,14 +343,14 @@ impl<H: Hardware> Engine<'_, H> {
     /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
     /// (rule 3), and before addresses of the [kernel's half](crate::kernel) are given out again.
     #[inline]
-    pub fn flush_until(&self, stamp: Stamp) {
+    pub fn flush_until(self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
     }
 
     #[inline]
-    fn flush_up_to(&self, stamp: u64) {
+    fn flush_up_to(self, stamp: u64) {
         if !self.ledger.is_flushed_up_to(stamp) {
-            self.flush_deferred_until(self.hw.this_cpu(), stamp, Reason::Background);
+            self.flush_deferred_until(stamp, Reason::Background);
         }
     }
 
@@ -371,25 +361,23 @@ impl<H: Hardware> Engine<'_, H> {
     /// This does not complete any deferred flush, but a CPU that reuses a frame later finds this CPU flushed. Never
     /// waits.
     #[inline]
-    pub fn catch_up(&self) {
+    pub fn catch_up(self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
         if far == 0 || !self.on().lazy_unmap || self.broadcasts().is_some() {
             return;
         }
-        let me = self.hw.this_cpu();
-        let flushed_at = self.cpu(me).state.flushed_at();
+        let flushed_at = self.here.state.flushed_at();
         if self.ledger.seen() >= flushed_at + far {
-            self.flush_to_catch_up(me);
+            self.flush_to_catch_up();
         }
     }
 
     #[cold]
-    fn flush_to_catch_up(&self, me: CpuId) {
-        let cpu = self.cpu(me);
+    fn flush_to_catch_up(self) {
         let were_on = self.hw.mask_interrupts();
-        if cpu.state.is_running() && cpu.state.loaded() != Loaded::Nothing {
-            self.count(me, Counter::CaughtUp, 1);
-            self.flush_tag(cpu, cpu.slot(cpu.state.slot()));
+        if self.here.state.is_running() && self.here.state.loaded() != Loaded::Nothing {
+            self.count(Counter::CaughtUp, 1);
+            self.flush_tag(self.here.slot(self.here.state.slot()));
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -397,10 +385,10 @@ impl<H: Hardware> Engine<'_, H> {
     /// Makes every published deferred flush up to and including `through`. Makes younger ones with them if no CPU has
     /// to be interrupted for those alone.
     #[cold]
-    fn flush_deferred_until(&self, me: CpuId, through: u64, reason: Reason) {
+    fn flush_deferred_until(self, through: u64, reason: Reason) {
         self.assert_may_wait();
         let mut counted = false;
-        while self.flush_some(me, through, reason, &mut counted) {}
+        while self.flush_some(through, reason, &mut counted) {}
         self.ledger.advance_flushed_up_to();
     }
 
@@ -408,7 +396,7 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So reusing a user page or filling
     /// its place again leaves such flushes deferred.
-    fn flush_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
+    fn flush_some(self, through: u64, reason: Reason, counted: &mut bool) -> bool {
         // Where invalidations are broadcast, a CPU that loads a space keeps its entries and ignores its deferred
         // flushes. [mutant ReuseTrustsFlushes]
         let known = self.broadcasts().is_none();
@@ -436,14 +424,14 @@ impl<H: Hardware> Engine<'_, H> {
             let told = behind.is_empty() && !covered.is_empty() && known;
             if stamp > through && told {
                 let mut late = CpuSet::none();
-                self.add_behind(me, deferral, &mut late);
+                self.add_behind(deferral, &mut late);
                 if !late.is_empty() {
                     // Every CPU has flushed since the requested stamps: younger deferred flushes can wait.
                     enough = true;
                     continue;
                 }
             } else {
-                self.add_behind(me, deferral, &mut behind);
+                self.add_behind(deferral, &mut behind);
             }
             kernel |= deferral.kernel;
             covered.push((stamp, deferral.kernel));
@@ -457,16 +445,16 @@ impl<H: Hardware> Engine<'_, H> {
                 Reason::Refill => Counter::FlushedForRefill,
                 Reason::Background => Counter::FlushedInBackground,
             };
-            self.count(me, counter, 1);
+            self.count(counter, 1);
         }
         if behind.is_empty() && known {
             // Every CPU has flushed since, for reasons of its own.
         } else if self.broadcasts().is_some() {
-            self.broadcast_everything(me, kernel);
+            self.broadcast_everything(kernel);
         } else {
             // None of them may wait for its next entry into the kernel: it may be among them for a user space. [mutant
             // PaymentLeftToEntry]
-            self.flush_whole(me, &behind, Scope::Leaf, kernel);
+            self.flush_whole(&behind, Scope::Leaf, kernel);
         }
         for &(stamp, kernel) in covered.as_slice() {
             self.ledger.mark_flushed(stamp, kernel);
@@ -475,7 +463,7 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Adds the CPUs that may hold translations that the deferred flush covers and have not flushed since.
-    fn add_behind(&self, me: CpuId, deferral: &Deferral, behind: &mut CpuSet) {
+    fn add_behind(self, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
             true => Concern::KernelDeferral(deferral.stamp),
             false => Concern::Deferral(deferral.stamp),
@@ -484,12 +472,20 @@ impl<H: Hardware> Engine<'_, H> {
             let state = &self.cpu(cpu).state;
             match state.must_be_asked(concern) {
                 Asked::Must if deferral.kernel && state.leave_to_entry(Scope::Leaf) => {
-                    self.count(me, Counter::SkippedLazy, 1);
+                    self.count(Counter::SkippedLazy, 1);
                 }
                 Asked::Must => behind.insert(cpu),
-                Asked::Flushed => self.count(me, Counter::FoundFlushed, 1),
+                Asked::Flushed => self.count(Counter::FoundFlushed, 1),
                 Asked::Lazy | Asked::Detached => {}
             }
         }
+    }
+}
+
+impl<H: Hardware> Engine<'_, H> {
+    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
+    /// stamp, for which the ledger had no room. Never waits.
+    pub fn has_deferred(&self) -> bool {
+        !self.ledger.is_flushed_up_to(self.ledger.now())
     }
 }

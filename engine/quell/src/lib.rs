@@ -61,7 +61,7 @@
 //! // SAFETY: this machine walks no tables, so a root is nothing but a name.
 //! let space = unsafe { engine.new_space(Frame(1)) };
 //! engine.cpu_online();
-//! engine.switch_to(None, &space);
+//! engine.this_cpu().mask_interrupts().switch(None, &space);
 //! machine.0.lock().unwrap().extend([Page(5), Page(6)]); // the program has used two pages
 //!
 //! // Unmap page 5, behind which is frame 42: clear its entry, report it, finish the batch.
@@ -131,39 +131,7 @@
 //!
 //! # Panics
 //!
-//! Calls panic in these cases only, and the documentation of each call lists its own in the same words:
-//!
-//! * If the batch is full: [`Batch::hold`], [`Batch::unmapped`], [`Batch::table_unlinked`]
-//! * If the range is of no page: [`Batch::unmapped`], [`Batch::table_unlinked`]
-//! * If this CPU is not online: [`Engine::switch_to`]
-//! * If `to` is a space of the kernel's mappings: [`Engine::switch_to`]
-//! * If the space is running on the calling CPU: [`Engine::retire`]
-//! * If the space is one of the kernel's mappings: [`Engine::retire`]
-//! * If the engine was made for fewer CPUs: [`Engine::cpu_online`], [`Engine::here`]
-//! * If this CPU is online already: [`Engine::cpu_online`]
-//! * If there is no such CPU: [`Engine::cpu_stats`]
-//! * If the machine does not define it: [`Engine::synchronize_text`], [`Hardware::synchronize_text`]
-//! * If its number is not below [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::insert`],
-//!   [`AtomicCpuSet::insert`](cpu_set::AtomicCpuSet::insert), [`AtomicCpuSet::remove`](cpu_set::AtomicCpuSet::remove),
-//!   [`AtomicCpuSet::contains`](cpu_set::AtomicCpuSet::contains), [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within)
-//! * If `count` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::first`]
-//! * If `cpus` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within),
-//!   [`AtomicCpuSet::snapshot`](cpu_set::AtomicCpuSet::snapshot)
-//! * In debug builds, if this CPU is not online: [`Engine::switch_masked`]
-//! * In debug builds, if a space is one of the kernel's mappings: [`Engine::switch_masked`]
-//! * In debug builds, if `here` is another CPU's state: [`Engine::switch_masked`], [`Engine::enter_lazy_here`],
-//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`], [`Engine::flush_coalesced_here`]
-//! * In debug builds, if this CPU is making a shared flush of this space already: [`Engine::flush_coalesced`],
-//!   [`Engine::flush_coalesced_here`]
-//! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
-//! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
-//! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]
-//! * In debug builds, if [`Hardware::features`] has changed: [`Engine::cpu_online`]
-//! * In debug builds, if [`Hardware::per_cpu`] has changed: [`Engine::cpu_online`]
-//! * In debug builds, if two CPUs have one state: [`Engine::new`], [`Engine::with_own_state`]
-//! * In debug builds, if a CPU is online in another engine with this state: [`Engine::new`], [`Engine::with_own_state`]
-//!
-//! Every call of the engine may panic
+//! Each call documents when it panics. Besides, every call of the engine may panic
 //!
 //! * on a CPU that the engine has no state for;
 //! * in debug builds, if it waits although [`Hardware::may_wait`] returns `false`;
@@ -222,6 +190,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
+mod this_cpu;
 pub mod user_mode;
 pub mod word;
 
@@ -246,4 +215,5 @@ pub use request::Request;
 pub use space::{AddressSpace, KernelEntries, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
+pub use this_cpu::{Cpu, Masked};
 pub use word::Word;

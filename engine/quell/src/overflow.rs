@@ -17,12 +17,12 @@
 //! CPU that did not send them, it sends one for everything instead.
 
 use crate::cpu_set::{CpuId, CpuSet};
-use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 
 /// The outstanding flushes of spaces for which a batch has no place.
 pub(crate) struct Overflow {
@@ -38,27 +38,27 @@ pub(crate) struct Overflow {
     pub(crate) told: Mark,
 }
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Returns the number of CPUs in a group.
-    fn group(&self) -> usize {
+    fn group(self) -> usize {
         self.count.div_ceil(64)
     }
 
     /// Records a change for which a batch has no place. Called under the lock of the table, after it was written. Never
     /// waits for a CPU.
     pub(crate) fn report_overflow(
-        &self,
+        self,
         space: &AddressSpace<H>,
         request: &Request,
         overflow: &mut Option<Overflow>,
     ) {
-        let me = self.hw.this_cpu();
-        self.count(me, Counter::EscalatedBatch, 1);
+        let me = self.id();
+        self.count(Counter::EscalatedBatch, 1);
         let overflow = overflow.get_or_insert(Overflow {
             groups: 0,
             scope: Scope::Leaf,
             kernel: false,
-            sender: Some(me),
+            sender: Some(self.id()),
             told: Mark::default(),
         });
         // [mutant OverflowTablesAreLeaves]
@@ -75,10 +75,10 @@ impl<H: Hardware> Engine<'_, H> {
         // Now, because the batch no longer knows the space at its end.
         overflow.told = self.start_secondary([(space, request)].into_iter());
         let Some(mut loaded) = loaded else {
-            return self.broadcast_early(me, space, request);
+            return self.broadcast_early(space, request);
         };
         if space.id().is_kernel() {
-            loaded = self.without_programs(me, &loaded, scope);
+            loaded = self.without_programs(&loaded, scope);
         }
         let group = self.group();
         let groups = loaded.iter().map(|cpu| 1u64 << (cpu.index() / group));
@@ -86,7 +86,7 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Returns the CPUs that may have had such a space loaded, and others of their groups.
-    pub(crate) fn cpus_of(&self, overflow: &Overflow) -> CpuSet {
+    pub(crate) fn cpus_of(self, overflow: &Overflow) -> CpuSet {
         let group = self.group();
         let all = (0..self.count).filter(|cpu| overflow.groups & 1 << (cpu / group) != 0);
         all.map(|cpu| CpuId(cpu as u16)).collect()
@@ -94,18 +94,18 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes all changes for which a batch had no place, on every CPU that may hold them, and waits.
     #[cold]
-    pub(crate) fn flush_overflow(&self, me: CpuId, overflow: &Overflow) {
+    pub(crate) fn flush_overflow(self, overflow: &Overflow) {
         // [mutant OverflowUnflushed]
         if self.broadcasts().is_some() {
-            if overflow.sender == Some(me) {
-                self.complete(me);
+            if overflow.sender == Some(self.id()) {
+                self.complete();
             } else {
-                self.broadcast_everything(me, overflow.kernel);
+                self.broadcast_everything(overflow.kernel);
             }
             return;
         }
-        self.count(me, Counter::Requested, 1);
+        self.count(Counter::Requested, 1);
         let cpus = self.cpus_of(overflow);
-        self.flush_whole(me, &cpus, overflow.scope, overflow.kernel);
+        self.flush_whole(&cpus, overflow.scope, overflow.kernel);
     }
 }

@@ -6,7 +6,6 @@
 //! [`Request::grow`].
 
 use crate::addr::PageRange;
-use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::Most;
 use crate::request::Request;
@@ -88,19 +87,19 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
     }
 }
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> AddressSpace<H> {
     /// Counts a batch that has yet to flush `space`, for later observers. Returns `false`, and counts nothing, if too
     /// many batches are outstanding.
     #[inline]
-    pub(crate) fn begin_pending(&self, space: &AddressSpace<H>) -> bool {
+    pub(crate) fn begin_pending(&self) -> bool {
         // Without the limit the count would run into the generation. [mutants PendingNotRecorded: bug 3,
         // BatchesCountedWithoutEnd]
-        space.begin_batch(AddressSpace::<H>::MOST_BATCHES)
+        self.begin_batch(Self::MOST_BATCHES)
     }
 
     #[inline]
-    pub(crate) fn end_pending(&self, space: &AddressSpace<H>) {
+    pub(crate) fn end_pending(&self) {
         // [mutant PendingNotRecorded]
-        space.end_batch();
+        self.end_batch();
     }
 }

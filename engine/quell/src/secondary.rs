@@ -13,21 +13,21 @@
 //! checks this ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices are asked at the
 //! unmap, and only the CPUs' part is deferred.
 
-use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::hardware::Hardware;
 use crate::request::Request;
 use crate::space::AddressSpace;
+use crate::this_cpu::Cpu;
 
 /// Covers all invalidations that devices were sent before it was taken. Without meaning on machines without devices.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mark(u64);
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Cpu<'_, H> {
     /// Starts the invalidation of these requests on devices.
     #[inline]
     pub(crate) fn start_secondary<'s>(
-        &self,
+        self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
     ) -> Mark
     where
@@ -49,17 +49,19 @@ impl<H: Hardware> Engine<'_, H> {
         Mark(self.hw.mark_secondary())
     }
 
+    /// Waits until they are complete, and serves the requests for this CPU meanwhile.
+    #[inline]
+    pub(crate) fn wait_for_secondary(self, mark: Mark) {
+        while !self.secondary_is_done(mark) {
+            self.wait_a_turn();
+        }
+    }
+}
+
+impl<H: Hardware> Engine<'_, H> {
     /// Returns whether the invalidations that a mark covers are complete. Never waits.
     #[inline]
     pub(crate) fn secondary_is_done(&self, Mark(mark): Mark) -> bool {
         !H::HAS_SECONDARY || self.hw.secondary_is_done(mark)
-    }
-
-    /// Waits until they are complete, and serves the requests for this CPU meanwhile.
-    #[inline]
-    pub(crate) fn wait_for_secondary(&self, me: CpuId, mark: Mark) {
-        while !self.secondary_is_done(mark) {
-            self.wait_a_turn(me, self.cpu(me));
-        }
     }
 }

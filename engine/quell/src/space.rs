@@ -355,6 +355,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Removes a CPU like [`AddressSpace::leave`], but does nothing for the kernel's mappings: every CPU has them
     /// loaded for ever, even if its idle thread names them as its space.
+    #[inline]
     pub(crate) fn leave_if_user(&self, cpu: Seat) {
         if !self.id.is_kernel() {
             self.leave(cpu);

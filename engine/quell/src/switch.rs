@@ -16,25 +16,28 @@
 //! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
 //! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
 //! the root. When it comes back, it compares generation and stamp as after a switch. A CPU that will be idle for long
-//! leaves the root itself ([`Engine::leave`]); then no flush of the space interrupts it.
+//! leaves the root itself ([`Cpu::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope, Tag};
-use crate::per_cpu::{INLINE_SLOTS, PerCpu};
+use crate::per_cpu::INLINE_SLOTS;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::tags::Slot;
 use crate::tags::slot_tag;
+use crate::this_cpu::{Cpu, Masked};
 
-impl<H: Hardware> Engine<'_, H> {
-    /// Switches this CPU to a user thread of `to`. `from` is the space that this CPU loaded last, even if it keeps that
-    /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. `from` may be `to`
-    /// itself; a space of the kernel's mappings counts as `None`. If you leave out the last space, its set keeps this
-    /// CPU: until it is retired, its flushes interrupt this CPU in vain.
+impl<H: Hardware> Masked<'_, H> {
+    /// Switches this CPU to a user thread of `to`.
+    ///
+    /// `from` is the space that this CPU loaded last, even if it keeps that lazily or was evicted from it. Pass `None`
+    /// only if there was none or if it has been retired. `from` may be `to` itself; a space of the kernel's mappings
+    /// counts as `None`. If you leave out the last space, its set keeps this CPU: until it is retired, its flushes
+    /// interrupt this CPU in vain.
     ///
     /// When it returns, user accesses use the current tables of `to` (C5), and every flush of `to` that was complete
     /// when the call began has taken effect here. Never waits for a CPU's answer. With system-wide tags it spins while
@@ -43,144 +46,67 @@ impl<H: Hardware> Engine<'_, H> {
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it
     /// has no tag, and every CPU has it loaded already. In debug builds, if `to` was retired.
-    pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
-        let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let cpu = self.cpu(me);
-        Self::assert_may_load(cpu, to);
-        self.switch(cpu, from.filter(|from| !from.id().is_kernel()), to);
-        self.hw.restore_interrupts(were_on);
-    }
-
-    /// Switches like [`Engine::switch_to`], with interrupts masked already. `here` is the engine's state of this CPU,
-    /// which most schedulers know. Makes three calls to the machine fewer and checks for misuse only in debug builds.
-    /// Never waits for a CPU's answer; with system-wide tags it spins while another CPU takes one.
-    ///
-    /// # Safety
-    /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may
-    /// make the engine panic, or miss a flush. `here` is this engine's state of the CPU that executes the call. The CPU
-    /// is online: if it is not, no initiator asks it to flush. Neither `from` nor `to` is a space of the kernel's
-    /// mappings, and `to` was not retired.
-    ///
-    /// # Panics
-    /// In debug builds, if `here` is another CPU's state. In debug builds, if this CPU is not online. In debug builds,
-    /// if a space is one of the kernel's mappings. In debug builds, if `to` was retired. In debug builds, if interrupts
-    /// are not masked.
-    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
-    pub unsafe fn switch_masked(
-        &self,
-        here: &PerCpu<'_, H>,
-        from: Option<&AddressSpace<H>>,
-        to: &AddressSpace<H>,
-    ) {
-        self.assert_masked();
-        self.assert_here(here);
-        if cfg!(debug_assertions) {
-            Self::assert_may_load(here, to);
-            assert!(
-                !from.is_some_and(|from| from.id().is_kernel()),
-                "a CPU leaves a space of the kernel's mappings"
-            );
-        }
-        self.switch(here, from, to);
-    }
-
-    /// Fails if this CPU must not load this space.
-    #[inline]
-    fn assert_may_load(cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) {
+    pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        let state = &self.here.state;
         assert!(
-            cpu.state.loaded() != Loaded::Offline,
+            state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
         );
         assert!(
             !to.id().is_kernel(),
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
-    }
-
-    /// Switches like [`Engine::switch_to`], but fails where that panics. Returns `false`, and does nothing, if this CPU
-    /// is not online or has no state in the engine, or if `to` is a space of the kernel's mappings. Never waits for a
-    /// CPU's answer; with system-wide tags it spins while another CPU takes one.
-    ///
-    /// # Panics
-    /// In debug builds, if `to` was retired.
-    #[must_use = "if it is false, this CPU has not switched"]
-    pub fn try_switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) -> bool {
-        let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let online = |cpu: &&PerCpu<'_, H>| cpu.state.loaded() != Loaded::Offline;
-        let cpu = self.known_cpu(me).filter(online);
-        let switches = cpu.filter(|_| !to.id().is_kernel());
-        if let Some(cpu) = switches {
-            self.switch(cpu, from.filter(|from| !from.id().is_kernel()), to);
-        }
-        self.hw.restore_interrupts(were_on);
-        switches.is_some()
-    }
-
-    /// Switches an online CPU between user spaces. Interrupts are masked.
-    #[inline]
-    fn switch(&self, cpu: &PerCpu<'_, H>, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
-        if cpu.state.has_loaded(to.id()) {
-            self.come_back(cpu, to);
+        if state.has_loaded(to.id()) {
+            self.come_back(to);
         } else if self.plain {
-            self.exchange(cpu, from, to, true);
+            self.exchange(from, to, true);
         } else {
-            self.exchange_with_care(cpu, from, to);
+            self.exchange_with_care(from, to);
         }
     }
+}
 
+impl<H: Hardware> Cpu<'_, H> {
     /// Switches to a space that this CPU has not loaded, on a machine that has tags or defers flushes.
     #[inline(never)]
-    fn exchange_with_care(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        from: Option<&AddressSpace<H>>,
-        to: &AddressSpace<H>,
-    ) {
-        self.exchange(cpu, from, to, false);
+    fn exchange_with_care(self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        self.exchange(from, to, false);
     }
 
     /// Switches to a space that this CPU has not loaded. Compiled in two forms: the plain one, which is enough on some
     /// machines, takes a third of the instructions.
     #[inline(always)]
-    fn exchange(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        from: Option<&AddressSpace<H>>,
-        to: &AddressSpace<H>,
-        plain: bool,
-    ) {
-        let state = &cpu.state;
+    fn exchange(self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>, plain: bool) {
+        let state = &self.here.state;
         to.assert_not_retired();
-        cpu.stats.add(Counter::Switches, 1);
+        self.count(Counter::Switches, 1);
         let defers = H::MECHANISMS.lazy_unmap && !plain;
         state.begin_switch(defers);
         // Enter the set first, then read the missed changes: otherwise an initiator in between would miss this CPU.
         // [mutant SwitchPublishesLate: bug 8]
-        to.enter(cpu.seat());
+        to.enter(self.here.seat());
         state.declare_running();
         let flushed_at = match self.broadcasts() {
-            _ if plain => self.load_afresh(cpu, to, true),
-            Some(_) => self.load_global(cpu, to),
-            None if self.keeps_tags() => self.load_per_cpu(cpu, to),
-            None => self.load_afresh(cpu, to, false),
+            _ if plain => self.load_afresh(to, true),
+            Some(_) => self.load_global(to),
+            None if self.keeps_tags() => self.load_per_cpu(to),
+            None => self.load_afresh(to, false),
         };
         state.end_switch(to.id(), flushed_at, defers);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
-            from.leave(cpu.seat());
+            from.leave_if_user(self.here.seat());
         }
     }
 
     /// Loads the root under a per-CPU tag. Returns the time at which the whole tag was last flushed.
     #[inline(never)]
-    fn load_per_cpu(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
+    fn load_per_cpu(self, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
         // Entries from before the space's latest stamp are dropped, too. [mutant SwitchIgnoresDeferral]
         let deferred = to.deferred();
-        let (index, held) = self.choose_slot(cpu, to);
-        let slot = cpu.slot(index);
+        let (index, held) = self.choose_slot(to);
+        let slot = self.here.slot(index);
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its generation later.
         // We only see that it is pending. [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
         let current = slot.generation() >= flushes.generation && flushes.pending == 0;
@@ -192,16 +118,16 @@ impl<H: Hardware> Engine<'_, H> {
                 (_, false) => Counter::FlushedBySwitch,
                 _ => Counter::SwitchKept,
             };
-            cpu.stats.add(counter, 1);
+            self.count(counter, 1);
         } else {
-            cpu.stats.add(Counter::SwitchTagTaken, 1);
+            self.count(Counter::SwitchTagTaken, 1);
         }
         if !keep {
             // The flush comes with the load; the clock is read before it.
             slot.take_over(to.id(), flushes.generation, self.ledger.now());
         }
         let tag = slot_tag(index);
-        cpu.state.use_tag(tag, Some(index));
+        self.here.state.use_tag(tag, Some(index));
         // A tag that was another space's is flushed when it is loaded. [mutant TagTakenUnflushed]
         to.load(self.hw, tag, keep);
         slot.flushed_at()
@@ -209,9 +135,9 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Loads the root and keeps no entries, so nothing is compared and any slot will do.
     #[inline]
-    fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>, plain: bool) -> u64 {
+    fn load_afresh(self, to: &AddressSpace<H>, plain: bool) -> u64 {
         // No code checks whose slot it is.
-        let slot = cpu.slot(0);
+        let slot = self.here.slot(0);
         slot.caught_up_with(to.flushes().generation);
         // Without tags, every CPU uses this one from the start.
         let mut tag = Tag::KERNEL;
@@ -222,7 +148,7 @@ impl<H: Hardware> Engine<'_, H> {
             slot.flushed(now);
             if self.features.tagging != Tagging::None {
                 tag = slot_tag(0);
-                cpu.state.use_tag(tag, Some(0));
+                self.here.state.use_tag(tag, Some(0));
             }
         }
         to.load(self.hw, tag, false);
@@ -230,8 +156,8 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Returns the slot that holds the space, or the slot to take over, and whether it holds the space.
-    fn choose_slot(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> (usize, bool) {
-        let holds = |index: usize| cpu.slot(index).holds(to.id());
+    fn choose_slot(self, to: &AddressSpace<H>) -> (usize, bool) {
+        let holds = |index: usize| self.here.slot(index).holds(to.id());
         if self.slots > INLINE_SLOTS {
             // Thousands of slots are not searched: the id names the slot.
             let index = (to.id().0 % self.slots as u64) as usize;
@@ -240,14 +166,14 @@ impl<H: Hardware> Engine<'_, H> {
         if let Some(index) = (0..self.slots).find(|&index| holds(index)) {
             return (index, true);
         }
-        (cpu.state.next_victim(self.slots), false)
+        (self.here.state.next_victim(self.slots), false)
     }
 
     /// Loads the root under a system-wide tag. Returns the time at which the whole tag was last known to be flushed:
     /// now if every load drops the entries, and 0 if they stay. Broadcasts reach every CPU under every tag, so there is
     /// no generation to catch up with.
     #[inline(never)]
-    fn load_global(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
+    fn load_global(self, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.keeps_tags() {
             0
         } else {
@@ -256,51 +182,36 @@ impl<H: Hardware> Engine<'_, H> {
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
-            let (tag, rolled_over) = self.tags.acquire(self.hw, &to.tag, &cpu.running, self);
-            cpu.stats.add(Counter::Rollovers, u64::from(rolled_over));
+            let (tag, rolled_over) =
+                self.tags
+                    .acquire(self.hw, &to.tag, &self.here.running, self.engine);
+            self.count(Counter::Rollovers, u64::from(rolled_over));
             tag
         };
-        cpu.state.use_tag(tag, None);
-        cpu.stats
-            .add(Counter::SwitchKept, u64::from(self.keeps_tags()));
+        self.here.state.use_tag(tag, None);
+        self.count(Counter::SwitchKept, u64::from(self.keeps_tags()));
         to.load(self.hw, tag, self.keeps_tags());
         if self.features.tagging != Tagging::None {
-            cpu.running.has_left();
+            self.here.running.has_left();
         }
         flushed_at
     }
 
     /// Notes that this CPU stops running user code, to idle or to run a kernel thread. The root stays loaded, lazily.
     /// Never waits.
-    pub fn enter_lazy(&self) {
-        self.cpu(self.hw.this_cpu()).state.go_lazy();
-    }
-
-    /// Does the same as [`Engine::enter_lazy`]. `here` is the engine's state of this CPU, which most schedulers know.
-    /// Never waits.
-    ///
-    /// # Safety
-    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
-    ///
-    /// # Panics
-    /// In debug builds, if `here` is another CPU's state.
-    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    #[inline]
-    pub unsafe fn enter_lazy_here(&self, here: &PerCpu<'_, H>) {
-        self.assert_here(here);
-        here.state.go_lazy();
+    pub fn enter_lazy(self) {
+        self.here.state.go_lazy();
     }
 
     /// Resumes `space`, whose root this CPU has kept lazily. Call it at the end of an idle period, or before a kernel
     /// thread accesses the space's user memory. Returns `false`, and does nothing, if the CPU has left that root
-    /// meanwhile: then call [`Engine::switch_to`]. [`Engine::enter_lazy`] undoes it. Never waits.
+    /// meanwhile: then call [`Masked::switch`]. [`Cpu::enter_lazy`] undoes it. Never waits.
     #[must_use = "if this CPU has left the root, it must not access the space's user memory"]
-    pub fn resume(&self, space: &AddressSpace<H>) -> bool {
+    pub fn resume(self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
-        let cpu = self.cpu(self.hw.this_cpu());
-        let kept = cpu.state.has_loaded(space.id());
+        let kept = self.here.state.has_loaded(space.id());
         if kept {
-            self.come_back(cpu, space);
+            self.come_back(space);
         }
         self.hw.restore_interrupts(were_on);
         kept
@@ -308,25 +219,24 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Leaves the root of `space` if this CPU has it loaded, and loads no user root. For a CPU that will be idle for
     /// long. Afterwards the space no longer interrupts it: not for freed tables, nor when the space is retired. The
-    /// same holds if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses
+    /// same holds if it was evicted from the space before. With tags its entries stay, and [`Masked::switch`] uses
     /// them again if the space was not flushed meanwhile. Never waits.
-    pub fn leave(&self, space: &AddressSpace<H>) {
+    pub fn leave(self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
-        let cpu = self.cpu(self.hw.this_cpu());
-        let state = &cpu.state;
+        let state = &self.here.state;
         if state.has_loaded(space.id()) {
             state.detach(self.hw);
         }
         if state.loaded() == Loaded::Nothing {
-            space.leave_if_user(cpu.seat());
+            space.leave_if_user(self.here.seat());
         }
         self.hw.restore_interrupts(were_on);
     }
 
     /// Makes the CPU run the space again whose root it kept lazily. Interrupts are masked.
     #[inline(never)]
-    fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
-        let state = &cpu.state;
+    fn come_back(self, space: &AddressSpace<H>) {
+        let state = &self.here.state;
         if state.is_running() {
             return;
         }
@@ -336,22 +246,22 @@ impl<H: Hardware> Engine<'_, H> {
         state.wake(misses);
         if misses {
             // Initiators have left it out, so it must catch up. [mutant LazyResumesUnchecked]
-            self.catch_up_with(cpu, space);
+            self.catch_up_with(space);
             state.caught_up();
         }
     }
 
     /// Makes the flushes for which a lazy CPU was not asked.
     #[inline]
-    fn catch_up_with(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
+    fn catch_up_with(self, space: &AddressSpace<H>) {
         // Initiators increment the generation and then read this CPU's activity; this CPU does the opposite.
-        let slot = cpu.slot(cpu.state.slot());
+        let slot = self.here.slot(self.here.state.slot());
         // This CPU is in the set all the time, so no initiator ends a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
-            self.flush_missed(cpu, slot, Counter::SwitchBehind);
+            self.flush_missed(slot, Counter::SwitchBehind);
         } else if slot.flushed_at() < space.deferred() {
-            self.flush_missed(cpu, slot, Counter::FlushedBySwitch);
+            self.flush_missed(slot, Counter::FlushedBySwitch);
         } else {
             return;
         }
@@ -362,11 +272,26 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes the loaded tag, and counts the reason.
     #[cold]
-    fn flush_missed(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, why: Counter) {
-        cpu.stats.add(why, 1);
-        self.flush_tag(cpu, slot);
+    fn flush_missed(self, slot: &Slot<H>, why: Counter) {
+        self.count(why, 1);
+        self.flush_tag(slot);
     }
 
+    /// Returns whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Returns `false`
+    /// between [`Cpu::enter_user`] and [`Cpu::enter_kernel`]. Never waits.
+    pub fn runs(self, space: &AddressSpace<H>) -> bool {
+        let state = &self.here.state;
+        state.has_loaded(space.id()) && state.is_running()
+    }
+
+    /// Returns whether this CPU has no user root loaded. Never waits.
+    pub fn is_detached(self) -> bool {
+        let loaded = self.here.state.loaded();
+        matches!(loaded, Loaded::Nothing | Loaded::Offline)
+    }
+}
+
+impl<H: Hardware> Engine<'_, H> {
     /// Makes every CPU leave the root of `space`, whose user threads will never run again. Afterwards nothing walks its
     /// tables, so they may be freed, the root included (C6). May wait for other CPUs. A CPU that still runs the space
     /// is interrupted again and again until it has left it; [`Hardware::waits_long`] reports that.
@@ -388,10 +313,10 @@ impl<H: Hardware> Engine<'_, H> {
             !H::HAS_SECONDARY || !self.hw.secondary_is_attached(space.root()),
             "a space ends that a device still uses"
         );
-        let me = self.hw.this_cpu();
+        let me = self.this_cpu();
         // [mutant RetireSkipsEviction: bug 25]
         let generation = space.next_generation();
-        let state = &self.cpu(me).state;
+        let state = &me.here.state;
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
             assert!(
@@ -405,12 +330,12 @@ impl<H: Hardware> Engine<'_, H> {
         let mut turns = 0;
         loop {
             // A lazy CPU leaves when it is asked. A CPU in the middle of a switch leaves by itself.
-            let mut shootdown = self.begin_shootdown(me);
+            let mut shootdown = me.begin_shootdown();
             let loaded = space.loaded_on(self.count);
-            self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
-            self.interrupt(self.cpu(me), &shootdown);
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, self.cpu(me), &shootdown, Scope::Tables, false);
+            me.post(&loaded, &info, Concern::Retirement, &mut shootdown);
+            me.interrupt(&shootdown);
+            me.let_interrupts_in(&shootdown);
+            me.wait(&shootdown, Scope::Tables, false);
             let Some(first) = shootdown.targets.iter().next() else {
                 break;
             };
@@ -422,25 +347,12 @@ impl<H: Hardware> Engine<'_, H> {
                     space.leave_if_user(self.cpu(cpu).seat());
                 }
             }
-            self.tell_of_long_wait(first, &mut turns);
+            me.tell_of_long_wait(first, &mut turns);
             self.hw.relax();
         }
         if self.broadcasts().is_some() {
-            self.broadcast_retired(me, space);
+            me.broadcast_retired(space);
         }
         space.assert_never_loaded_again();
-    }
-
-    /// Returns whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Returns `false`
-    /// between [`Engine::enter_user`] and [`Engine::enter_kernel`]. Never waits.
-    pub fn runs(&self, space: &AddressSpace<H>) -> bool {
-        let state = &self.cpu(self.hw.this_cpu()).state;
-        state.has_loaded(space.id()) && state.is_running()
-    }
-
-    /// Returns whether this CPU has no user root loaded. Never waits.
-    pub fn is_detached(&self) -> bool {
-        let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
-        matches!(loaded, Loaded::Nothing | Loaded::Offline)
     }
 }

@@ -9,78 +9,65 @@
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
-use crate::engine::Engine;
 use crate::flush_info::{FlushInfo, Lone, Taken};
 use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::inbox::Seen;
-use crate::per_cpu::PerCpu;
 use crate::request::{Request, unpack};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::tags::Slot;
+use crate::this_cpu::{Cpu, Masked};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware> Masked<'_, H> {
     /// Carries out every request in this CPU's inbox. It is the handler of the shootdown interrupt.
     ///
-    /// May be called at any time, from any context that is not inside the engine on the same CPU with interrupts
-    /// masked. Must not be called from an NMI. A spurious call costs three loads. Never waits, and takes no lock.
+    /// Called from any context that is not inside the engine on the same CPU with interrupts masked. Must not be called
+    /// from an NMI. A spurious call costs three loads. Never waits, and takes no lock.
+    #[inline]
     pub fn on_interrupt(&self) {
-        let were_on = self.hw.mask_interrupts();
-        self.serve_requests(self.here());
-        self.hw.restore_interrupts(were_on);
+        self.serve_requests();
     }
+}
 
-    /// Does the same as [`Engine::on_interrupt`], with interrupts masked already. `here` is the engine's state of this
-    /// CPU, which most handlers know. Makes three calls to the machine fewer. Never waits.
-    ///
-    /// # Safety
-    /// Interrupts are masked on this CPU until it returns. If they are not, and another shootdown interrupt comes in
-    /// the middle, this CPU may acknowledge a flush that it has not made. `here` is this engine's state of the CPU that
-    /// executes the call.
-    ///
-    /// # Panics
-    /// In debug builds, if `here` is another CPU's state. In debug builds, if interrupts are not masked.
-    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    #[inline]
-    pub unsafe fn on_interrupt_masked(&self, here: &PerCpu<'_, H>) {
-        self.assert_masked();
-        self.assert_here(here);
-        self.serve_requests(here);
+impl<H: Hardware> Cpu<'_, H> {
+    /// Carries out every request in this CPU's inbox.
+    pub(crate) fn serve(self) {
+        self.mask_interrupts().on_interrupt();
     }
 
     #[inline]
-    fn serve_requests(&self, cpu: &PerCpu<'_, H>) {
-        let next = |lone: &Lone| self.flush_next(cpu, lone);
-        let any = |seen: Seen| self.serve_any(cpu, seen);
-        let times = cpu.inbox.serve(next, any);
+    fn serve_requests(self) {
+        let next = |lone: &Lone| self.flush_next(lone);
+        let any = |seen: Seen| self.serve_any(seen);
+        let times = self.here.inbox.serve(next, any);
         // Each of the others has an interrupt, too, which will find an empty inbox.
         if times > 1 {
-            cpu.stats.add(Counter::ServedEarly, times - 1);
+            self.count(Counter::ServedEarly, times - 1);
         }
         self.tell_starters();
     }
 
     /// Carries out a pending request of any kind.
     #[cold]
-    fn serve_any(&self, cpu: &PerCpu<'_, H>, seen: Seen) {
+    fn serve_any(self, seen: Seen) {
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
         let mut taken = Taken::new();
-        let (info, marks) = cpu.inbox.read_any(seen, outbox, &mut taken);
+        let (info, marks) = self.here.inbox.read_any(seen, outbox, &mut taken);
         if marks.is_none() {
-            self.flush_here(cpu, &info);
+            self.flush_here(&info);
         } else {
-            self.flush_marked(self.hw.this_cpu(), &info, marks);
+            self.flush_marked(&info, marks);
         }
     }
 
     /// Reports an answer to the machine if any started flush is under way: this CPU may have answered that.
     #[inline]
-    fn tell_starters(&self) {
+    fn tell_starters(self) {
         // Relaxed: this CPU has seen the post. [mutant StarterNotTold]
         if self.started.load(Relaxed) != 0 {
             self.hw.flush_answered();
@@ -90,67 +77,67 @@ impl<H: Hardware> Engine<'_, H> {
     /// Carries out the requests for this CPU, if any. Call it in a loop that spins, with interrupts off, for a lock
     /// whose holder may be waiting in the engine, but not from an NMI. Two loads if there is no request. Never waits.
     #[inline]
-    pub fn poll(&self) {
+    pub fn poll(self) {
         // [mutant PollSkipsInbox]
-        if self.cpu(self.hw.this_cpu()).inbox.has_request() {
-            self.on_interrupt();
+        if self.here.inbox.has_request() {
+            self.serve();
         }
     }
 
     /// Carries out a request for the running space if it is the next step, as most are. Returns `false`, and does
     /// nothing, if not. Interrupts are masked.
     #[inline(always)]
-    pub(crate) fn flush_next(&self, cpu: &PerCpu<'_, H>, lone: &Lone) -> bool {
-        let state = &cpu.state;
+    pub(crate) fn flush_next(self, lone: &Lone) -> bool {
+        let state = &self.here.state;
         if !state.has_loaded(lone.space) || !state.is_running() {
             return false;
         }
-        let slot = cpu.slot(state.slot());
+        let slot = self.here.slot(state.slot());
         let next = slot.generation() + 1;
         if lone.first > next || lone.last < next {
             return false;
         }
         if let Some(range) = lone.range {
-            cpu.stats.add(Counter::FlushedRanges, 1);
+            self.count(Counter::FlushedRanges, 1);
             self.hw.invalidate(Invalidate::Range {
                 tag: state.tag(),
                 range: unpack(range),
                 scope: lone.scope,
             });
         } else {
-            self.flush_tag(cpu, slot);
+            self.flush_tag(slot);
         }
         slot.caught_up_with(lone.last);
         true
     }
 
     /// Carries out a request for user spaces on this CPU. Interrupts are masked.
-    pub(crate) fn flush_here(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
+    pub(crate) fn flush_here(self, info: &FlushInfo<'_>) {
         let is_loaded = match info.space {
-            Some(space) => cpu.state.has_loaded(space),
-            None => matches!(cpu.state.loaded(), Loaded::Space(_)),
+            Some(space) => self.here.state.has_loaded(space),
+            None => matches!(self.here.state.loaded(), Loaded::Space(_)),
         };
         if !is_loaded {
-            return self.ignore_other_space(cpu);
+            return self.ignore_other_space();
         }
-        if cpu.state.activity() == Activity::Lazy {
-            return self.leave_lazy(cpu, info);
+        if self.here.state.activity() == Activity::Lazy {
+            return self.leave_lazy(info);
         }
-        let slot = cpu.slot(cpu.state.slot());
+        let slot = self.here.slot(self.here.state.slot());
         if info.space.is_none() {
-            return self.flush_tag(cpu, slot);
+            return self.flush_tag(slot);
         }
         let caught_up = slot.generation();
         if info.last <= caught_up {
-            cpu.stats.add(Counter::IgnoredGeneration, 1);
+            self.count(Counter::IgnoredGeneration, 1);
             return;
         }
         // If a request was missed, only a flush of the whole tag closes the gap. [mutant GapNotEscalated]
         if info.first <= caught_up + 1 {
-            self.invalidate_here(cpu, slot, info.request);
+            self.invalidate_here(slot, info.request);
         } else {
-            cpu.stats.add(Counter::EscalatedGap, 1);
-            self.flush_tag(cpu, slot);
+            self.count(Counter::EscalatedGap, 1);
+            self.flush_tag(slot);
         }
         slot.caught_up_with(info.last);
     }
@@ -158,57 +145,57 @@ impl<H: Hardware> Engine<'_, H> {
     /// Ignores a request for a space that is not loaded. Entries under its tag are checked when that tag is loaded
     /// again.
     #[cold]
-    fn ignore_other_space(&self, cpu: &PerCpu<'_, H>) {
+    fn ignore_other_space(self) {
         assert!(
-            cpu.state.loaded() != Loaded::Switching,
+            self.here.state.loaded() != Loaded::Switching,
             "interrupts are masked during a switch"
         );
-        cpu.stats.add(Counter::IgnoredOtherSpace, 1);
+        self.count(Counter::IgnoredOtherSpace, 1);
     }
 
     /// Makes a lazy CPU leave the space, which no program here needs, so it is not asked again.
     #[cold]
-    fn leave_lazy(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
+    fn leave_lazy(self, info: &FlushInfo<'_>) {
         // In this order: an invalidation reaches the loaded tag only. [mutant LeavesThenCatchesUp]
-        self.catch_up_before_leaving(cpu, info);
-        cpu.state.detach(self.hw);
-        cpu.stats.add(Counter::Evicted, 1);
+        self.catch_up_before_leaving(info);
+        self.here.state.detach(self.hw);
+        self.count(Counter::Evicted, 1);
     }
 
     /// Flushes before leaving the space if the request covers everything that this CPU has missed. Then its entries
     /// under the tag are valid when it comes back, unless more is flushed meanwhile. Interrupts are masked.
-    fn catch_up_before_leaving(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
-        let slot = cpu.slot(cpu.state.slot());
+    fn catch_up_before_leaving(self, info: &FlushInfo<'_>) {
+        let slot = self.here.slot(self.here.state.slot());
         let ranges = matches!(info.request, Request::Ranges(..));
         let missed = info.first..=info.last;
         // [mutant GapNotEscalated]
         if self.keeps_tags() && ranges && missed.contains(&(slot.generation() + 1)) {
             // With tags this CPU will use its entries again. [mutant LeavesCaughtUp]
-            self.invalidate_here(cpu, slot, info.request);
+            self.invalidate_here(slot, info.request);
             slot.caught_up_with(info.last);
         }
     }
 
     /// Invalidates the request's entries of the loaded space on this CPU. Interrupts are masked.
     #[inline(always)]
-    pub(crate) fn invalidate_here(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, request: &Request) {
+    pub(crate) fn invalidate_here(self, slot: &Slot<H>, request: &Request) {
         match request {
             Request::Ranges(ranges, scope) => {
-                let (tag, scope) = (cpu.state.tag(), *scope);
-                cpu.stats.add(Counter::FlushedRanges, 1);
+                let (tag, scope) = (self.here.state.tag(), *scope);
+                self.count(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
                     self.hw.invalidate(Invalidate::Range { tag, range, scope });
                 }
             }
             Request::Empty => {}
-            Request::Full(_) => self.flush_tag(cpu, slot),
+            Request::Full(_) => self.flush_tag(slot),
         }
     }
 
     /// Flushes the whole loaded tag, and publishes the time of the flush clock.
-    pub(crate) fn flush_tag(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>) {
-        let state = &cpu.state;
-        cpu.stats.add(Counter::FlushedFull, 1);
+    pub(crate) fn flush_tag(self, slot: &Slot<H>) {
+        let state = &self.here.state;
+        self.count(Counter::FlushedFull, 1);
         // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
@@ -220,9 +207,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// Drops this CPU's translations of a range that has gained rights. Call it after a fault, on machines whose TLBs
     /// may keep an entry that refused an access. It has an effect if this CPU has `space` loaded or if that is a kernel
     /// space. Other CPUs notice by faults of their own. Not for changes that need a flush. Never waits.
-    pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
+    pub fn refresh(self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
-        let state = &self.cpu(self.hw.this_cpu()).state;
+        let state = &self.here.state;
         let scope = Scope::Leaf;
         if space.id().is_kernel() {
             self.hw.invalidate(Invalidate::Kernel { range, scope });
@@ -240,15 +227,14 @@ impl<H: Hardware> Engine<'_, H> {
     /// * has acknowledged a flush that it has not made yet,
     /// * is between two address spaces, or resumes one that it kept lazily,
     /// * keeps its root lazily, has none, or is offline,
-    /// * is between [`Engine::enter_user`] and [`Engine::enter_kernel`], which an NMI handler calls first.
+    /// * is between [`Cpu::enter_user`] and [`Cpu::enter_kernel`], which an NMI handler calls first.
     ///
     /// Other code need not ask: it never runs between two spaces or between receipt and flush, and it accesses no user
     /// memory unless a space runs. Never waits.
-    pub fn user_access_allowed(&self) -> bool {
-        let cpu = self.cpu(self.hw.this_cpu());
+    pub fn user_access_allowed(self) -> bool {
         // [mutant NmiGuardAlwaysAllows]
-        matches!(cpu.state.loaded(), Loaded::Space(_))
-            && cpu.state.is_running()
-            && !cpu.inbox.defers_flush()
+        matches!(self.here.state.loaded(), Loaded::Space(_))
+            && self.here.state.is_running()
+            && !self.here.inbox.defers_flush()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A CPU that runs one program alone (Linux's `nohz_full`) loses time by each interrupt. Flushes of its program's space
 //! must interrupt it. Flushes of the kernel's own mappings need not: a program cannot use these, so the flush can wait
-//! until the CPU enters the kernel. Such a CPU calls [`Engine::enter_user`] last before it returns to its program, and
-//! [`Engine::enter_kernel`] first when it is back. If initiators have left it any number of flushes meanwhile, it
+//! until the CPU enters the kernel. Such a CPU calls [`Cpu::enter_user`] last before it returns to its program, and
+//! [`Cpu::enter_kernel`] first when it is back. If initiators have left it any number of flushes meanwhile, it
 //! flushes everything once there.
 //!
 //! # The race
@@ -17,7 +17,7 @@
 //!
 //! # NMIs
 //!
-//! An NMI is an entry, too: its handler calls [`Engine::enter_kernel`] before it uses a mapping of the kernel that may
+//! An NMI is an entry, too: its handler calls [`Cpu::enter_kernel`] before it uses a mapping of the kernel that may
 //! change. If it comes in the middle of another entry, between that step and the flush, the CPU's state shows this, and
 //! the handler flushes itself.
 //!
@@ -27,7 +27,7 @@
 //!
 //! * flushes of its space, and retiring that space;
 //! * freed tables of the kernel's half, which its walker may read at any time;
-//! * [`Engine::synchronize_text`];
+//! * [`Cpu::synchronize_text`];
 //! * a reuse or a refill that makes a deferred flush of its space.
 //!
 //! Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel. So report a
@@ -36,37 +36,36 @@
 //! entries are enough.
 
 use crate::cpu::Entry;
-use crate::cpu_set::{CpuId, CpuSet};
-use crate::engine::Engine;
+use crate::cpu_set::CpuSet;
 use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::stats::Counter;
+use crate::this_cpu::Cpu;
 
-impl<H: Hardware> Engine<'_, H> {
-    /// Notes that this CPU returns to its program. Until [`Engine::enter_kernel`], changes of the kernel's mappings do
+impl<H: Hardware> Cpu<'_, H> {
+    /// Notes that this CPU returns to its program. Until [`Cpu::enter_kernel`], changes of the kernel's mappings do
     /// not interrupt it. Without effect on a CPU that runs no user space. Call it with interrupts masked. One store.
     /// Never waits and never flushes.
     ///
     /// # Safety
-    /// Until [`Engine::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a
+    /// Until [`Cpu::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a
     /// batch of a [kernel space](Engine::new_kernel_space): the text and the stack on its way out of the kernel and in
     /// again, the engine and its words are never unmapped or moved. It calls no function of the engine except
-    /// [`Engine::on_interrupt`].
+    /// [`Masked::on_interrupt`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    pub unsafe fn enter_user(&self) {
-        self.cpu(self.hw.this_cpu()).state.enter_user();
+    pub unsafe fn enter_user(self) {
+        self.here.state.enter_user();
     }
 
     /// Flushes the kernel's mappings if an initiator has left that to this CPU's entry into the kernel. Every entry
     /// calls it (interrupt, exception, system call, NMI), with interrupts masked or in an NMI handler, before it uses a
-    /// mapping of the kernel that may change. One load on a CPU that has not called [`Engine::enter_user`] since. Never
+    /// mapping of the kernel that may change. One load on a CPU that has not called [`Cpu::enter_user`] since. Never
     /// waits.
     ///
     /// After an NMI handler has called it, other CPUs assume that this one is in the kernel. A handler that returns to
-    /// the program calls [`Engine::enter_user`] again.
+    /// the program calls [`Cpu::enter_user`] again.
     #[inline]
-    pub fn enter_kernel(&self) {
-        let me = self.hw.this_cpu();
-        match self.cpu(me).state.enter_kernel() {
+    pub fn enter_kernel(self) {
+        match self.here.state.enter_kernel() {
             Entry::Flushed => {}
             entry => self.flush_at_entry(entry),
         }
@@ -75,11 +74,11 @@ impl<H: Hardware> Engine<'_, H> {
     /// Leaves a flush of the kernel's mappings to those of `cpus` that run a program. Returns the others, which must be
     /// asked.
     #[cold]
-    pub(crate) fn without_programs(&self, me: CpuId, cpus: &CpuSet, scope: Scope) -> CpuSet {
+    pub(crate) fn without_programs(self, cpus: &CpuSet, scope: Scope) -> CpuSet {
         let mut asked = *cpus;
         for cpu in cpus.iter() {
             if self.cpu(cpu).state.leave_to_entry(scope) {
-                self.count(me, Counter::SkippedLazy, 1);
+                self.count(Counter::SkippedLazy, 1);
                 asked.remove(cpu);
             }
         }
@@ -87,16 +86,15 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     #[cold]
-    fn flush_at_entry(&self, entry: Entry) {
+    fn flush_at_entry(self, entry: Entry) {
         if entry == Entry::Nested {
             // The NMI only invalidates the TLB, and so does not disturb the entry that it interrupted. [mutant
             // NestedEntryUnflushed]
             self.hw.invalidate(Invalidate::Everything);
             return;
         }
-        let me = self.hw.this_cpu();
         // [mutant EntrySkipsFlush]
-        self.flush_everything(me);
-        self.cpu(me).state.has_entered();
+        self.flush_everything();
+        self.here.state.has_entered();
     }
 }

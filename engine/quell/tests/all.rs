@@ -13,7 +13,6 @@ mod embedding;
 mod flight;
 mod idle;
 mod mixed;
-mod panics;
 mod reports;
 mod sketches;
 mod support;

@@ -343,23 +343,28 @@ impl World {
                     From::Nothing => None,
                     From::Kernel => Some(self.spaces[USER]),
                 };
-                engine.switch_to(from, self.spaces[*to]);
+                engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(from, self.spaces[*to]);
                 self.loaded[me] = self.spaces[*to];
             }
-            Call::EnterLazy => engine.enter_lazy(),
-            Call::Leave(space) => engine.leave(self.spaces[*space]),
-            Call::Resume(space) => _ = engine.resume(self.spaces[*space]),
-            Call::Refresh(space, range) => engine.refresh(self.spaces[*space], *range),
-            Call::FlushPending(space) => engine.flush_pending(self.spaces[*space]),
-            Call::FlushPendingBatches(space) => engine.flush_pending_batches(self.spaces[*space]),
-            Call::FlushBeforeRefill(space) => {
-                engine.flush_before_refill(&self.deferred_flush, self.spaces[*space])
+            Call::EnterLazy => engine.this_cpu().enter_lazy(),
+            Call::Leave(space) => engine.this_cpu().leave(self.spaces[*space]),
+            Call::Resume(space) => _ = engine.this_cpu().resume(self.spaces[*space]),
+            Call::Refresh(space, range) => engine.this_cpu().refresh(self.spaces[*space], *range),
+            Call::FlushPending(space) => engine.this_cpu().flush_pending(self.spaces[*space]),
+            Call::FlushPendingBatches(space) => {
+                engine.this_cpu().flush_pending_batches(self.spaces[*space])
             }
+            Call::FlushBeforeRefill(space) => engine
+                .this_cpu()
+                .flush_before_refill(&self.deferred_flush, self.spaces[*space]),
             Call::FlushUntil => self
                 .stamp
                 .into_iter()
-                .for_each(|stamp| engine.flush_until(stamp)),
-            Call::Reuse => _ = engine.flush_before_reuse(&self.deferred_flush),
+                .for_each(|stamp| engine.this_cpu().flush_until(stamp)),
+            Call::Reuse => _ = engine.this_cpu().flush_before_reuse(&self.deferred_flush),
             Call::Begin => self.deferred_flush.begin(),
             Call::Defer => self
                 .stamp
@@ -367,23 +372,23 @@ impl World {
                 .for_each(|stamp| self.deferred_flush.defer(stamp)),
             Call::Clear => self.deferred_flush.clear(),
             Call::Reinstate => _ = self.deferred_flush.reinstate(engine),
-            Call::PayAll => engine.flush_deferred(),
-            Call::CatchUp => engine.catch_up(),
+            Call::PayAll => engine.this_cpu().flush_deferred(),
+            Call::CatchUp => engine.this_cpu().catch_up(),
             Call::Ask => {
-                engine.poll();
-                engine.on_interrupt();
+                engine.this_cpu().poll();
+                engine.this_cpu().mask_interrupts().on_interrupt();
                 let answers = [
-                    engine.user_access_allowed(),
-                    engine.is_detached(),
+                    engine.this_cpu().user_access_allowed(),
+                    engine.this_cpu().is_detached(),
                     engine.has_deferred(),
-                    engine.is_flushed(&self.deferred_flush),
+                    engine.this_cpu().is_flushed(&self.deferred_flush),
                     self.deferred_flush.is_clear(),
-                    engine.runs(self.loaded[me]),
+                    engine.this_cpu().runs(self.loaded[me]),
                 ];
                 let _ = (answers, engine.stats(), engine.cpu_stats(CpuId(1)));
             }
-            Call::Synchronize => engine.synchronize_text(),
-            Call::Quiesce => engine.quiesce(),
+            Call::Synchronize => engine.this_cpu().synchronize_text(),
+            Call::Quiesce => engine.this_cpu().quiesce(),
             Call::HotplugOther(says) => {
                 self.machine.me.set(1 - me as u16);
                 engine.cpu_offline(says.then_some(self.loaded[1 - me]));
@@ -392,22 +397,24 @@ impl World {
             }
             Call::Foreign(reuses) => {
                 let (stamp, deferred_flush) = &self.foreign;
-                engine.flush_until(*stamp);
-                engine.flush_before_refill(deferred_flush, self.spaces[0]);
+                engine.this_cpu().flush_until(*stamp);
+                engine
+                    .this_cpu()
+                    .flush_before_refill(deferred_flush, self.spaces[0]);
                 let _ = (
-                    engine.is_flushed(deferred_flush),
-                    reuses.then(|| engine.flush_before_reuse(deferred_flush)),
+                    engine.this_cpu().is_flushed(deferred_flush),
+                    reuses.then(|| engine.this_cpu().flush_before_reuse(deferred_flush)),
                 );
             }
             Call::EnterOther(space, range) => {
                 self.machine.me.set(1 - me as u16);
                 // SAFETY: nothing is accessed on this machine.
-                unsafe { engine.enter_user() };
+                unsafe { engine.this_cpu().enter_user() };
                 self.machine.me.set(me as u16);
                 let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
                 self.batch::<2, 0>(Purpose::Call, &reports, Way::Finish);
                 self.machine.me.set(1 - me as u16);
-                engine.enter_kernel();
+                engine.this_cpu().enter_kernel();
                 self.machine.me.set(me as u16);
             }
         }

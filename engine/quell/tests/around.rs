@@ -54,7 +54,12 @@ impl Machine {
     fn answer(&self) {
         if self.pending.take() {
             let me = self.me.replace(1);
-            self.engine.get().expect("an engine").on_interrupt();
+            self.engine
+                .get()
+                .expect("an engine")
+                .this_cpu()
+                .mask_interrupts()
+                .on_interrupt();
             self.me.set(me);
         }
     }
@@ -175,7 +180,7 @@ fn run_both(
     for cpu in [1, 0] {
         machine.me.set(cpu);
         engine.cpu_online();
-        engine.switch_to(None, space);
+        engine.this_cpu().mask_interrupts().switch(None, space);
     }
     (machine, engine, space)
 }
@@ -250,27 +255,34 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
         ("flush_pending", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);
             batch.changed(space, PAGE, Scope::Leaf);
-            forbidden(machine, || engine.flush_pending(space));
+            forbidden(machine, || engine.this_cpu().flush_pending(space));
         }),
         ("flush_before_reuse", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
             forbidden(machine, || {
-                assert!(engine.flush_before_reuse(&deferred_flush).is_some())
+                assert!(
+                    engine
+                        .this_cpu()
+                        .flush_before_reuse(&deferred_flush)
+                        .is_some()
+                )
             });
         }),
         ("flush_before_refill", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
             forbidden(machine, || {
-                engine.flush_before_refill(&deferred_flush, space)
+                engine
+                    .this_cpu()
+                    .flush_before_refill(&deferred_flush, space)
             });
         }),
         ("flush_until", |machine, engine, space| {
             let (_, stamp) = defer(engine, space);
-            forbidden(machine, || engine.flush_until(stamp));
+            forbidden(machine, || engine.this_cpu().flush_until(stamp));
         }),
         ("flush_deferred", |machine, engine, space| {
             defer(engine, space);
-            forbidden(machine, || engine.flush_deferred());
+            forbidden(machine, || engine.this_cpu().flush_deferred());
         }),
         ("retire", |machine, engine, _| {
             // SAFETY: this machine walks no tables.
@@ -278,10 +290,10 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             forbidden(machine, || engine.retire(&other));
         }),
         ("synchronize_text", |machine, engine, _| {
-            forbidden(machine, || engine.synchronize_text());
+            forbidden(machine, || engine.this_cpu().synchronize_text());
         }),
         ("quiesce", |machine, engine, _| {
-            forbidden(machine, || engine.quiesce());
+            forbidden(machine, || engine.this_cpu().quiesce());
         }),
     ];
     for (name, call) in calls {
@@ -310,7 +322,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     // Looked at from the other CPU, too.
     machine.me.set(1);
     assert!(!flight.is_done());
-    engine.on_interrupt();
+    engine.this_cpu().mask_interrupts().on_interrupt();
     assert_eq!(machine.answers.get(), 1);
     assert!(flight.is_done() && !space.is_in_batch());
     assert!(flight.finish().eq([Frame(42)]));
@@ -354,7 +366,10 @@ fn a_cpu_that_goes_on_running_a_space_that_ends_is_told_of() {
     let (machine, engine, space) = both_run(Policy::ALL);
     // SAFETY: this machine walks no tables, so a root is nothing but a name.
     let other = leak(unsafe { engine.new_space(Frame(1)) });
-    engine.switch_to(Some(space), other);
+    engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(Some(space), other);
     machine.goes_at_last.set(true);
     engine.retire(space);
     assert!(!machine.goes_at_last.get());
@@ -387,7 +402,7 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
         engine.cpu_stats(CpuId(2));
     }));
     assert!(panics(&|| {
-        engine.here();
+        engine.this_cpu();
     }));
 }
 
@@ -459,7 +474,7 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
         holds(&[]);
         machine.me.set(1);
         engine.cpu_online();
-        engine.switch_to(None, space);
+        engine.this_cpu().mask_interrupts().switch(None, space);
         machine.me.set(0);
         // At the unmap, not when the deferred flush is made; and of a flush that is started.
         fill();
@@ -494,7 +509,7 @@ fn devices_that_take_long_hold_up_no_cpu() {
     assert!(flight.finish().eq([Frame(42)]));
     // Also where no other CPU has it loaded.
     machine.me.set(1);
-    engine.leave(space);
+    engine.this_cpu().leave(space);
     machine.me.set(0);
     machine.device.borrow_mut().push(Page(5));
     machine.busy.set(1);
@@ -518,7 +533,7 @@ fn virtual_cpus_that_do_not_run_are_not_interrupted() {
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 0);
     // A root that dies it must leave, and what it has fetched it must drop: the hypervisor does neither.
-    engine.synchronize_text();
+    engine.this_cpu().synchronize_text();
     assert_eq!(machine.interrupts.get(), 1);
     // Running again it is asked; what it missed makes it flush more.
     machine.preempted.set(false);
@@ -539,7 +554,7 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     };
     let full = || engine.cpu_stats(CpuId(1)).get(Counter::FlushedFull);
     // SAFETY: nothing is accessed on this machine.
-    on(1, &|| unsafe { engine.enter_user() });
+    on(1, &|| unsafe { engine.this_cpu().enter_user() });
     let before = full();
     unmap(engine, kernel);
     unmap(engine, kernel);
@@ -552,18 +567,18 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     tables.table_unlinked(kernel, PAGE, Frame(9));
     assert!(tables.finish().eq([Frame(9)]));
     assert_eq!(machine.interrupts.get(), 2);
-    engine.synchronize_text();
+    engine.this_cpu().synchronize_text();
     assert_eq!(machine.interrupts.get(), 3);
     // It flushes once for both, and is asked again from then on.
     assert_eq!(full(), before);
-    on(1, &|| engine.enter_kernel());
-    on(1, &|| engine.enter_kernel());
+    on(1, &|| engine.this_cpu().enter_kernel());
+    on(1, &|| engine.this_cpu().enter_kernel());
     assert_eq!(full(), before + 1);
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 4);
     // Of one that has nothing to flush, entering costs none.
     // SAFETY: nothing is accessed on this machine.
-    on(1, &|| unsafe { engine.enter_user() });
-    on(1, &|| engine.enter_kernel());
+    on(1, &|| unsafe { engine.this_cpu().enter_user() });
+    on(1, &|| engine.this_cpu().enter_kernel());
     assert_eq!(full(), before + 1);
 }

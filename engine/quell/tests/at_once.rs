@@ -77,7 +77,7 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
     let user = space(engine, 1);
     let on = |cpu: u16| {
         machine.me.set(cpu);
-        engine.switch_to(None, user);
+        engine.this_cpu().mask_interrupts().switch(None, user);
     };
     match loaded {
         Loaded::Nowhere | Loaded::Kernel => {}
@@ -89,7 +89,7 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
     }
     machine.me.set(0);
     if let Loaded::HereIdle = loaded {
-        engine.enter_lazy();
+        engine.this_cpu().enter_lazy();
     }
     let mut asked = matches!(loaded, Loaded::Asked).then(|| {
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
@@ -130,7 +130,7 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
         devices: machine.secondary.borrow()[told_before..].to_vec(),
         may_wait: machine.asked.take() > 0,
         counts: counts.concat(),
-        runs: engine.runs(user),
+        runs: engine.this_cpu().runs(user),
         defers: user.is_in_batch() || engine.has_deferred(),
     };
     drop(flight);
@@ -168,7 +168,7 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                 machine
                             };
                             let at_once = came_of(machine(), policy, loaded, |engine, space| {
-                                engine.flush_at_once(space, range, scope);
+                                engine.this_cpu().flush(space, range, scope);
                             });
                             let batched = came_of(machine(), policy, loaded, |engine, space| {
                                 let mut batch: Batch<'_, '_, _, &AddressSpace<_>, Frame> =
@@ -182,7 +182,9 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                             if range.is_none() && scope == Scope::Tables {
                                 let coalesced =
                                     came_of(machine(), policy, loaded, |engine, space| {
-                                        engine.flush_coalesced(space, &CoalescedFlushes::new());
+                                        engine
+                                            .this_cpu()
+                                            .flush_coalesced(space, &CoalescedFlushes::new());
                                     });
                                 assert_eq!(
                                     coalesced, at_once,
@@ -208,7 +210,9 @@ fn a_range_of_no_pages_is_no_change() {
             for loaded in LOADED {
                 let machine = machines().into_iter().nth(which).expect("one");
                 let came = came_of(machine, policy, loaded, |engine, space| {
-                    engine.flush_at_once(space, Some(PageRange::base(Page(5), 0)), Scope::Leaf);
+                    engine
+                        .this_cpu()
+                        .flush(space, Some(PageRange::base(Page(5), 0)), Scope::Leaf);
                 });
                 assert!(
                     came.invalidated.is_empty() && came.interrupts == 0,

@@ -158,7 +158,14 @@ impl Machine {
         }
         state.masked.set(true);
         self.drain(cpu);
-        self.on(cpu, || self.engine.get().expect("an engine").on_interrupt());
+        self.on(cpu, || {
+            self.engine
+                .get()
+                .expect("an engine")
+                .this_cpu()
+                .mask_interrupts()
+                .on_interrupt()
+        });
         state.masked.set(false);
         true
     }
@@ -311,7 +318,10 @@ impl World {
 
     fn go(&self, to: S) {
         let last = &self.last[usize::from(self.machine.me.get())];
-        self.engine.switch_to(last.replace(Some(to)), to);
+        self.engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(last.replace(Some(to)), to);
     }
 
     fn go_offline(&self) {
@@ -321,7 +331,10 @@ impl World {
 
     fn wake_up(&self) {
         let last = &self.last[usize::from(self.machine.me.get())];
-        if !last.get().is_some_and(|last| self.engine.resume(last)) {
+        if !last
+            .get()
+            .is_some_and(|last| self.engine.this_cpu().resume(last))
+        {
             self.go(self.x);
         }
     }
@@ -378,6 +391,7 @@ impl World {
     fn flush_before_reuse(&self) {
         if self
             .engine
+            .this_cpu()
             .flush_before_reuse(self.deferred_flush)
             .is_some()
         {
@@ -406,7 +420,7 @@ impl World {
                 continue;
             };
             let space = if root == 1 { self.x } else { self.y };
-            if self.machine.on(cpu, || self.engine.runs(space)) {
+            if self.machine.on(cpu, || self.engine.this_cpu().runs(space)) {
                 let held = self.machine.cpus[usize::from(cpu)].tlb[tag].get();
                 let mapped = self.machine.tables[root].get();
                 let stale = held & self.given_out[root].get() & !mapped;
@@ -436,7 +450,7 @@ impl World {
         });
         for cpu in 0..CPUS as u16 {
             self.machine.on(cpu, || {
-                if !self.engine.is_online() {
+                if !self.engine.this_cpu().is_online() {
                     self.engine.cpu_online();
                 }
                 self.go(self.y);
@@ -449,20 +463,27 @@ impl World {
         for _ in 0..self.room {
             let deferred_flush = DeferredFlush::new();
             self.defer(&deferred_flush, self.x, 3);
-            assert!(self.engine.flush_before_reuse(&deferred_flush).is_some());
+            assert!(
+                self.engine
+                    .this_cpu()
+                    .flush_before_reuse(&deferred_flush)
+                    .is_some()
+            );
         }
-        self.engine.flush_deferred();
+        self.engine.this_cpu().flush_deferred();
         assert!(
             !self.engine.has_deferred(),
             "a deferred flush is never made"
         );
         // Nothing stays outstanding.
         for cpu in 0..CPUS as u16 {
-            self.machine.on(cpu, || self.engine.flush_pending(self.x));
+            self.machine
+                .on(cpu, || self.engine.this_cpu().flush_pending(self.x));
         }
         assert!(!self.x.is_in_batch(), "a batch is outstanding for ever");
         let interrupts = || self.machine.cpus.iter().any(|cpu| cpu.pending.get());
-        self.machine.on(2, || self.engine.flush_pending(self.x));
+        self.machine
+            .on(2, || self.engine.this_cpu().flush_pending(self.x));
         assert!(
             !interrupts(),
             "an interrupt is sent for a deferred flush that was made"
@@ -521,20 +542,24 @@ const CALLS: [Call; 23] = [
         "catches up and switches to the space",
         |world| world.go(world.y),
         |world| {
-            world.engine.catch_up();
+            world.engine.this_cpu().catch_up();
             world.go(world.x);
         },
     ),
-    by_scheduler("goes idle", |_| {}, |world| world.engine.enter_lazy()),
+    by_scheduler(
+        "goes idle",
+        |_| {},
+        |world| world.engine.this_cpu().enter_lazy(),
+    ),
     by_scheduler(
         "comes back",
-        |world| world.engine.enter_lazy(),
+        |world| world.engine.this_cpu().enter_lazy(),
         |world| world.wake_up(),
     ),
     by_scheduler(
         "looks into its inbox",
         |_| {},
-        |world| world.engine.on_interrupt(),
+        |world| world.engine.this_cpu().mask_interrupts().on_interrupt(),
     ),
     by_scheduler("goes offline", |_| {}, |world| world.go_offline()),
     // Not by another thread on the same CPU: it would wait for the one that it has preempted.
@@ -544,13 +569,16 @@ const CALLS: [Call; 23] = [
         |world| {
             let (page, root) = (world.page(), world.x.root().0);
             world.machine.clear(root as usize, page);
-            world.engine.flush_coalesced(world.x, world.coalesced);
+            world
+                .engine
+                .this_cpu()
+                .flush_coalesced(world.x, world.coalesced);
             world.give_out([frame(root, page)].into_iter());
         },
     ),
     by_scheduler(
         "goes offline, lazily",
-        |world| world.engine.enter_lazy(),
+        |world| world.engine.this_cpu().enter_lazy(),
         |world| world.go_offline(),
     ),
     by_scheduler(
@@ -566,7 +594,7 @@ const CALLS: [Call; 23] = [
         world.go(world.y);
         world.go(last.unwrap_or(world.x));
     }),
-    by_thread("catches up", |world| world.engine.catch_up()),
+    by_thread("catches up", |world| world.engine.this_cpu().catch_up()),
     by_thread("starts a flush", |world| {
         let batch = world.batch(Purpose::Call);
         world.unmap(batch, world.x, world.page());
@@ -601,7 +629,12 @@ const CALLS: [Call; 23] = [
         let page = world.page();
         world.defer(deferred_flush, world.x, page);
         world.later(move |world| {
-            if world.engine.flush_before_reuse(deferred_flush).is_some() {
+            if world
+                .engine
+                .this_cpu()
+                .flush_before_reuse(deferred_flush)
+                .is_some()
+            {
                 world.give_out([frame(1, page)].into_iter());
             }
         });
@@ -610,7 +643,12 @@ const CALLS: [Call; 23] = [
         let deferred_flush = leak(DeferredFlush::new());
         let page = world.page();
         world.defer(deferred_flush, world.x, page);
-        if world.engine.flush_before_reuse(deferred_flush).is_some() {
+        if world
+            .engine
+            .this_cpu()
+            .flush_before_reuse(deferred_flush)
+            .is_some()
+        {
             world.give_out([frame(1, page)].into_iter());
         }
     }),
@@ -620,16 +658,21 @@ const CALLS: [Call; 23] = [
             let deferred_flush = leak(DeferredFlush::new());
             let page = world.page();
             world.defer(deferred_flush, world.y, page);
-            if world.engine.flush_before_reuse(deferred_flush).is_some() {
+            if world
+                .engine
+                .this_cpu()
+                .flush_before_reuse(deferred_flush)
+                .is_some()
+            {
                 world.give_out([frame(2, page)].into_iter());
             }
         },
     ),
     by_thread("flushes what is pending in the space", |world| {
-        world.engine.flush_pending(world.x)
+        world.engine.this_cpu().flush_pending(world.x)
     }),
     by_thread("makes every deferred flush", |world| {
-        world.engine.flush_deferred()
+        world.engine.this_cpu().flush_deferred()
     }),
     by_thread("reuses or reinstates the frame", |world| {
         if world.machine.met.get() {

@@ -4,9 +4,9 @@
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
-    Batch, CoalescedFlushes, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame,
-    InPlace, Invalidate, KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize,
-    PerCpu, Policy, Purpose, Request, Scope, Slot, TagPolicy, Unsupported,
+    Batch, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, InPlace, Invalidate,
+    KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,
+    Purpose, Request, Scope, Slot, TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ fn flushed(
 fn ranges_grow_to_65535_strides() {
     let (machine, engine) = world(patient(), Policy::ALL);
     let x = space(engine, 1);
-    engine.switch_to(None, x);
+    engine.this_cpu().mask_interrupts().switch(None, x);
     let base = |start, pages| PageRange::base(Page(start), pages);
     let told = |ranges: &[PageRange]| flushed(machine, engine, x, ranges);
     assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
@@ -155,17 +155,29 @@ fn with_many_slots_each_space_has_its_place() {
     let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
     let mut last = None;
     for &space in &spaces[..12] {
-        engine.switch_to(last.replace(space), space);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(last.replace(space), space);
     }
     machine.kept.borrow_mut().clear();
     for &space in &spaces[..12] {
-        engine.switch_to(last.replace(space), space);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(last.replace(space), space);
     }
     assert_eq!(machine.kept.take(), [true; 12]);
     // The thirteenth has the place of the first, and of no other.
-    engine.switch_to(last.replace(spaces[12]), spaces[12]);
+    engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(last.replace(spaces[12]), spaces[12]);
     for &space in &spaces[..12] {
-        engine.switch_to(last.replace(space), space);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(last.replace(space), space);
     }
     let kept = machine.kept.take();
     assert_eq!(kept.iter().filter(|keep| !**keep).count(), 2, "{kept:?}");
@@ -199,14 +211,14 @@ fn many_deferrals_are_paid_together() {
         assert!(
             deferred
                 .iter()
-                .all(|deferred_flush| !engine.is_flushed(deferred_flush))
+                .all(|deferred_flush| !engine.this_cpu().is_flushed(deferred_flush))
         );
         machine.interrupts.set(0);
-        engine.flush_deferred();
+        engine.this_cpu().flush_deferred();
         assert!(
             deferred
                 .iter()
-                .all(|deferred_flush| engine.is_flushed(deferred_flush)),
+                .all(|deferred_flush| engine.this_cpu().is_flushed(deferred_flush)),
             "{together}"
         );
         assert!(!engine.has_deferred());
@@ -237,9 +249,9 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
             let x = space(engine, 1);
             let y = if same { x } else { space(engine, 2) };
             machine.me.set(1);
-            engine.switch_to(None, y);
+            engine.this_cpu().mask_interrupts().switch(None, y);
             machine.me.set(0);
-            engine.switch_to(None, x);
+            engine.this_cpu().mask_interrupts().switch(None, x);
             let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
             machine.me.set(first);
             batch.unmapped(x, page(5), Frame(1));
@@ -410,9 +422,9 @@ fn what_follows_a_whole_space_is_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     machine.me.set(1);
-    engine.switch_to(None, y);
+    engine.this_cpu().mask_interrupts().switch(None, y);
     machine.me.set(0);
-    engine.switch_to(None, x);
+    engine.this_cpu().mask_interrupts().switch(None, x);
     machine.interrupts.set(0);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.changed_all(x, Scope::Leaf);
@@ -491,7 +503,7 @@ fn tags_that_run_out_are_dealt_again() {
     );
     let stays = space(engine, 1000);
     machine.me.set(1);
-    engine.switch_to(None, stays);
+    engine.this_cpu().mask_interrupts().switch(None, stays);
     let own = machine.tag.get();
     machine.me.set(0);
     let spaces: Vec<S> = (0..260).map(|root| space(engine, root)).collect();
@@ -501,16 +513,25 @@ fn tags_that_run_out_are_dealt_again() {
     for turn in 0..1100 {
         machine.invalidated.borrow_mut().clear();
         let number = turn % 260;
-        engine.switch_to(last.replace(spaces[number]), spaces[number]);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(last.replace(spaces[number]), spaces[number]);
         let tag = machine.tag.get();
         assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
         if !machine.invalidated.borrow().is_empty() {
             flushes.push(turn);
             // The same tag on every CPU.
             machine.me.set(1);
-            engine.switch_to(Some(stays), spaces[number]);
+            engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(stays), spaces[number]);
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
-            engine.switch_to(Some(spaces[number]), stays);
+            engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(spaces[number]), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
             machine.me.set(0);
             owner.fill(None);
@@ -522,9 +543,15 @@ fn tags_that_run_out_are_dealt_again() {
         );
         // The space that another CPU runs keeps its tag, also here.
         if turn % 100 == 99 {
-            engine.switch_to(last.replace(stays), stays);
+            engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(last.replace(stays), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
-            engine.switch_to(last.replace(spaces[number]), spaces[number]);
+            engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(last.replace(spaces[number]), spaces[number]);
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
         }
     }
@@ -553,7 +580,7 @@ fn devices_hear_of_every_flush() {
                     let x = space(engine, 77);
                     match runs {
                         0 => {}
-                        1 => engine.switch_to(None, x),
+                        1 => engine.this_cpu().mask_interrupts().switch(None, x),
                         _ => run_on_both(machine, engine, x),
                     }
                     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
@@ -582,7 +609,7 @@ fn devices_hear_of_every_flush() {
 fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.switch_to(None, x);
+    engine.this_cpu().mask_interrupts().switch(None, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     machine.asked.set(0);
     machine.forbidden.set(true);
@@ -669,7 +696,7 @@ fn with_one_slot_a_cpu_remembers_one_space() {
         let (machine, engine) = world(Machine::default(), policy);
         let (x, y) = (space(engine, 1), space(engine, 2));
         for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
-            engine.switch_to(from, to);
+            engine.this_cpu().mask_interrupts().switch(from, to);
         }
         let kept = slots == 2;
         assert_eq!(machine.kept.take(), [false, false, kept, kept]);
@@ -690,15 +717,15 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
         let spaces = [1, 2].map(|root| space(engine, root));
         let [dying, other] = order.map(|number: usize| spaces[number - 1]);
         machine.me.set(1);
-        engine.switch_to(None, dying);
+        engine.this_cpu().mask_interrupts().switch(None, dying);
         // It does not say what it had loaded: the set goes on naming it.
         engine.cpu_offline(None);
         engine.cpu_online();
-        engine.switch_to(None, other);
+        engine.this_cpu().mask_interrupts().switch(None, other);
         machine.me.set(0);
         engine.retire(dying);
         machine.me.set(1);
-        assert!(engine.runs(other));
+        assert!(engine.this_cpu().runs(other));
     }
 }
 
@@ -736,14 +763,14 @@ fn an_nmi_between_two_spaces_is_refused() {
             Policy::ALL,
         );
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.switch_to(None, x);
-        assert!(engine.user_access_allowed());
-        engine.enter_lazy();
-        assert!(!engine.user_access_allowed());
-        engine.switch_to(Some(x), y);
-        engine.switch_to(Some(y), x);
+        engine.this_cpu().mask_interrupts().switch(None, x);
+        assert!(engine.this_cpu().user_access_allowed());
+        engine.this_cpu().enter_lazy();
+        assert!(!engine.this_cpu().user_access_allowed());
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(Some(y), x);
         assert_eq!(machine.nmis_at_load.take(), [false; 3]);
-        assert!(engine.user_access_allowed() && !machine.masked.get());
+        assert!(engine.this_cpu().user_access_allowed() && !machine.masked.get());
     }
 }
 
@@ -776,14 +803,14 @@ fn requests_that_meet_are_limited() {
 fn a_flush_that_starts_alone_is_over() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.switch_to(None, x);
+    engine.this_cpu().mask_interrupts().switch(None, x);
     machine.invalidated.borrow_mut().clear();
     for _ in 0..3 {
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
-        engine.flush_pending(x);
+        engine.this_cpu().flush_pending(x);
         assert!(
             machine.invalidated.borrow().is_empty(),
             "no deferred flush is left"
@@ -802,13 +829,13 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
             entries,
         );
         let x = space(engine, 1);
-        engine.switch_to(None, x);
+        engine.this_cpu().mask_interrupts().switch(None, x);
         machine.invalidated.borrow_mut().clear();
         for deferral in 1..=far {
             let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
             batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
             assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
-            engine.catch_up();
+            engine.this_cpu().catch_up();
             assert_eq!(
                 !machine.invalidated.borrow().is_empty(),
                 deferral == far,
@@ -828,7 +855,10 @@ fn the_background_pays_for_everything() {
     run_on_both(machine, engine, x);
     let defer = |space: S| {
         let deferred_flush = DeferredFlush::new();
-        assert!(engine.is_flushed(&deferred_flush), "no flush is deferred");
+        assert!(
+            engine.this_cpu().is_flushed(&deferred_flush),
+            "no flush is deferred"
+        );
         deferred_flush.begin();
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
@@ -839,11 +869,11 @@ fn the_background_pays_for_everything() {
         deferred_flush
     };
     let [own, user] = [kernel, x].map(defer);
-    assert!(engine.flush_before_reuse(&user).is_some());
-    assert!(!engine.is_flushed(&own) && engine.has_deferred());
+    assert!(engine.this_cpu().flush_before_reuse(&user).is_some());
+    assert!(!engine.this_cpu().is_flushed(&own) && engine.has_deferred());
     defer(x);
-    engine.flush_deferred();
-    assert!(engine.is_flushed(&own) && !engine.has_deferred());
+    engine.this_cpu().flush_deferred();
+    assert!(engine.this_cpu().is_flushed(&own) && !engine.has_deferred());
 }
 
 /// lazy.rs: a frame whose deferred flush has no stamp yet is flushed with its space.
@@ -857,7 +887,7 @@ fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
     machine.invalidated.borrow_mut().clear();
-    engine.flush_before_refill(&deferred_flush, x);
+    engine.this_cpu().flush_before_refill(&deferred_flush, x);
     let flushed: Vec<u16> = machine
         .invalidated
         .borrow()
@@ -879,14 +909,14 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
         let (x, y) = (space(engine, 1), space(engine, 2));
         // SAFETY: no memory is behind any frame.
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
-        engine.switch_to(None, x);
-        engine.switch_to(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(None, x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
         batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
         assert_eq!(batch.finish().count(), 1);
         machine.kept.borrow_mut().clear();
-        engine.switch_to(Some(y), x);
-        engine.switch_to(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(Some(y), x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
         // The loaded one has lost what it had to lose.
         assert_eq!(machine.kept.take(), [kept, true], "{entries:?}");
     }
@@ -901,14 +931,17 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
     run_on_both(machine, engine, x);
     machine.me.set(1);
-    engine.enter_lazy();
+    engine.this_cpu().enter_lazy();
     machine.me.set(0);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert_eq!(batch.finish().count(), 2);
     machine.me.set(1);
-    assert!(engine.is_detached(), "its walker may read the table");
+    assert!(
+        engine.this_cpu().is_detached(),
+        "its walker may read the table"
+    );
 }
 
 /// switch.rs: calls that name another space than the one that is loaded change nothing of that.
@@ -917,11 +950,15 @@ fn what_is_said_of_another_space_changes_nothing() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, y);
-    assert!(engine.runs(y) && !engine.runs(x));
-    engine.leave(x);
-    assert!(engine.runs(y));
-    engine.enter_lazy();
-    assert!(!engine.resume(x) && !engine.runs(y) && !engine.user_access_allowed());
+    assert!(engine.this_cpu().runs(y) && !engine.this_cpu().runs(x));
+    engine.this_cpu().leave(x);
+    assert!(engine.this_cpu().runs(y));
+    engine.this_cpu().enter_lazy();
+    assert!(
+        !engine.this_cpu().resume(x)
+            && !engine.this_cpu().runs(y)
+            && !engine.this_cpu().user_access_allowed()
+    );
     // A lazy CPU that switches to what it has loaded catches up.
     machine.me.set(1);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
@@ -929,8 +966,8 @@ fn what_is_said_of_another_space_changes_nothing() {
     assert_eq!(batch.finish().count(), 1);
     machine.me.set(0);
     machine.invalidated.borrow_mut().clear();
-    engine.switch_to(None, y);
-    assert!(engine.runs(y));
+    engine.this_cpu().mask_interrupts().switch(None, y);
+    assert!(engine.this_cpu().runs(y));
     assert_eq!(machine.invalidated.take().len(), 1);
 }
 
@@ -946,9 +983,9 @@ fn requests_for_another_space_are_ignored() {
         batch.unmapped(old, PageRange::base(Page(5), 1), Frame(1));
         let flight = batch.start();
         machine.me.set(1);
-        engine.switch_to(Some(old), new);
+        engine.this_cpu().mask_interrupts().switch(Some(old), new);
         machine.invalidated.borrow_mut().clear();
-        engine.on_interrupt();
+        engine.this_cpu().mask_interrupts().on_interrupt();
         assert!(machine.invalidated.borrow().is_empty());
         machine.me.set(0);
         assert_eq!(flight.finish().count(), 1);
@@ -984,7 +1021,9 @@ fn the_kernel_s_entries_are_refreshed() {
     // SAFETY: no memory is behind any frame.
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
     machine.invalidated.borrow_mut().clear();
-    engine.refresh(kernel, PageRange::base(Page(0x7_ffff_f000), 1));
+    engine
+        .this_cpu()
+        .refresh(kernel, PageRange::base(Page(0x7_ffff_f000), 1));
     let done = machine.invalidated.take();
     assert!(
         matches!(done[..], [(0, Invalidate::Kernel { .. })]),
@@ -999,9 +1038,9 @@ fn an_idle_cpu_runs_no_program() {
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     machine.me.set(1);
-    engine.enter_lazy();
+    engine.this_cpu().enter_lazy();
     // SAFETY: nothing is mapped on this machine.
-    unsafe { engine.enter_user() };
+    unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
     machine.interrupts.set(0);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
@@ -1011,10 +1050,10 @@ fn an_idle_cpu_runs_no_program() {
     // Nor does an entry flush where nothing was left to it.
     machine.me.set(1);
     machine.invalidated.borrow_mut().clear();
-    engine.enter_kernel();
-    assert!(engine.resume(x));
+    engine.this_cpu().enter_kernel();
+    assert!(engine.this_cpu().resume(x));
     machine.invalidated.borrow_mut().clear();
-    engine.enter_kernel();
+    engine.this_cpu().enter_kernel();
     assert_eq!(machine.invalidated.take(), []);
 }
 
@@ -1028,7 +1067,7 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     run_on_both(machine, engine, x);
     machine.me.set(1);
     // SAFETY: nothing is mapped on this machine.
-    unsafe { engine.enter_user() };
+    unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, PageRange::base(Page(5), 1), Frame(5));
@@ -1037,12 +1076,12 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     machine.me.set(1);
     machine.invalidated.borrow_mut().clear();
     *machine.nmi.borrow_mut() = Some(|engine| {
-        (0..3).for_each(|_| engine.enter_kernel());
+        (0..3).for_each(|_| engine.this_cpu().enter_kernel());
     });
-    engine.enter_kernel();
+    engine.this_cpu().enter_kernel();
     let everything = (1, Invalidate::Everything);
     assert_eq!(machine.invalidated.take(), [everything; 4]);
-    engine.enter_kernel();
+    engine.this_cpu().enter_kernel();
     assert_eq!(machine.invalidated.take(), []);
 }
 
@@ -1075,7 +1114,7 @@ fn a_broadcast_flush_that_was_started_ends_once() {
 }
 
 #[test]
-fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_masked() {
+fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
@@ -1085,61 +1124,18 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     assert!(!flight.is_done());
     machine.me.set(1);
     machine.masked.set(true);
+    let cpu = engine.this_cpu();
     // SAFETY: interrupts are masked.
-    unsafe { engine.on_interrupt_masked(engine.here()) };
+    unsafe { cpu.assume_masked() }.on_interrupt();
     assert!(flight.is_done() && machine.masked.get());
-    // SAFETY: interrupts are masked.
-    unsafe { engine.switch_masked(engine.here(), Some(x), y) };
-    assert!(engine.runs(y) && !engine.runs(x) && machine.masked.get());
-    // SAFETY: the state is this CPU's; interrupts are masked.
-    unsafe {
-        engine.enter_lazy_here(engine.here());
-        assert!(!engine.runs(y));
-        engine.switch_masked(engine.here(), Some(y), y);
-    }
-    assert!(engine.runs(y) && machine.masked.get());
-    machine.invalidated.borrow_mut().clear();
-    // SAFETY: the state is this CPU's.
-    unsafe { engine.flush_at_once_here(engine.here(), y, None, Scope::Leaf) };
-    assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
-    // SAFETY: the state is this CPU's.
-    unsafe { engine.flush_coalesced_here(engine.here(), y, &CoalescedFlushes::new()) };
-    assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
-}
-
-#[test]
-#[cfg(debug_assertions)]
-#[should_panic(expected = "with interrupts on")]
-fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
-    let (_, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.switch_masked(engine.here(), None, space(engine, 1)) };
-}
-
-#[test]
-#[cfg(debug_assertions)]
-fn a_call_with_the_state_of_another_cpu_is_noticed() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, elsewhere) = (space(engine, 1), engine.here());
-    machine.me.set(1);
-    machine.masked.set(true);
-    // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
-    let calls: [&dyn Fn(); 5] = unsafe {
-        [
-            &|| engine.switch_masked(elsewhere, None, x),
-            &|| engine.on_interrupt_masked(elsewhere),
-            &|| engine.enter_lazy_here(elsewhere),
-            &|| engine.flush_at_once_here(elsewhere, x, None, Scope::Leaf),
-            &|| engine.flush_coalesced_here(elsewhere, x, &CoalescedFlushes::new()),
-        ]
-    };
-    for (number, call) in calls.into_iter().enumerate() {
-        let ended = catch_unwind(AssertUnwindSafe(call));
-        let why = ended.expect_err("the call comes back");
-        let why = why.downcast_ref::<&str>().copied();
-        let expected = "a CPU is in the engine with the state of another";
-        assert_eq!(why, Some(expected), "call {number}");
-    }
+    cpu.mask_interrupts().switch(Some(x), y);
+    assert!(cpu.runs(y) && !cpu.runs(x) && machine.masked.get());
+    machine.masked.set(false);
+    let masked = cpu.mask_interrupts();
+    assert!(machine.masked.get());
+    masked.switch(Some(y), x);
+    drop(masked);
+    assert!(cpu.runs(x) && !machine.masked.get());
 }
 
 #[test]
@@ -1148,7 +1144,29 @@ fn a_call_with_the_state_of_another_cpu_is_noticed() {
 fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.on_interrupt_masked(engine.here()) };
+    unsafe { engine.this_cpu().assume_masked() }.on_interrupt();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn the_handle_of_another_cpu_is_noticed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let elsewhere = engine.this_cpu();
+    machine.me.set(1);
+    machine.masked.set(true);
+    // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
+    let calls: [&dyn Fn(); 2] = unsafe {
+        [&|| _ = engine.on_cpu(elsewhere.state()), &|| {
+            _ = elsewhere.assume_masked()
+        }]
+    };
+    for (number, call) in calls.into_iter().enumerate() {
+        let ended = catch_unwind(AssertUnwindSafe(call));
+        let why = ended.expect_err("the call comes back");
+        let why = why.downcast_ref::<&str>().copied();
+        let expected = "a CPU is in the engine with the state of another";
+        assert_eq!(why, Some(expected), "call {number}");
+    }
 }
 
 /// A frame that its allocator has back when it is dropped.

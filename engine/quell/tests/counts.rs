@@ -128,7 +128,7 @@ impl Told {
     fn defer(&self, space: S) -> DeferredFlush<Machine> {
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
-        assert!(!self.engine.is_flushed(&deferred_flush));
+        assert!(!self.engine.this_cpu().is_flushed(&deferred_flush));
         let mut batch = self.batch(Purpose::Lazy);
         batch.unmapped(space, base(5), Frame(42));
         match batch.finish_deferred() {
@@ -148,24 +148,28 @@ fn story(machine: Machine, policy: Policy) -> String {
     let mut told = Told::new(machine, policy);
     let engine = told.engine;
     let (x, y) = (space(engine, 1), space(engine, 2));
-    assert!(engine.is_online() && engine.is_detached());
-    told.step("CPU 0 switches to x", |_| engine.switch_to(None, x));
+    assert!(engine.this_cpu().is_online() && engine.this_cpu().is_detached());
+    told.step("CPU 0 switches to x", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
     told.step("a page, while CPU 1 runs nothing", |told| {
         told.unmap(x, &[base(5)])
     });
     told.step("a page without a batch, while CPU 1 runs nothing", |_| {
-        engine.flush_at_once(x, Some(base(5)), Scope::Leaf)
+        engine.this_cpu().flush(x, Some(base(5)), Scope::Leaf)
     });
-    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.other("CPU 1 switches to x", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
     told.step("a page", |told| told.unmap(x, &[base(5)]));
     told.step("a page without a batch", |_| {
-        engine.flush_at_once(x, Some(base(5)), Scope::Leaf)
+        engine.this_cpu().flush(x, Some(base(5)), Scope::Leaf)
     });
     told.step("a table without a batch", |_| {
-        engine.flush_at_once(x, Some(base(5)), Scope::Tables)
+        engine.this_cpu().flush(x, Some(base(5)), Scope::Tables)
     });
     told.step("all of x without a batch", |_| {
-        engine.flush_at_once(x, None, Scope::Leaf)
+        engine.this_cpu().flush(x, None, Scope::Leaf)
     });
     told.step("no page", |told| {
         let mut batch = told.batch(Purpose::Call);
@@ -249,14 +253,14 @@ fn story(machine: Machine, policy: Policy) -> String {
         batch.changed(x, base(5), Scope::Leaf);
     });
     told.step("flush_pending(x), with no flush pending", |_| {
-        engine.flush_pending(x)
+        engine.this_cpu().flush_pending(x)
     });
     told.step("flush_pending(x), with a batch outstanding", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
         batch.unlocked();
-        engine.flush_pending_batches(x);
-        engine.flush_pending(x);
+        engine.this_cpu().flush_pending_batches(x);
+        engine.this_cpu().flush_pending(x);
         assert_eq!(batch.finish().count(), 1);
     });
     told.step("in flight", |told| {
@@ -266,29 +270,29 @@ fn story(machine: Machine, policy: Policy) -> String {
         let at_once = flight.is_done();
         told.machine.pending[1].set(false);
         told.machine.me.set(1);
-        engine.on_interrupt();
+        engine.this_cpu().mask_interrupts().on_interrupt();
         told.machine.me.set(0);
         assert!(flight.is_done());
         assert_eq!(flight.finish().count(), 1);
         assert_eq!(at_once, engine.hw().global);
     });
     told.step("refresh", |_| {
-        engine.refresh(x, base(5));
-        engine.refresh(y, base(5));
+        engine.this_cpu().refresh(x, base(5));
+        engine.this_cpu().refresh(y, base(5));
     });
 
-    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.other("CPU 1 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("a page, while CPU 1 is lazy", |told| {
         told.unmap(x, &[base(5)])
     });
     told.other("CPU 1 comes back", |_| {
-        assert!(engine.resume(x) && engine.runs(x))
+        assert!(engine.this_cpu().resume(x) && engine.this_cpu().runs(x))
     });
     told.other("CPU 1 is lazy and comes back", |_| {
-        engine.enter_lazy();
-        assert!(!engine.runs(x) && engine.resume(x));
+        engine.this_cpu().enter_lazy();
+        assert!(!engine.this_cpu().runs(x) && engine.this_cpu().resume(x));
     });
-    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.other("CPU 1 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("a table, while CPU 1 is lazy", |told| {
         let mut batch = told.batch(Purpose::Call);
         batch.table_unlinked(x, base(0), Frame(7));
@@ -296,8 +300,8 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     let evicted = !engine.hw().global;
     told.other("CPU 1 has left", |_| {
-        assert_eq!(engine.is_detached(), evicted);
-        engine.enter_lazy();
+        assert_eq!(engine.this_cpu().is_detached(), evicted);
+        engine.this_cpu().enter_lazy();
     });
     told.step("a page and a table, which CPU 1 has left", |told| {
         told.unmap(x, &[base(5)]);
@@ -305,39 +309,54 @@ fn story(machine: Machine, policy: Policy) -> String {
         batch.table_unlinked(x, base(0), Frame(7));
         assert_eq!(batch.finish().count(), 1);
     });
-    told.other("CPU 1 switches to x again", |_| engine.switch_to(None, x));
-    told.other("CPU 1 switches to y", |_| engine.switch_to(Some(x), y));
+    told.other("CPU 1 switches to x again", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
+    told.other("CPU 1 switches to y", |_| {
+        engine.this_cpu().mask_interrupts().switch(Some(x), y)
+    });
     told.other("CPU 1 switches to x and back", |_| {
-        engine.switch_to(Some(y), x);
-        engine.switch_to(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(Some(y), x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
     });
     told.step("a page, which CPU 1 does not run", |told| {
         told.unmap(x, &[base(5)])
     });
     told.other("CPU 1 switches to x, which has changed", |_| {
-        engine.switch_to(Some(y), x)
+        engine.this_cpu().mask_interrupts().switch(Some(y), x)
     });
-    told.other("CPU 1 leaves", |_| engine.leave(x));
+    told.other("CPU 1 leaves", |_| engine.this_cpu().leave(x));
     told.step("a page, while CPU 1 has none", |told| {
         told.unmap(x, &[base(5)])
     });
     told.other("CPU 1 is offline", |_| {
         engine.cpu_offline(None);
-        assert!(!engine.is_online() && engine.is_detached());
+        assert!(!engine.this_cpu().is_online() && engine.this_cpu().is_detached());
     });
     told.step("a page, while CPU 1 is offline", |told| {
         told.unmap(x, &[base(5)])
     });
     told.other("CPU 1 is online", |_| engine.cpu_online());
-    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.other("CPU 1 switches to x", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
 
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reused", |_| {
         assert_eq!(
-            engine.flush_before_reuse(&deferred_flush).is_some(),
+            engine
+                .this_cpu()
+                .flush_before_reuse(&deferred_flush)
+                .is_some(),
             engine.policy().lazy_unmap
         );
-        assert!(deferred_flush.is_clear() && engine.flush_before_reuse(&deferred_flush).is_none());
+        assert!(
+            deferred_flush.is_clear()
+                && engine
+                    .this_cpu()
+                    .flush_before_reuse(&deferred_flush)
+                    .is_none()
+        );
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reinstated", |_| {
@@ -346,32 +365,32 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("its slot is filled again", |_| {
-        engine.flush_before_refill(&deferred_flush, x);
-        assert!(engine.is_flushed(&deferred_flush) || !engine.policy().lazy_unmap);
-        engine.flush_before_refill(&deferred_flush, x);
+        engine.this_cpu().flush_before_refill(&deferred_flush, x);
+        assert!(engine.this_cpu().is_flushed(&deferred_flush) || !engine.policy().lazy_unmap);
+        engine.this_cpu().flush_before_refill(&deferred_flush, x);
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reused when every deferred flush is made", |_| {
-        engine.flush_deferred();
-        let _ = engine.flush_before_reuse(&deferred_flush);
+        engine.this_cpu().flush_deferred();
+        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
     });
     told.step(
         "two pages are deferred and every deferred flush is made",
         |told| {
             told.defer(x);
             told.defer(y);
-            engine.flush_deferred();
+            engine.this_cpu().flush_deferred();
             assert!(!engine.has_deferred());
-            engine.flush_deferred();
+            engine.this_cpu().flush_deferred();
         },
     );
     told.step("a page is deferred, and no batch is outstanding", |told| {
         told.defer(x);
-        engine.flush_pending_batches(x);
+        engine.this_cpu().flush_pending_batches(x);
     });
     told.step("flush_pending(x), with a flush deferred", |_| {
-        engine.flush_pending(x);
-        engine.flush_pending(x);
+        engine.this_cpu().flush_pending(x);
+        engine.this_cpu().flush_pending(x);
     });
     told.step("more is deferred than the ledger holds", |told| {
         for _ in 0..6 {
@@ -379,39 +398,39 @@ fn story(machine: Machine, policy: Policy) -> String {
         }
     });
     told.step("CPU 0 catches up", |_| {
-        engine.catch_up();
-        engine.catch_up();
+        engine.this_cpu().catch_up();
+        engine.this_cpu().catch_up();
     });
-    told.other("CPU 1 catches up", |_| engine.catch_up());
+    told.other("CPU 1 catches up", |_| engine.this_cpu().catch_up());
     told.step(
         "every deferred flush is made, after all have flushed",
-        |_| engine.flush_deferred(),
+        |_| engine.this_cpu().flush_deferred(),
     );
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 flushes its tag", |_| {
-        engine.switch_to(Some(x), y);
-        engine.switch_to(Some(y), x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(Some(y), x);
     });
     told.step("it is reused", |_| {
-        let _ = engine.flush_before_reuse(&deferred_flush);
+        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
     });
 
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
-    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.other("CPU 1 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("it is reused", |_| {
-        let _ = engine.flush_before_reuse(&deferred_flush);
+        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
     });
-    told.other("CPU 1 comes back", |_| assert!(engine.resume(x)));
+    told.other("CPU 1 comes back", |_| assert!(engine.this_cpu().resume(x)));
     told.step("CPU 0 is lazy, and does not catch up", |told| {
-        engine.enter_lazy();
+        engine.this_cpu().enter_lazy();
         (0..4).for_each(|_| {
             told.defer(y);
         });
-        engine.catch_up();
-        assert!(engine.resume(x));
-        engine.flush_deferred();
+        engine.this_cpu().catch_up();
+        assert!(engine.this_cpu().resume(x));
+        engine.this_cpu().flush_deferred();
     });
-    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("CPU 0 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("a page, while CPU 0 is lazy", |told| {
         told.unmap(x, &[base(5)])
     });
@@ -419,24 +438,30 @@ fn story(machine: Machine, policy: Policy) -> String {
         (0..4).for_each(|_| {
             told.defer(y);
         });
-        engine.catch_up();
-        engine.flush_deferred();
+        engine.this_cpu().catch_up();
+        engine.this_cpu().flush_deferred();
     });
-    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
-    told.other("CPU 1 leaves", |_| engine.leave(x));
-    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("CPU 0 comes back", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
+    told.other("CPU 1 leaves", |_| engine.this_cpu().leave(x));
+    told.step("CPU 0 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("a page, while CPU 0 is lazy and alone", |told| {
         told.unmap(x, &[base(5)])
     });
-    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
+    told.step("CPU 0 comes back", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
     told.other("CPU 1 catches up with nothing", |told| {
         (0..4).for_each(|_| {
             told.defer(y);
         });
-        engine.catch_up();
-        engine.flush_deferred();
+        engine.this_cpu().catch_up();
+        engine.this_cpu().flush_deferred();
     });
-    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.other("CPU 1 switches to x", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
 
     for entries in [KernelEntries::Global, KernelEntries::Tagged] {
         // SAFETY: no memory is behind any frame.
@@ -455,7 +480,9 @@ fn story(machine: Machine, policy: Policy) -> String {
             assert_eq!(batch.finish().count(), 2);
         });
         // SAFETY: no memory is behind any frame.
-        told.other("CPU 1 runs a program", |_| unsafe { engine.enter_user() });
+        told.other("CPU 1 runs a program", |_| unsafe {
+            engine.this_cpu().enter_user()
+        });
         told.step("a page of the kernel, while CPU 1 runs a program", |told| {
             told.unmap(kernel, &[page])
         });
@@ -463,15 +490,17 @@ fn story(machine: Machine, policy: Policy) -> String {
             "a page of the kernel is deferred while CPU 1 runs a program",
             |told| {
                 told.defer(kernel);
-                engine.flush_deferred();
+                engine.this_cpu().flush_deferred();
             },
         );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
-        told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
+        told.other("CPU 1 enters the kernel", |_| {
+            engine.this_cpu().enter_kernel()
+        });
         // SAFETY: no memory is behind any frame.
         told.other("CPU 1 runs a program and enters the kernel", |_| unsafe {
-            engine.enter_user();
-            engine.enter_kernel();
+            engine.this_cpu().enter_user();
+            engine.this_cpu().enter_kernel();
         });
         told.step(
             "a page of the kernel is deferred, and CPU 1 flushes everything",
@@ -479,7 +508,10 @@ fn story(machine: Machine, policy: Policy) -> String {
                 let deferred_flush = told.defer(kernel);
                 told.unmap(kernel, &[PageRange::base(page.start, 34)]);
                 assert_eq!(
-                    engine.flush_before_reuse(&deferred_flush).is_some(),
+                    engine
+                        .this_cpu()
+                        .flush_before_reuse(&deferred_flush)
+                        .is_some(),
                     engine.policy().lazy_unmap
                 );
             },
@@ -489,7 +521,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             |told| {
                 told.defer(kernel);
                 let deferred_flush = told.defer(x);
-                let _ = engine.flush_before_reuse(&deferred_flush);
+                let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
                 assert_eq!(engine.has_deferred(), engine.policy().lazy_unmap);
             },
         );
@@ -497,7 +529,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             "a page of the kernel is deferred and every deferred flush is made",
             |told| {
                 told.defer(kernel);
-                engine.flush_deferred();
+                engine.this_cpu().flush_deferred();
             },
         );
     }
@@ -508,7 +540,7 @@ fn story(machine: Machine, policy: Policy) -> String {
         told.unmap(kernel, &[PageRange::base(Page(0x7_ffff_f000), 34)]);
     });
     told.step("it is reused", |_| {
-        let _ = engine.flush_before_reuse(&deferred_flush);
+        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
     });
     told.other("CPU 1 is offline, and has left x", |_| {
         engine.cpu_offline(Some(x));
@@ -521,30 +553,34 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.other("CPU 1 is online", |_| engine.cpu_online());
     told.step("it is reused", |_| {
-        let _ = engine.flush_before_reuse(&deferred_flush);
+        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
     });
     told.step("a page of x, which CPU 1 has left", |told| {
         told.unmap(x, &[base(5)])
     });
-    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.other("CPU 1 switches to x", |_| {
+        engine.this_cpu().mask_interrupts().switch(None, x)
+    });
     told.step("text", |told| {
-        engine.synchronize_text();
+        engine.this_cpu().synchronize_text();
         let mut cpus = told.machine.synchronized.take();
         cpus.sort_unstable();
         assert_eq!(cpus, [0, 1]);
     });
-    told.other("CPU 1 runs y", |_| engine.switch_to(Some(x), y));
+    told.other("CPU 1 runs y", |_| {
+        engine.this_cpu().mask_interrupts().switch(Some(x), y)
+    });
     told.step("y is retired by a CPU that does not run it", |_| {
-        engine.leave(x)
+        engine.this_cpu().leave(x)
     });
     told.other("x is retired", |_| engine.retire(x));
-    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.other("CPU 1 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("CPU 0 runs y and is lazy", |_| {
-        engine.switch_to(None, y);
-        engine.enter_lazy();
+        engine.this_cpu().mask_interrupts().switch(None, y);
+        engine.this_cpu().enter_lazy();
     });
     told.step("y is retired", |_| engine.retire(y));
-    assert!(engine.is_detached());
+    assert!(engine.this_cpu().is_detached());
     told.text
 }
 
@@ -592,7 +628,10 @@ fn a_machine_that_broadcasts() {
 #[test]
 fn what_was_counted_is_printed_by_name() {
     let (_, engine) = world(Machine::default(), Policy::BASELINE);
-    engine.switch_to(None, space(engine, 1));
+    engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(None, space(engine, 1));
     let printed = format!("{:?}", engine.stats());
     assert!(printed.contains("Switches: 1"), "{printed}");
     assert!(!printed.contains("Sent"), "{printed}");

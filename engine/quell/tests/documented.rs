@@ -62,7 +62,7 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         run_on_both(machine, engine, x);
         machine.me.set(1);
         // SAFETY: no memory is behind any frame.
-        unsafe { engine.enter_user() };
+        unsafe { engine.this_cpu().enter_user() };
         machine.me.set(0);
         machine.interrupts.set(0);
         let deferred_flush = DeferredFlush::new();
@@ -76,7 +76,13 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
             Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
             Outcome::Flushed(_) => deferred_flush.clear(),
         }
-        assert!(deferred_flush.is_clear() || engine.flush_before_reuse(&deferred_flush).is_some());
+        assert!(
+            deferred_flush.is_clear()
+                || engine
+                    .this_cpu()
+                    .flush_before_reuse(&deferred_flush)
+                    .is_some()
+        );
         assert_eq!(
             machine.interrupts.get(),
             1,
@@ -91,12 +97,12 @@ fn no_cpu_leaves_the_kernels_mappings() {
     type Leaves = fn(E, S, S);
     let ways: [(&str, Leaves); 4] = [
         ("switch from a user's", |engine, x, _| {
-            engine.switch_to(None, x)
+            engine.this_cpu().mask_interrupts().switch(None, x)
         }),
         ("switch", |engine, x, kernel| {
-            engine.switch_to(Some(kernel), x)
+            engine.this_cpu().mask_interrupts().switch(Some(kernel), x)
         }),
-        ("leave", |engine, _, kernel| engine.leave(kernel)),
+        ("leave", |engine, _, kernel| engine.this_cpu().leave(kernel)),
         ("go offline", |engine, _, kernel| {
             engine.cpu_offline(Some(kernel));
             engine.cpu_online();
@@ -133,7 +139,7 @@ fn the_kernels_mappings_are_no_space_to_switch_to() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: no memory is behind any frame.
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
-    engine.switch_to(None, kernel);
+    engine.this_cpu().mask_interrupts().switch(None, kernel);
 }
 
 /// switch.rs: "If the space is running on the calling CPU".
@@ -210,7 +216,7 @@ fn two_engines_share_no_ledger() {
 #[test]
 fn an_nmi_right_after_a_root_was_left_is_refused() {
     let ways: [fn(E, S); 2] = [
-        |engine, x| engine.leave(x),
+        |engine, x| engine.this_cpu().leave(x),
         |engine, x| engine.cpu_offline(Some(x)),
     ];
     for leaves in ways {
@@ -249,8 +255,8 @@ fn retire_asks_whether_it_may_wait() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     machine.me.set(1);
-    engine.switch_to(None, x);
-    engine.enter_lazy();
+    engine.this_cpu().mask_interrupts().switch(None, x);
+    engine.this_cpu().enter_lazy();
     machine.me.set(0);
     engine.retire(x);
     assert!(machine.interrupts.get() > 0, "it waited");
@@ -268,9 +274,9 @@ fn a_space_that_a_switch_left_out_is_retired() {
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
     machine.me.set(1);
-    engine.switch_to(None, y);
+    engine.this_cpu().mask_interrupts().switch(None, y);
     machine.me.set(0);
-    engine.switch_to(Some(x), y);
+    engine.this_cpu().mask_interrupts().switch(Some(x), y);
     machine.limit.set(4);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
@@ -341,14 +347,14 @@ fn no_slots_are_no_tags() {
             policy,
         );
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.switch_to(None, x);
+        engine.this_cpu().mask_interrupts().switch(None, x);
         engine.cpu_offline(Some(x));
         engine.cpu_online();
-        engine.switch_to(None, x);
-        engine.switch_to(Some(x), y);
-        engine.switch_to(Some(y), x);
+        engine.this_cpu().mask_interrupts().switch(None, x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), y);
+        engine.this_cpu().mask_interrupts().switch(Some(y), x);
         // Leave and come back, with one slot that no space has taken.
-        engine.enter_lazy();
+        engine.this_cpu().enter_lazy();
         machine.me.set(1);
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
         batch.changed(y, PageRange::base(Page(1), 1), Scope::Leaf);
@@ -414,7 +420,7 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
         let machine = engine.hw();
         assert_eq!(machine.me.replace(0), 1);
         machine.patience.set(9);
-        let waits = catch_unwind(AssertUnwindSafe(|| engine.quiesce())).is_err();
+        let waits = catch_unwind(AssertUnwindSafe(|| engine.this_cpu().quiesce())).is_err();
         machine.nmis.borrow_mut().push(waits);
         machine.patience.set(0);
         machine.me.set(1);
@@ -425,12 +431,12 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     flight.finish().for_each(drop);
     // Now it has, and there is nothing to wait for.
     machine.patience.set(1);
-    engine.quiesce();
+    engine.this_cpu().quiesce();
     // What is asked of this CPU is done on the way.
     batch.changed(x, PageRange::base(Page(5), 1), quell::Scope::Leaf);
     let flight = batch.start();
     machine.me.set(1);
-    engine.quiesce();
+    engine.this_cpu().quiesce();
     machine.me.set(0);
     flight.finish().for_each(drop);
     assert_eq!(machine.patience.get(), 1);

@@ -51,7 +51,7 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
         moved,
         |machine, engine, x| {
             machine.me.set(1);
-            engine.leave(x);
+            engine.this_cpu().leave(x);
             machine.me.set(0);
             let other = space(engine, 2);
             let batch = batch(engine);
@@ -85,7 +85,7 @@ fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
         |machine, engine, x| {
             let coalesced: &CoalescedFlushes<_> = Box::leak(Box::default());
             machine.joins.set(Some((x, coalesced)));
-            engine.flush_coalesced(x, coalesced);
+            engine.this_cpu().flush_coalesced(x, coalesced);
         },
     );
 }
@@ -95,15 +95,15 @@ fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
 fn a_space_that_is_loaded_after_its_end_is_noticed() {
     let before = said(None, |_, engine, x| {
         let other = space(engine, 2);
-        engine.switch_to(Some(x), other);
-        engine.switch_to(Some(other), x);
+        engine.this_cpu().mask_interrupts().switch(Some(x), other);
+        engine.this_cpu().mask_interrupts().switch(Some(other), x);
         engine.retire(other);
     });
     assert_eq!(before, None);
     let after = said(None, |_, engine, x| {
         let other = space(engine, 2);
         engine.retire(other);
-        engine.switch_to(Some(x), other);
+        engine.this_cpu().mask_interrupts().switch(Some(x), other);
     });
     let after = after.unwrap_or_default();
     assert!(after.contains("that was retired"), "{after:?}");
@@ -152,7 +152,7 @@ fn a_handler_in_the_middle_of_a_switch_is_noticed() {
             let flight = Box::leak(Box::new(batch.start()));
             // CPU 0 has a request.
             machine.me.set(0);
-            engine.switch_to(Some(x), y);
+            engine.this_cpu().mask_interrupts().switch(Some(x), y);
             assert!(!flight.is_done());
         },
     );

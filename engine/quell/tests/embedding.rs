@@ -63,7 +63,12 @@ unsafe impl Hardware for Machine {
     fn relax(&self) {
         assert!(self.pending.take(), "the initiator waits in vain");
         let me = self.me.replace(1);
-        self.engine.get().expect("an engine").on_interrupt();
+        self.engine
+            .get()
+            .expect("an engine")
+            .this_cpu()
+            .mask_interrupts()
+            .on_interrupt();
         self.me.set(me);
     }
 }
@@ -89,7 +94,7 @@ fn both_run() -> (
     for cpu in [1, 0] {
         machine.me.set(cpu);
         engine.cpu_online();
-        engine.switch_to(None, space);
+        engine.this_cpu().mask_interrupts().switch(None, space);
     }
     machine.invalidated.borrow_mut().clear();
     (machine, engine, space)
@@ -228,7 +233,7 @@ fn a_cpu_that_no_initiator_asks_loads_nothing() {
     let (machine, engine, space) = both_run();
     machine.me.set(1);
     engine.cpu_offline(Some(space));
-    engine.switch_to(None, space);
+    engine.this_cpu().mask_interrupts().switch(None, space);
 }
 
 /// Else it would take the space that it runs for one that it has left, and ignore its flushes.

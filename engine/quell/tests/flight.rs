@@ -42,7 +42,7 @@ fn broadcasting() -> Machine {
 fn answer(machine: &Machine, engine: E) {
     assert!(machine.pending[1].take(), "CPU 1 is interrupted");
     machine.me.set(1);
-    engine.on_interrupt();
+    engine.this_cpu().mask_interrupts().on_interrupt();
     machine.me.set(0);
 }
 
@@ -60,9 +60,9 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     for (placed, overflow) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.switch_to(None, x);
+        engine.this_cpu().mask_interrupts().switch(None, x);
         machine.me.set(1);
-        engine.switch_to(None, y);
+        engine.this_cpu().mask_interrupts().switch(None, y);
         machine.me.set(0);
         let batch = small(engine);
         for (user, change) in [(x, placed), (y, overflow)] {
@@ -177,7 +177,7 @@ fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
     assert_eq!(flight.finish().count(), 1);
     let barriers = machine.broadcast.0.take();
     assert_eq!(barriers.iter().filter(|what| what.is_none()).count(), 1);
-    engine.on_interrupt();
+    engine.this_cpu().mask_interrupts().on_interrupt();
     assert_eq!(machine.answers.get(), 0, "nothing is in flight");
 }
 
@@ -245,7 +245,7 @@ fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
 fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.switch_to(None, x);
+    engine.this_cpu().mask_interrupts().switch(None, x);
     let mut mine: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     mine.unmapped(x, PAGE, Frame(1));
     machine.me.set(1);
@@ -288,9 +288,9 @@ fn a_program_is_disturbed_for_its_own_space_alone() {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
         machine.me.set(1);
-        engine.switch_to(None, y);
+        engine.this_cpu().mask_interrupts().switch(None, y);
         // SAFETY: no memory is behind any frame.
-        unsafe { engine.enter_user() };
+        unsafe { engine.this_cpu().enter_user() };
         machine.me.set(0);
         let mut batch: Small = engine.batch_of_spaces(Purpose::Call, InPlace::new());
         batch.unmapped(x, PAGE, Frame(1));
@@ -312,7 +312,7 @@ fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     machine.me.set(64);
     engine.cpu_online();
     let (x, y) = (space(engine, 1), space(engine, 2));
-    engine.switch_to(None, y);
+    engine.this_cpu().mask_interrupts().switch(None, y);
     let batch = small(engine);
     batch.unmapped(x, PAGE, Frame(1));
     batch.unmapped(y, PAGE, Frame(2));

@@ -36,9 +36,15 @@ fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
 #[test]
 fn freed_tables_interrupt_an_idle_cpu_once() {
     for tables in [1, 2, 8, 100] {
-        assert_eq!(interrupts(tables, |engine, _| engine.enter_lazy()), 1);
+        assert_eq!(
+            interrupts(tables, |engine, _| engine.this_cpu().enter_lazy()),
+            1
+        );
         // One that has left its root of its own accord, never.
-        assert_eq!(interrupts(tables, |engine, x| engine.leave(x)), 0);
+        assert_eq!(
+            interrupts(tables, |engine, x| engine.this_cpu().leave(x)),
+            0
+        );
         // One that is not idle, each time.
         assert_eq!(interrupts(tables, |_, _| {}) as u64, tables);
     }
@@ -51,7 +57,7 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     machine.me.set(1);
-    engine.enter_lazy();
+    engine.this_cpu().enter_lazy();
     machine.me.set(0);
     machine.invalidated.borrow_mut().clear();
     happens(engine, x);
@@ -60,9 +66,9 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     let meanwhile = meanwhile.map(|&(_, what)| what).collect();
     machine.kept.borrow_mut().clear();
     machine.me.set(1);
-    assert!(engine.is_detached() && !engine.resume(x));
-    engine.switch_to(Some(x), x);
-    assert!(engine.user_access_allowed());
+    assert!(engine.this_cpu().is_detached() && !engine.this_cpu().resume(x));
+    engine.this_cpu().mask_interrupts().switch(Some(x), x);
+    assert!(engine.this_cpu().user_access_allowed());
     (meanwhile, machine.kept.take())
 }
 
@@ -133,9 +139,12 @@ fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
     let flight = batch.start();
     machine.me.set(1);
-    engine.switch_to(Some(x), loaded(spaces));
+    engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(Some(x), loaded(spaces));
     machine.invalidated.borrow_mut().clear();
-    engine.on_interrupt();
+    engine.this_cpu().mask_interrupts().on_interrupt();
     assert_eq!(machine.invalidated.take(), [(1, Invalidate::Everything)]);
     machine.me.set(0);
     assert_eq!(flight.finish().count(), 2);
@@ -157,7 +166,7 @@ fn a_cpu_that_has_flushed_everything_is_up_to_date_with_the_user_space_too() {
 fn a_cpu_that_runs_another_space_has_not_caught_up_with_that() {
     let (machine, engine, [_, y]) = told_of_both(|[_, y]| y);
     machine.me.set(0);
-    engine.switch_to(None, y);
+    engine.this_cpu().mask_interrupts().switch(None, y);
     machine.invalidated.borrow_mut().clear();
     unmap(engine, y, 9);
     let told = machine.invalidated.take();

@@ -7,8 +7,8 @@
 //!
 //! What a kernel keeps to:
 //!
-//! * a CPU that leaves an engine's space for one of the other's calls [`Engine::leave`] of the first engine, then
-//!   [`Engine::switch_to`] of the second, with interrupts masked from before until after;
+//! * a CPU that leaves an engine's space for one of the other's calls [`Cpu::leave`] of the first engine, then
+//!   [`Masked::switch`] of the second, with interrupts masked from before until after;
 //! * a change that comes before the first space is retired is told to both; which space a CPU has loaded does not
 //!   matter to the initiator;
 //! * the handler of the interrupt asks both.
@@ -158,8 +158,12 @@ unsafe impl<const EVERYWHERE: bool> Hardware for Half<EVERYWHERE> {
         let kernel = self.kernel.get().expect("a kernel");
         for cpu in (0..CPUS).filter(|&cpu| self.below.pending[cpu].take()) {
             self.below.on(cpu, || {
-                kernel.own.on_interrupt();
-                kernel.everywhere.on_interrupt();
+                kernel.own.this_cpu().mask_interrupts().on_interrupt();
+                kernel
+                    .everywhere
+                    .this_cpu()
+                    .mask_interrupts()
+                    .on_interrupt();
             });
         }
     }
@@ -231,23 +235,26 @@ impl Kernel {
             let same = match from {
                 Loaded::Everywhere(from) => Some(&from.everywhere),
                 Loaded::Own(from) => {
-                    self.own.leave(&from.own);
+                    self.own.this_cpu().leave(&from.own);
                     None
                 }
                 Loaded::Nothing => None,
             };
-            self.everywhere.switch_to(same, &to.everywhere);
+            self.everywhere
+                .this_cpu()
+                .mask_interrupts()
+                .switch(same, &to.everywhere);
             return Loaded::Everywhere(to);
         }
         let same = match from {
             Loaded::Own(from) => Some(&from.own),
             Loaded::Everywhere(from) => {
-                self.everywhere.leave(&from.everywhere);
+                self.everywhere.this_cpu().leave(&from.everywhere);
                 None
             }
             Loaded::Nothing => None,
         };
-        self.own.switch_to(same, &to.own);
+        self.own.this_cpu().mask_interrupts().switch(same, &to.own);
         Loaded::Own(to)
     }
 

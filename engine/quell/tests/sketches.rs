@@ -331,7 +331,7 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
     fn relax(&self) {
         let engine = self.engine.get().expect("an engine");
         for cpu in (0..CPUS).filter(|&cpu| self.pending[cpu].take()) {
-            self.on(cpu, || engine.on_interrupt());
+            self.on(cpu, || engine.this_cpu().mask_interrupts().on_interrupt());
         }
     }
 }
@@ -388,11 +388,13 @@ fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
     for cpu in [1, 0] {
         machine.on(cpu, || {
             engine.cpu_online();
-            engine.switch_to(None, one);
+            engine.this_cpu().mask_interrupts().switch(None, one);
             (0..=pages).for_each(|page| machine.touch(Page(page)));
         });
     }
-    machine.on(1, || engine.switch_to(Some(one), other));
+    machine.on(1, || {
+        engine.this_cpu().mask_interrupts().switch(Some(one), other)
+    });
     let before = machine.operations.get();
     let mut batch = engine.batch(Purpose::Call);
     batch.hold(Frame(7));
@@ -403,7 +405,9 @@ fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
     let whole = machine.kind.features.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
     assert!(!machine.kind.combines || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
-    machine.on(1, || engine.switch_to(Some(other), one));
+    machine.on(1, || {
+        engine.this_cpu().mask_interrupts().switch(Some(other), one)
+    });
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
     // And while both run it.
     machine.on(1, || machine.touch(Page(pages)));
@@ -443,19 +447,19 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
     engine.cpu_online();
-    engine.switch_to(None, one);
+    engine.this_cpu().mask_interrupts().switch(None, one);
     machine.touch(Page(0));
     machine.touch(Page(1));
-    engine.switch_to(Some(one), other);
+    engine.this_cpu().mask_interrupts().switch(Some(one), other);
     // No CPU has it loaded, and none compares generations later: the broadcast alone reaches it.
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(one, PageRange::base(Page(0), 1), quell::Scope::Leaf);
     batch.finish().for_each(drop);
-    engine.switch_to(Some(other), one);
+    engine.this_cpu().mask_interrupts().switch(Some(other), one);
     let finds = |page| machine.tlb[0].borrow().contains(&(Tag(1), page));
     assert!(!finds(Page(0)) && finds(Page(1)), "kept but for what went");
     // A root may be another space's next: nothing is kept of one that has died.
-    engine.switch_to(Some(one), other);
+    engine.this_cpu().mask_interrupts().switch(Some(one), other);
     engine.retire(one);
     assert!(!finds(Page(1)));
 }
@@ -491,7 +495,7 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
     engine.cpu_online();
-    engine.switch_to(None, one);
+    engine.this_cpu().mask_interrupts().switch(None, one);
     let pages = || (0..9).flat_map(|page| [(Frame(1), Page(page)), (Frame(2), Page(page))]);
     machine.device.borrow_mut().extend(pages());
     let unmap = |space, page, purpose| {
@@ -532,7 +536,7 @@ fn what_is_deferred_waits_for_devices_alone() {
         // SAFETY: this machine walks no tables.
         let space = leak(unsafe { engine.new_space(Frame(1)) });
         engine.cpu_online();
-        engine.switch_to(None, space);
+        engine.this_cpu().mask_interrupts().switch(None, space);
         let mut batch = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(4), 1), Frame(7));
         machine.asked.set(0);
@@ -557,7 +561,7 @@ fn a_kernel_has_what_it_has_room_for() {
     // SAFETY: this machine walks no tables.
     let space = leak(unsafe { engine.new_space(Frame(1)) });
     engine.cpu_online();
-    engine.switch_to(None, space);
+    engine.this_cpu().mask_interrupts().switch(None, space);
     machine.touch(Page(0));
     let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
     batch.changed(space, PageRange::base(Page(0), 1), quell::Scope::Leaf);

@@ -73,7 +73,7 @@ pub(crate) fn engine() -> &'static Engine<'static, Cpus> {
 #[inline]
 pub(crate) fn switch_to(from: Option<&AddressSpace>, to: &AddressSpace) {
     // SAFETY: the engine has made the address space.
-    unsafe { ENGINE.get_unchecked() }.switch_to(from, to);
+    unsafe { ENGINE.get_unchecked() }.this_cpu().mask_interrupts().switch(from, to);
 }
 
 /// Makes the engine, and takes the first CPU into it. Called once, when there is a heap.
@@ -145,14 +145,14 @@ pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Ra
 /// Does what other CPUs want of this one; part of the handler of interrupts between CPUs.
 pub(crate) fn on_interrupt() {
     if let Some(engine) = ENGINE.get() {
-        engine.on_interrupt();
+        engine.this_cpu().mask_interrupts().on_interrupt();
     }
 }
 
 /// As [`on_interrupt`], for loops that wait for a lock, perhaps with interrupts off.
 pub(crate) fn poll() {
     if let Some(engine) = ENGINE.get() {
-        engine.poll();
+        engine.this_cpu().poll();
     }
 }
 

@@ -87,7 +87,7 @@ pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {
         if let Some(engine) = ENGINE.get() {
-            engine.on_interrupt();
+            engine.this_cpu().mask_interrupts().on_interrupt();
         }
     });
     let suite: &'static Suite<'static, 'static, Platform> =

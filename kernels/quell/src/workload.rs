@@ -234,7 +234,7 @@ static WRONG: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// engine allows that.
 fn probe() {
     let Some(manager) = MANAGER.get() else { return };
-    if !manager.engine().user_access_allowed() {
+    if !manager.engine().this_cpu().user_access_allowed() {
         return;
     }
     let (address, right) = stress::probe(arch::cpu::ticks(), cpu::count());
@@ -461,7 +461,7 @@ pub fn manager(
     MANAGER.call_once(|| manager);
     trap::set_on_shootdown(|| {
         if let Some(manager) = MANAGER.get() {
-            manager.engine().on_interrupt();
+            manager.engine().this_cpu().mask_interrupts().on_interrupt();
         }
     });
     sched::on_every_cpu(|_| manager.online());

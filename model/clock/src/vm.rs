@@ -119,7 +119,7 @@ struct ManagerKernel<'m> {
 
 impl Kernel for ManagerKernel<'_> {
     fn interrupt(&self) {
-        self.vm.engine().on_interrupt();
+        self.vm.engine().this_cpu().mask_interrupts().on_interrupt();
     }
 
     fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {

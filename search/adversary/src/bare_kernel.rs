@@ -204,14 +204,17 @@ impl BareKernel<'_> {
         let me = self.hw.this_cpu().index();
         let from = self.current[me].get().map(|from| &self.spaces[from]);
         self.hw.say(|| format!("switch to space {space}"));
-        self.engine.switch_to(from, &self.spaces[space]);
+        self.engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(from, &self.spaces[space]);
         self.current[me].set(Some(space));
     }
 
     /// Goes idle.
     pub fn idle(&self) {
         self.hw.say(|| "goes idle".into());
-        self.engine.enter_lazy();
+        self.engine.this_cpu().enter_lazy();
     }
 
     /// Clears the entry of a page under the tables' lock, and reports it. If another call has cleared it, flushes what
@@ -226,7 +229,7 @@ impl BareKernel<'_> {
         if let Some(frame) = self.clear(space, page) {
             batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
         } else {
-            self.engine.flush_pending(&self.spaces[space]);
+            self.engine.this_cpu().flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
     }
@@ -307,12 +310,12 @@ impl BareKernel<'_> {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let old = self.entry(space, page).fetch_and(!right, ENTRY_ORDER);
         if old & tables::PRESENT == 0 {
-            self.engine.flush_pending(&self.spaces[space]);
+            self.engine.this_cpu().flush_pending(&self.spaces[space]);
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Another CPU has cleared the entry and is about to flush.
-            self.engine.flush_pending(&self.spaces[space]);
+            self.engine.this_cpu().flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
         for frame in batch.finish() {

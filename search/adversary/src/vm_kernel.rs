@@ -271,7 +271,7 @@ impl Kernel for VmKernel<'_> {
     fn interrupt(&self) {
         let me = self.hw.this_cpu().index();
         let was = context::with(|core| core.leave_program(me));
-        self.vm.engine().on_interrupt();
+        self.vm.engine().this_cpu().mask_interrupts().on_interrupt();
         if was {
             context::with(|core| core.enter_program(me));
         }
@@ -280,7 +280,7 @@ impl Kernel for VmKernel<'_> {
     fn preempt(&self) {}
 
     fn nmi(&self) {
-        if self.vm.engine().user_access_allowed() {
+        if self.vm.engine().this_cpu().user_access_allowed() {
             self.access(0, AccessKind::Load, 0);
         } else {
             self.hw.happen(Happening::NmiRefused);

@@ -169,8 +169,8 @@ impl<'a> Program<'a> {
                     self.free(frame);
                 }
             }
-            86 => self.engine.flush_pending(&space.engine),
-            87 if self.roll(8) == 0 => self.engine.flush_deferred(),
+            86 => self.engine.this_cpu().flush_pending(&space.engine),
+            87 if self.roll(8) == 0 => self.engine.this_cpu().flush_deferred(),
             87 => self.switch(),
             88..96 => self.switch(),
             96..99 => self.go_lazy(),
@@ -181,14 +181,16 @@ impl<'a> Program<'a> {
     fn switch(&mut self) {
         let to = self.roll(self.world.spaces.len());
         self.engine
-            .switch_to(self.space(), &self.world.spaces[to].engine);
+            .this_cpu()
+            .mask_interrupts()
+            .switch(self.space(), &self.world.spaces[to].engine);
         self.current = Some(to);
         self.lazy = false;
     }
 
     fn go_lazy(&mut self) {
         if self.current.is_some() {
-            self.engine.enter_lazy();
+            self.engine.this_cpu().enter_lazy();
             self.lazy = true;
         }
     }
@@ -209,7 +211,10 @@ impl<'a> Program<'a> {
         };
         let space = &self.world.spaces[index];
         if self.lazy {
-            self.engine.switch_to(Some(&space.engine), &space.engine);
+            self.engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(&space.engine), &space.engine);
             self.lazy = false;
         }
         for _ in 0..8 {

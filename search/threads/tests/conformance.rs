@@ -208,7 +208,9 @@ fn run(tagging: Tagging, policy: Policy, mutant: Option<&'static Mutant>) -> Vec
         Box::leak(Box::new([(); 8].map(|()| LedgerEntry::new())));
     let engine = Engine::new(kernel, cpus, ledger, policy);
     let engine: &'static _ = Box::leak(Box::new(engine.expect("such a machine")));
-    let _ = kernel.handler.set(Box::new(|| engine.on_interrupt()));
+    let _ = kernel.handler.set(Box::new(|| {
+        engine.this_cpu().mask_interrupts().on_interrupt()
+    }));
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());
     let results = kernel.hw.run(|_| {

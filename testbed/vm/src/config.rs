@@ -22,7 +22,7 @@ pub struct VmConfig {
     /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
     pub reclaim_idle: bool,
     /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it (see
-    /// [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, reuses then interrupt none of
+    /// [`Cpu::catch_up`](quell::Cpu::catch_up)): while CPUs fault all the time, reuses then interrupt none of
     /// them. Not part of S3 as published, where only reuse and switches make deferred flushes.
     pub catch_up: bool,
     /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer

@@ -119,7 +119,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 guard.await_change(page);
                 self.frames
                     .engine()
-                    .switch_to(Some(process.space()), process.space());
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(Some(process.space()), process.space());
                 Ok(Step::Again)
             }
             EntryKind::Swapped(slot) => {
@@ -194,7 +196,10 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     /// the old one. Others find out by a fault of their own.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
         if self.machine().tlb_rules().keeps_refused {
-            self.frames.engine().refresh(process.space(), range);
+            self.frames
+                .engine()
+                .this_cpu()
+                .refresh(process.space(), range);
         }
     }
 
@@ -327,6 +332,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     if info.state(machine).maps(process, page) {
                         self.frames
                             .engine()
+                            .this_cpu()
                             .flush_before_refill(info.deferred_flush(), process.space());
                         info.state(machine).unmap(process, page);
                     }

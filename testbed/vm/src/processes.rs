@@ -91,7 +91,9 @@ impl<'m, M: Machine> Processes<'m, M> {
             self.running(|running| (running.current.take(), running.loaded.take()));
         let from = loaded.as_deref().filter(|process| !process.retired());
         self.engine
-            .switch_to(from.map(|process| process.space()), next.space());
+            .this_cpu()
+            .mask_interrupts()
+            .switch(from.map(|process| process.space()), next.space());
         if let Some(current) = current {
             current.stop();
         }
@@ -180,8 +182,8 @@ pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M
     let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;
     match loaded {
         Some(loaded) if must_not_meet && !machine.features().broadcast => {
-            engine.leave(loaded.space());
+            engine.this_cpu().leave(loaded.space());
         }
-        _ => engine.enter_lazy(),
+        _ => engine.this_cpu().enter_lazy(),
     }
 }

@@ -138,9 +138,9 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             let (engine, space) = (self.frames.engine(), self.process.space());
             // [mutant VmRefillsUnflushed]
             if resizes {
-                engine.flush_pending_tables(space);
+                engine.this_cpu().flush_pending_tables(space);
             } else {
-                engine.flush_pending_batches(space);
+                engine.this_cpu().flush_pending_batches(space);
             }
         }
     }

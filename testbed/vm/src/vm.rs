@@ -229,7 +229,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.machine().halt(until);
         if let Some(current) = self.processes.current() {
             self.engine
-                .switch_to(Some(current.space()), current.space());
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(current.space()), current.space());
         }
     }
 
@@ -284,7 +286,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         self.machine().charge(Work::Fault);
         if self.catch_up {
-            self.engine.catch_up();
+            self.engine.this_cpu().catch_up();
         }
         let process = self.processes.current().ok_or(Fault::NotMapped)?;
         self.faults

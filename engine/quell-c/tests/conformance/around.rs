@@ -112,7 +112,7 @@ fn under_a_cpu(
         scope.spawn(move || {
             let _here = kernel.enter(1);
             engine.cpu_online();
-            engine.switch_to(None, space);
+            engine.switch(None, space);
             assert_eq!(kernel.try_read(PAGE.address()), Some(7));
             kernel.masks(true);
             step.store(MASKED, SeqCst);
@@ -126,7 +126,7 @@ fn under_a_cpu(
             engine.cpu_offline(Some(space));
         });
         engine.cpu_online();
-        engine.switch_to(None, space);
+        engine.switch(None, space);
         while step.load(SeqCst) < MASKED {
             kernel.relax();
         }

@@ -106,6 +106,13 @@ impl<'m, H> Engine<'m, H> {
     pub fn hw(&self) -> &'m H {
         self.hw
     }
+    /// C's functions find out on which CPU they run, and mask interrupts themselves.
+    pub fn this_cpu(&self) -> &Self {
+        self
+    }
+    pub fn mask_interrupts(&self) -> &Self {
+        self
+    }
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
         let place = Placed::new();
         // SAFETY: memory for a space; the caller vouches for the root.
@@ -164,7 +171,7 @@ impl<'m, H> Engine<'m, H> {
         // SAFETY: an engine, which is never moved, and spaces of it.
         done(unsafe { cpu::quell_cpu_offline(self.at(), AddressSpace::at(current)) });
     }
-    pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+    pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         // SAFETY: an engine, which is never moved, and spaces of it.
         done(unsafe { cpu::quell_switch_to(self.at(), AddressSpace::at(from), to.0.at()) });
     }

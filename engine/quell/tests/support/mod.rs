@@ -137,18 +137,25 @@ unsafe impl Hardware for Machine {
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
         self.tag.set(tag.0);
         if self.breach.get() == Some(Breach::InterruptsTheSwitch) {
-            self.engine.get().expect("an engine").on_interrupt();
+            self.engine
+                .get()
+                .expect("an engine")
+                .this_cpu()
+                .mask_interrupts()
+                .on_interrupt();
         }
         if let Some(engine) = self.engine.get() {
             self.nmis_at_load
                 .borrow_mut()
-                .push(engine.user_access_allowed());
+                .push(engine.this_cpu().user_access_allowed());
         }
         self.kept.borrow_mut().push(keep);
     }
     fn unload_root(&self) {
         if let Some(engine) = self.engine.get() {
-            self.nmis.borrow_mut().push(engine.user_access_allowed());
+            self.nmis
+                .borrow_mut()
+                .push(engine.this_cpu().user_access_allowed());
         }
     }
     fn start_secondary(&self, root: Frame, _range: Option<PageRange>, _scope: Scope) {
@@ -199,14 +206,19 @@ unsafe impl Hardware for Machine {
         let other = 1 - self.me.get();
         if self.pending[usize::from(other)].take() {
             let me = self.me.replace(other);
-            self.engine.get().expect("an engine").on_interrupt();
+            self.engine
+                .get()
+                .expect("an engine")
+                .this_cpu()
+                .mask_interrupts()
+                .on_interrupt();
             self.me.set(me);
         }
         if self.breach.get() == Some(Breach::HandlerJoins)
             && let Some((space, coalesced)) = self.joins.get()
         {
             let engine = self.engine.get().expect("an engine");
-            engine.flush_coalesced(space, coalesced);
+            engine.this_cpu().flush_coalesced(space, coalesced);
         }
         if self.breach.get() == Some(Breach::MovesAsItWaits) {
             self.me.set(other);
@@ -259,6 +271,6 @@ pub fn space(engine: E, root: u64) -> S {
 pub fn run_on_both(machine: &Machine, engine: E, space: S) {
     for cpu in [1, 0] {
         machine.me.set(cpu);
-        engine.switch_to(None, space);
+        engine.this_cpu().mask_interrupts().switch(None, space);
     }
 }

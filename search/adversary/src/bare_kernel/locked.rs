@@ -13,7 +13,7 @@ impl BareKernel<'_> {
             .compare_exchange(0, 1, Acquire, Relaxed)
             .is_err()
         {
-            self.engine.poll();
+            self.engine.this_cpu().poll();
             self.hw.relax();
         }
         self.unlock(space);
@@ -41,7 +41,9 @@ impl BareKernel<'_> {
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
-        (self.engine).flush_at_once(&self.spaces[space], Some(range), Scope::Leaf);
+        (self.engine)
+            .this_cpu()
+            .flush(&self.spaces[space], Some(range), Scope::Leaf);
         self.unlock(space);
         self.returned_unmap(space, range);
         frame
@@ -56,7 +58,9 @@ impl BareKernel<'_> {
         let frame = self.clear(space, page);
         self.unlock(space);
         let coalesced = &self.coalesced[space];
-        self.engine.flush_coalesced(&self.spaces[space], coalesced);
+        self.engine
+            .this_cpu()
+            .flush_coalesced(&self.spaces[space], coalesced);
         self.returned_unmap(space, range);
         frame
     }

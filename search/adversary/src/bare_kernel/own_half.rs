@@ -50,7 +50,7 @@ impl BareKernel<'_> {
             .is_err()
         {
             // A handler that wants something of this CPU is served, interrupts on or off.
-            self.engine.poll();
+            self.engine.this_cpu().poll();
             self.hw.relax();
         }
     }
@@ -192,7 +192,7 @@ impl BareKernel<'_> {
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
         self.hw.say(|| format!("own {page:#x} is used again"));
         if let Some(stamp) = stamp {
-            self.engine.flush_until(stamp);
+            self.engine.this_cpu().flush_until(stamp);
         }
         self.fill(frame, value);
         self.map_own(page, frame);
@@ -228,7 +228,7 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, false));
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
         self.hw.fence();
-        self.engine.synchronize_text();
+        self.engine.this_cpu().synchronize_text();
         context::point(Op::Note);
         context::with(|core| core.change_text(page, true));
     }

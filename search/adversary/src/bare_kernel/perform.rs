@@ -24,7 +24,7 @@ use std::mem::ManuallyDrop;
 
 impl Kernel for BareKernel<'_> {
     fn interrupt(&self) {
-        self.engine.on_interrupt();
+        self.engine.this_cpu().mask_interrupts().on_interrupt();
     }
 
     fn preempt(&self) {
@@ -34,9 +34,9 @@ impl Kernel for BareKernel<'_> {
     fn nmi(&self) {
         if self.has_own_half() {
             // It asks no CPU; but it may have interrupted a program, or the way from one into the kernel.
-            self.engine.enter_kernel();
+            self.engine.this_cpu().enter_kernel();
             self.read_own(OWN);
-        } else if self.engine.user_access_allowed() {
+        } else if self.engine.this_cpu().user_access_allowed() {
             self.read(0);
         } else {
             self.hw.happen(Happening::NmiRefused);

@@ -8,7 +8,7 @@ impl BareKernel<'_> {
     /// Comes back to the space that this CPU has kept lazily, or loads it.
     pub fn resume(&self, space: usize) {
         self.hw.say(|| format!("comes back to space {space}"));
-        if !self.engine.resume(&self.spaces[space]) {
+        if !self.engine.this_cpu().resume(&self.spaces[space]) {
             self.switch(space);
         }
     }
@@ -18,7 +18,7 @@ impl BareKernel<'_> {
         self.hw.say(|| "leaves its root".into());
         let me = self.hw.this_cpu().index();
         if let Some(space) = self.current[me].get() {
-            self.engine.leave(&self.spaces[space]);
+            self.engine.this_cpu().leave(&self.spaces[space]);
         }
     }
 
@@ -30,7 +30,7 @@ impl BareKernel<'_> {
         self.hw.say(|| "returns to its program".into());
         let were_on = self.hw.mask_interrupts();
         // SAFETY: what this kernel needs to come and go is no page of its half; NMI handlers enter the kernel first.
-        unsafe { self.engine.enter_user() };
+        unsafe { self.engine.this_cpu().enter_user() };
         self.hw.restore_interrupts(were_on);
     }
 
@@ -38,7 +38,7 @@ impl BareKernel<'_> {
     pub fn enter_kernel(&self) {
         self.hw.say(|| "enters the kernel".into());
         let were_on = self.hw.mask_interrupts();
-        self.engine.enter_kernel();
+        self.engine.this_cpu().enter_kernel();
         self.hw.restore_interrupts(were_on);
     }
 

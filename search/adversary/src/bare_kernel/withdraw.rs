@@ -10,7 +10,7 @@ impl BareKernel<'_> {
     /// Withdraws a frame that a batch has returned. Once all CPUs have flushed, none may load from it, even by
     /// speculation.
     pub fn withdraw(&self, frame: Frame) {
-        self.engine.quiesce();
+        self.engine.this_cpu().quiesce();
         context::point(Op::Note);
         self.hw.say(|| format!("withdraws frame {:#x}", frame.0));
         let me = self.hw.this_cpu().index();

@@ -30,7 +30,7 @@
 //!
 //! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel
 //! there runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its
-//! idle CPUs leave their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it
+//! idle CPUs leave their roots ([`Cpu::leave`](quell::Cpu::leave)), because an initiator asks no lazy CPU; and it
 //! leaves no CPU alone that runs a program. Under policies that take receipts this judge says nothing of such an Arm
 //! machine. On x86 it judges every policy: there few changes are concerned, and those are reported with
 //! [`Scope::Tables`](quell::Scope::Tables), whose flush is waited for to the end.

@@ -66,22 +66,28 @@ impl Bench<'_> {
                 self.deferred_flush.defer(self.paid);
                 black_box(
                     engine
+                        .this_cpu()
                         .flush_before_reuse(black_box(&self.deferred_flush))
                         .is_some(),
                 );
             }),
             Operation::Refill => (0..LOOP).for_each(|_| {
-                engine.flush_before_refill(black_box(&self.deferred_flush), &self.away)
+                engine
+                    .this_cpu()
+                    .flush_before_refill(black_box(&self.deferred_flush), &self.away)
             }),
             Operation::SecondActor => {
-                (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away)))
+                (0..LOOP).for_each(|_| engine.this_cpu().flush_pending(black_box(&self.away)))
             }
             Operation::Nmi => (0..LOOP).for_each(|_| {
-                black_box(engine.user_access_allowed());
+                black_box(engine.this_cpu().user_access_allowed());
             }),
             Operation::Resume => (0..LOOP).for_each(|_| {
-                engine.enter_lazy();
-                engine.switch_to(Some(&spaces[1]), &spaces[1]);
+                engine.this_cpu().enter_lazy();
+                engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(Some(&spaces[1]), &spaces[1]);
             }),
         })
     }

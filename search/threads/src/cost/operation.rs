@@ -52,15 +52,21 @@ pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H
             Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
         }
     };
-    engine.flush_deferred();
+    engine.this_cpu().flush_deferred();
     stamp
 }
 
 /// Switches [`LOOP`] times between two spaces.
 pub fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2]) {
     for _ in 0..LOOP / 2 {
-        engine.switch_to(Some(&spaces[1]), &spaces[0]);
-        engine.switch_to(Some(&spaces[0]), &spaces[1]);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(Some(&spaces[1]), &spaces[0]);
+        engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(Some(&spaces[0]), &spaces[1]);
     }
 }
 

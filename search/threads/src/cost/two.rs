@@ -58,13 +58,16 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
     let body = |me: CpuId| {
         for (engine, space) in engines.iter().zip(&spaces) {
             engine.cpu_online();
-            engine.switch_to(None, space);
+            engine.this_cpu().mask_interrupts().switch(None, space);
         }
         ready.fetch_add(1, Ordering::SeqCst);
         if me.0 == 1 {
             while !done.load(Ordering::Acquire) {
                 if hw.interrupt_pending() {
-                    engines[variant.load(Ordering::Acquire)].on_interrupt();
+                    engines[variant.load(Ordering::Acquire)]
+                        .this_cpu()
+                        .mask_interrupts()
+                        .on_interrupt();
                 }
                 std::hint::spin_loop();
             }
@@ -144,5 +147,10 @@ fn defer_and_reuse(
         Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
         Outcome::Flushed(_) => deferred_flush.clear(),
     }
-    black_box(engine.flush_before_reuse(deferred_flush).is_some());
+    black_box(
+        engine
+            .this_cpu()
+            .flush_before_reuse(deferred_flush)
+            .is_some(),
+    );
 }

@@ -77,7 +77,7 @@ impl<'a> Program<'a> {
             return self.free(frame);
         }
         if let Some(stamp) = state.deferred.take() {
-            self.engine.flush_until(stamp);
+            self.engine.this_cpu().flush_until(stamp);
         }
         state.version += 1;
         self.complete_kernel(page, state.version);
@@ -156,6 +156,7 @@ impl<'a> Program<'a> {
         if let Some(frame) = deferred
             && self
                 .engine
+                .this_cpu()
                 .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                 .is_some()
         {
@@ -171,14 +172,14 @@ impl<'a> Program<'a> {
         let were_on = self.hw.mask_interrupts();
         // SAFETY: on this machine a mapping of the kernel is used by `access_kernel` alone, which comes after the
         // entry.
-        unsafe { self.engine.enter_user() };
+        unsafe { self.engine.this_cpu().enter_user() };
         self.hw.restore_interrupts(were_on);
         for _ in 0..1 + self.roll(16) {
             let page = self.roll(PAGES);
             self.access(&self.world.spaces[index], page, false);
         }
         let were_on = self.hw.mask_interrupts();
-        self.engine.enter_kernel();
+        self.engine.this_cpu().enter_kernel();
         self.hw.restore_interrupts(were_on);
         (0..4).for_each(|_| self.access_kernel());
     }

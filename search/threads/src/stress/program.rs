@@ -37,7 +37,7 @@ impl<'a> Program<'a> {
 
     pub fn poll(&self) {
         if self.hw.interrupt_pending() {
-            self.engine.on_interrupt();
+            self.engine.this_cpu().mask_interrupts().on_interrupt();
         }
     }
 
@@ -117,6 +117,7 @@ impl<'a> Program<'a> {
                     if *slot == CacheSlot::Emptied(frame)
                         && self
                             .engine
+                            .this_cpu()
                             .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                             .is_some()
                     {

@@ -171,7 +171,7 @@ impl ProgramRun {
     fn perform_on(&self, stage: &Stage<'_>) -> Result<Report, RunError> {
         let (hw, vm) = (stage.hw, &stage.vm);
         let process = vm.spawn();
-        let handler = || vm.engine().on_interrupt();
+        let handler = || vm.engine().this_cpu().mask_interrupts().on_interrupt();
         let results = hw.run(|me| {
             handler::with(&handler, || {
                 vm.online();

@@ -377,7 +377,7 @@ impl World {
     pub fn serve(&self, programs: usize) {
         while self.hw.over.load(Acquire) < programs {
             if self.hw.pending[usize::from(self.me())].swap(false, Acquire) {
-                self.engine.on_interrupt();
+                self.engine.this_cpu().mask_interrupts().on_interrupt();
             } else {
                 self.hw.relax();
             }
@@ -427,6 +427,7 @@ impl World {
     pub fn flush_before_reuse(&self) {
         if self
             .engine
+            .this_cpu()
             .flush_before_reuse(&self.deferred_flush)
             .is_some()
         {

@@ -8,14 +8,22 @@ use quell_zero::{ClearPolicy, Clearable, Clearer, Pool, Pooled};
 
 pub fn run_there(world: &World) {
     if world.me() == 1 {
-        world.engine.switch_to(None, &world.space);
+        world
+            .engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(None, &world.space);
         world.hw.access(0);
     }
 }
 
 pub fn run_both_pages_there(world: &World) {
     if world.me() == 1 {
-        world.engine.switch_to(None, &world.space);
+        world
+            .engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(None, &world.space);
         world.hw.access(0);
         world.hw.access(1);
     }
@@ -24,21 +32,25 @@ pub fn run_both_pages_there(world: &World) {
 pub fn idle_there(world: &World) {
     run_there(world);
     if world.me() == 1 {
-        world.engine.enter_lazy();
+        world.engine.this_cpu().enter_lazy();
     }
 }
 
 pub fn run_other_there(world: &World) {
     run_there(world);
     if world.me() == 1 {
-        world.engine.switch_to(Some(&world.space), &world.other);
+        world
+            .engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(Some(&world.space), &world.other);
     }
 }
 
 pub fn idle_with_other_there(world: &World) {
     run_other_there(world);
     if world.me() == 1 {
-        world.engine.enter_lazy();
+        world.engine.this_cpu().enter_lazy();
     }
 }
 
@@ -76,7 +88,10 @@ pub fn unmap_one_by_one(world: &World) {
 /// CPU 1 runs its program, and does not want to be disturbed.
 pub fn unmap_coalesced(world: &World, page: usize) {
     world.clear(page);
-    world.engine.flush_coalesced(&world.space, &world.coalesced);
+    world
+        .engine
+        .this_cpu()
+        .flush_coalesced(&world.space, &world.coalesced);
     world.hw.own(page);
 }
 
@@ -89,7 +104,7 @@ pub fn in_user_there(world: &World) {
 
 pub fn enter_user(world: &World) {
     // SAFETY: programs access the kernel's mappings after they have entered the kernel.
-    unsafe { world.engine.enter_user() };
+    unsafe { world.engine.this_cpu().enter_user() };
 }
 
 /// The same, and CPU 0 has left a flush of the kernel's mappings to its entry.
@@ -130,7 +145,7 @@ pub fn come_online(world: &World) {
 /// The page holds instructions that are not fetched any more.
 pub fn change_text(world: &World) {
     world.clear(0);
-    world.engine.synchronize_text();
+    world.engine.this_cpu().synchronize_text();
     world.hw.own(0);
 }
 
@@ -147,7 +162,7 @@ pub fn unmap_under_lock(world: &World) {
 }
 
 pub fn flush_pending(world: &World) {
-    world.engine.flush_pending(&world.space);
+    world.engine.this_cpu().flush_pending(&world.space);
 }
 
 /// A later observer finds the entry cleared and relies on it.
@@ -162,23 +177,36 @@ pub fn rely(world: &World) {
 pub fn refill(world: &World) {
     world
         .engine
+        .this_cpu()
         .flush_before_refill(&world.deferred_flush, &world.space);
     world.hw.own(0);
 }
 
 pub fn load(world: &World) {
-    world.engine.switch_to(Some(&world.other), &world.space);
+    world
+        .engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(Some(&world.other), &world.space);
     world.hw.access(0);
 }
 
 pub fn resume(world: &World) {
-    world.engine.switch_to(Some(&world.space), &world.space);
+    world
+        .engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(Some(&world.space), &world.space);
     world.hw.access(0);
 }
 
 pub fn leave(world: &World) {
     world.hw.access(0);
-    world.engine.switch_to(Some(&world.space), &world.other);
+    world
+        .engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(Some(&world.space), &world.other);
 }
 
 pub fn use_page(world: &World) {
@@ -187,23 +215,26 @@ pub fn use_page(world: &World) {
 
 pub fn use_and_reuse(world: &World) {
     world.hw.access(0);
-    let _ = world.engine.flush_before_reuse(&world.deferred_flush);
+    let _ = world
+        .engine
+        .this_cpu()
+        .flush_before_reuse(&world.deferred_flush);
 }
 
 pub fn use_and_pay(world: &World) {
     world.hw.access(0);
-    world.engine.flush_deferred();
+    world.engine.this_cpu().flush_deferred();
 }
 
 pub fn own_if_paid(world: &World) {
-    if world.engine.is_flushed(&world.deferred_flush) {
+    if world.engine.this_cpu().is_flushed(&world.deferred_flush) {
         world.hw.own(0);
     }
 }
 
 pub fn go_idle(world: &World) {
     world.hw.access(0);
-    world.engine.enter_lazy();
+    world.engine.this_cpu().enter_lazy();
 }
 
 pub fn go_offline(world: &World) {
@@ -252,8 +283,16 @@ pub fn use_up_tags(world: &World) {
         // The first is never dealt, and the space and the other have theirs.
         for root in 3..TAGS as u64 {
             let passing = leak(new_space(&world.engine, 6 + root));
-            world.engine.switch_to(Some(&world.other), passing);
-            world.engine.switch_to(Some(passing), &world.other);
+            world
+                .engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(&world.other), passing);
+            world
+                .engine
+                .this_cpu()
+                .mask_interrupts()
+                .switch(Some(passing), &world.other);
         }
     }
 }
@@ -262,14 +301,22 @@ pub fn use_up_tags(world: &World) {
 pub fn use_up_tags_elsewhere(world: &World) {
     use_up_tags(world);
     if world.me() == 0 {
-        world.engine.switch_to(None, &world.space);
+        world
+            .engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(None, &world.space);
         world.hw.access(0);
     }
 }
 
 /// Enters the space under its present tag, and frees one of its tables.
 pub fn free_table_there(world: &World) {
-    world.engine.switch_to(None, &world.space);
+    world
+        .engine
+        .this_cpu()
+        .mask_interrupts()
+        .switch(None, &world.space);
     world.unmap(0, Purpose::Call, Scope::Tables);
     let (_, root) = world.hw.runs(0);
     assert!(

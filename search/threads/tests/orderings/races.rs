@@ -22,7 +22,7 @@ pub const RACES: &[Race] = &[
     race(
         "a handler that no interrupt called",
         meet(&[unmap, |w| {
-            w.engine.on_interrupt();
+            w.engine.this_cpu().mask_interrupts().on_interrupt();
             w.hw.access(0);
         }]),
     ),
@@ -53,7 +53,7 @@ pub const RACES: &[Race] = &[
     race(
         "a program enters the kernel, whose mappings change",
         meet(&[unmap_own, |w| {
-            w.engine.enter_kernel();
+            w.engine.this_cpu().enter_kernel();
             w.hw.access(0);
         }])
         .after(in_user_there),
@@ -61,7 +61,7 @@ pub const RACES: &[Race] = &[
     race(
         "a program that has a deferred flush enters the kernel, whose mappings change",
         meet(&[unmap_own, |w| {
-            w.engine.enter_kernel();
+            w.engine.this_cpu().enter_kernel();
             w.hw.access(0);
         }])
         .after(deferring_there),
@@ -102,7 +102,7 @@ pub const RACES: &[Race] = &[
     race(
         "a space is retired under an idle CPU",
         meet(&[retire, |w| {
-            w.engine.enter_lazy();
+            w.engine.this_cpu().enter_lazy();
             w.hw.look(0);
         }]),
     ),
@@ -127,7 +127,7 @@ pub const RACES: &[Race] = &[
         "a CPU comes back while it is asked",
         meet(&[unmap, |w| {
             w.engine.cpu_online();
-            w.engine.switch_to(None, &w.space);
+            w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
             w.hw.access(0);
         }])
         .after(|w| {
@@ -278,10 +278,10 @@ pub const RACES: &[Race] = &[
     race(
         "the background flushes while a flush is deferred",
         meet(&[
-            |w| w.engine.flush_deferred(),
+            |w| w.engine.this_cpu().flush_deferred(),
             |w| {
                 w.unmap_lazily();
-                let _ = w.engine.flush_before_reuse(&w.deferred_flush);
+                let _ = w.engine.this_cpu().flush_before_reuse(&w.deferred_flush);
                 assert!(!w.hw.holds(1, 0), "C1: reused, and the CPU holds the page");
             },
         ]),
@@ -320,7 +320,7 @@ pub const RACES: &[Race] = &[
         "a reuse while the ledger is used again",
         meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
-            w.engine.flush_deferred();
+            w.engine.this_cpu().flush_deferred();
             let mut batch = w.engine.batch(Purpose::Lazy);
             batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
             let _ = batch.finish_deferred();
@@ -380,7 +380,7 @@ pub const RACES: &[Race] = &[
     race(
         "a broadcast against a first load",
         meet(&[unmap, |w| {
-            w.engine.switch_to(None, &w.space);
+            w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
             w.hw.access(0);
         }])
         .after(|_| ())
@@ -389,9 +389,9 @@ pub const RACES: &[Race] = &[
     race(
         "two CPUs need tags",
         meet(&[
-            |w| w.engine.switch_to(None, &w.other),
+            |w| w.engine.this_cpu().mask_interrupts().switch(None, &w.other),
             |w| {
-                w.engine.switch_to(None, &w.space);
+                w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
                 w.hw.access(0);
             },
         ])
@@ -402,9 +402,12 @@ pub const RACES: &[Race] = &[
     race(
         "a tag rollover against a switch",
         meet(&[
-            |w| w.engine.switch_to(None, &w.third),
+            |w| w.engine.this_cpu().mask_interrupts().switch(None, &w.third),
             |w| {
-                w.engine.switch_to(Some(&w.other), &w.space);
+                w.engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(Some(&w.other), &w.space);
                 w.hw.access(0);
             },
         ])
@@ -415,8 +418,18 @@ pub const RACES: &[Race] = &[
     race(
         "a tag rollover while a CPU changes its root",
         meet(&[
-            |w| w.engine.switch_to(Some(&w.space), &w.other),
-            |w| w.engine.switch_to(Some(&w.other), &w.third),
+            |w| {
+                w.engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(Some(&w.space), &w.other)
+            },
+            |w| {
+                w.engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .switch(Some(&w.other), &w.third)
+            },
             free_table_there,
         ])
         .after(use_up_tags_elsewhere)

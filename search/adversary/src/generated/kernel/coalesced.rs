@@ -30,6 +30,7 @@ impl Kernel<'_> {
             set(sharing, peek(sharing) + 1);
             self.unlock(slot);
             self.engine
+                .this_cpu()
                 .flush_coalesced(space, &self.coalesced[slot][life]);
             set(sharing, peek(sharing) - 1);
             if let Some(old) = old {
@@ -44,7 +45,7 @@ impl Kernel<'_> {
     /// Before anything relies on an entry of a space whose lock was just taken.
     pub(super) fn flush_pending_shared(&self, slot: usize, space: &Space) {
         if peek(&self.sharing[slot]) != 0 {
-            self.engine.flush_at_once(space, None, Scope::Tables);
+            self.engine.this_cpu().flush(space, None, Scope::Tables);
         }
     }
 }

@@ -77,7 +77,9 @@ impl<'m> Kernel<'m> {
                 && entry.load(Relaxed) & tables::PRESENT != 0
             {
                 entry.fetch_or(bit(right), AcqRel);
-                self.engine.refresh(space, PageRange::base(Page(page), 1));
+                self.engine
+                    .this_cpu()
+                    .refresh(space, PageRange::base(Page(page), 1));
             }
             self.unlock(slot);
         }
@@ -107,7 +109,8 @@ impl<'m> Kernel<'m> {
             let old = Frame(entry.swap(0, AcqRel) >> 12);
             let range = PageRange::base(Page(page), 1);
             self.engine
-                .flush_at_once(space, (!whole).then_some(range), Scope::Leaf);
+                .this_cpu()
+                .flush(space, (!whole).then_some(range), Scope::Leaf);
             if Self::file_at(page).is_none() {
                 self.release(What::Single(old));
             }
@@ -131,7 +134,8 @@ impl<'m> Kernel<'m> {
             // Reported as base pages: where these are more than a machine names one by one, it flushes the whole space.
             let range = PageRange::base(Page(window * WINDOW), WINDOW);
             self.engine
-                .flush_at_once(space, (!whole).then_some(range), Scope::Tables);
+                .this_cpu()
+                .flush(space, (!whole).then_some(range), Scope::Tables);
             self.release(What::Table(Frame(word >> 12)));
         }
         self.unlock(slot);
@@ -245,7 +249,7 @@ impl<'m> Kernel<'m> {
             batch.table_unlinked(space, range, Held { kernel: self, what });
             drop(batch.finish());
             // What others have cleared here and not flushed.
-            self.engine.flush_pending_batches(space);
+            self.engine.this_cpu().flush_pending_batches(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);
                 self.hw.copy_frames(frame, block.plus(page % WINDOW), 1);

@@ -6,8 +6,8 @@
 //! place, so a run that goes wrong goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
-//! * a page goes to a place that was emptied only after [`Engine::flush_pending_batches`], and after
-//!   [`Engine::flush_before_refill`] where a marker stands;
+//! * a page goes to a place that was emptied only after [`Cpu::flush_pending_batches`], and after
+//!   [`Cpu::flush_before_refill`] where a marker stands;
 //! * a CPU that relies on an entry that another has cleared or protected flushes what is pending first;
 //! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
 //!   its deferred flush begins before the first entry is cleared, and is recorded before the file's lock is dropped
@@ -18,7 +18,7 @@
 //! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
 //! * later observers can't see a coalesced flush, so a CPU that takes the space's lock while one is outstanding flushes
 //!   first;
-//! * a frame that bears no speculation goes after [`Engine::quiesce`];
+//! * a frame that bears no speculation goes after [`Cpu::quiesce`];
 //! * content is captured after the flush, under the lock, while the entry is still protected;
 //! * a space ends when no CPU runs it; an idle CPU does not count;
 //! * a CPU that returns to an undisturbed program says so last, and enters the kernel first, on every way back.
@@ -44,9 +44,9 @@
 //! | [`undisturbed`] | CPUs that run a program and are not to be disturbed |
 //! | [`run`] | a run, from the machine to the timeline |
 //!
-//! [`Engine::quiesce`]: quell::Engine::quiesce
-//! [`Engine::flush_pending_batches`]: quell::Engine::flush_pending_batches
-//! [`Engine::flush_before_refill`]: quell::Engine::flush_before_refill
+//! [`Cpu::quiesce`]: quell::Cpu::quiesce
+//! [`Cpu::flush_pending_batches`]: quell::Cpu::flush_pending_batches
+//! [`Cpu::flush_before_refill`]: quell::Cpu::flush_before_refill
 
 mod batches;
 mod coalesced;

@@ -126,8 +126,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             EngineOp::Reinstate { file } => kernel.reinstate(file.into()),
             EngineOp::WriteFile { file } => kernel.write_file(file.into(), self.next_value(12)),
-            EngineOp::Pay => kernel.engine.flush_deferred(),
-            EngineOp::CatchUp => kernel.engine.catch_up(),
+            EngineOp::Pay => kernel.engine.this_cpu().flush_deferred(),
+            EngineOp::CatchUp => kernel.engine.this_cpu().catch_up(),
             EngineOp::Offline => self.offline(),
             EngineOp::Online => self.online(),
             EngineOp::Retire { space } => kernel.retire(space.into()),
@@ -179,7 +179,9 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.update(|here| here.pinned = true);
         kernel.hw.mask_interrupts();
         // A kernel that forgets a space as its CPU is evicted does not name it.
-        let current = kernel.loaded().filter(|_| !kernel.engine.is_detached());
+        let current = kernel
+            .loaded()
+            .filter(|_| !kernel.engine.this_cpu().is_detached());
         kernel.engine.cpu_offline(current);
         kernel.hw.offline();
         kernel.update(|here| {
@@ -203,7 +205,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.update(|here| here.flag = flag);
         while kernel.told[usize::from(flag)].load(Acquire) == 0 {
             if here.masked {
-                kernel.engine.poll();
+                kernel.engine.this_cpu().poll();
             }
             kernel.hw.relax();
         }
@@ -226,7 +228,15 @@ impl<'k, 'm> Desk<'k, 'm> {
 
 impl context::Kernel for Desk<'_, '_> {
     fn interrupt(&self) {
-        self.interrupting(|| self.in_kernel(|| self.kernel.engine.on_interrupt()));
+        self.interrupting(|| {
+            self.in_kernel(|| {
+                self.kernel
+                    .engine
+                    .this_cpu()
+                    .mask_interrupts()
+                    .on_interrupt()
+            })
+        });
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
@@ -327,7 +337,7 @@ impl Desk<'_, '_> {
             let own = self.kernel.shape.nmi_page as usize % OWN_PAGES;
             self.kernel.access_own(own, AccessKind::Load);
         }
-        if self.kernel.engine.user_access_allowed() {
+        if self.kernel.engine.this_cpu().user_access_allowed() {
             let me = self.kernel.me();
             context::point(Op::Access(AccessKind::Load));
             let load = (AccessKind::Load, 0);

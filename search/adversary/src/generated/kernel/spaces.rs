@@ -67,7 +67,9 @@ impl Kernel<'_> {
             self.quit(old.into());
         }
         self.engine
-            .switch_to(self.loaded(), &self.spaces[slot][life]);
+            .this_cpu()
+            .mask_interrupts()
+            .switch(self.loaded(), &self.spaces[slot][life]);
         self.update(|here| {
             here.loaded = Some((slot as u8, life as u8));
             here.runs = true;
@@ -79,7 +81,7 @@ impl Kernel<'_> {
         let here = self.here();
         if let (true, Some((slot, _))) = (here.runs, here.loaded) {
             self.update(|here| here.pinned = true);
-            self.engine.enter_lazy();
+            self.engine.this_cpu().enter_lazy();
             self.update(|here| (here.runs, here.pinned) = (false, false));
             self.quit(slot.into());
         }
@@ -90,7 +92,7 @@ impl Kernel<'_> {
         let here = self.here();
         let Some(space) = self.loaded() else { return };
         self.update(|here| here.pinned = true);
-        self.engine.leave(space);
+        self.engine.this_cpu().leave(space);
         self.update(|here| (here.runs, here.pinned) = (false, false));
         if let (true, Some((slot, _))) = (here.runs, here.loaded) {
             self.quit(slot.into());
@@ -106,7 +108,8 @@ impl Kernel<'_> {
         let slot = usize::from(slot);
         self.update(|here| here.pinned = true);
         if let Some(now) = self.join(slot) {
-            let runs = now == usize::from(life) && self.engine.resume(&self.spaces[slot][now]);
+            let runs =
+                now == usize::from(life) && self.engine.this_cpu().resume(&self.spaces[slot][now]);
             self.update(|here| here.runs = runs);
             if !runs {
                 self.quit(slot);

@@ -175,7 +175,7 @@ impl<'m> Kernel<'m> {
         while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             // The CPU that holds it may wait for this one to flush.
             if self.here().masked {
-                self.engine.poll();
+                self.engine.this_cpu().poll();
             }
             self.hw.relax();
         }
@@ -324,7 +324,9 @@ impl<'m> Kernel<'m> {
             let table = self.take_table()?;
             // Another table, or a large page, may have gone from there, and its flush be outstanding.
             if self.hw.tlb_rules().break_before_make == Break::Translation {
-                self.engine.flush_pending_batches(self.space(slot));
+                self.engine
+                    .this_cpu()
+                    .flush_pending_batches(self.space(slot));
             }
             self.link(window, table);
         }
@@ -345,9 +347,10 @@ impl<'m> Kernel<'m> {
     pub(super) fn make_ready(&self, space: &Space, held: u64) {
         if held & MARKER != 0 {
             self.engine
+                .this_cpu()
                 .flush_before_refill(self.deferred_flush(Frame(held >> 12)), space);
         }
-        self.engine.flush_pending_batches(space);
+        self.engine.this_cpu().flush_pending_batches(space);
     }
 
     pub(super) fn file_at(page: u64) -> Option<usize> {

@@ -29,7 +29,7 @@ impl Kernel<'_> {
         self.update(|here| here.mode = Mode::Crossing);
         // SAFETY: from here until `enter_kernel` this kernel uses no page of its own half, and NMI handlers call that
         // first.
-        unsafe { self.engine.enter_user() };
+        unsafe { self.engine.this_cpu().enter_user() };
         self.update(|here| here.mode = Mode::Undisturbed);
     }
 
@@ -52,7 +52,7 @@ impl Kernel<'_> {
     fn cross(&self) -> Mode {
         let was = self.here().mode;
         self.update(|here| here.mode = Mode::Crossing);
-        self.engine.enter_kernel();
+        self.engine.this_cpu().enter_kernel();
         let me = self.me();
         if self.layout.own {
             context::with(|core| core.judge_kernel(me));

@@ -31,7 +31,7 @@ impl Kernel<'_> {
         self.unlock(slot);
         if let Some(frame) = batch.finish().next() {
             self.returned(slot, range, began, None);
-            self.engine.quiesce();
+            self.engine.this_cpu().quiesce();
             context::point(Op::Note);
             let me = self.me();
             let runs = |cpu: usize| {

@@ -88,7 +88,11 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     assert!(
         machine
             .handler
-            .set(Box::new(|| vm.engine().on_interrupt()))
+            .set(Box::new(|| vm
+                .engine()
+                .this_cpu()
+                .mask_interrupts()
+                .on_interrupt()))
             .is_ok()
     );
     if options.alone {

@@ -1,0 +1,212 @@
+//! The engine as one CPU sees it: its switches, its interrupt, its flushes.
+//!
+//! A [`Cpu`] is a handle of two references. It names the CPU that executes the call, so no step looks that up again. A
+//! [`Masked`] is such a handle whose CPU takes no interrupts: the steps that an interrupt must not split need one.
+
+use crate::cpu_set::CpuId;
+use crate::engine::Engine;
+use crate::hardware::Hardware;
+use crate::per_cpu::PerCpu;
+use crate::stats::Counter;
+use core::marker::PhantomData;
+use core::ops::Deref;
+
+/// Acts for the CPU that executes the call. Made by [`Engine::this_cpu`].
+///
+/// It dereferences to its [`Engine`]. Making one costs a look at [`Hardware::this_cpu`]; a kernel that knows its CPU's
+/// state uses [`Engine::on_cpu`].
+///
+/// A thread that may move to another CPU takes a new handle for each call: it must not use the old one elsewhere. Debug
+/// builds check this.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::{AddressSpace, Engine, Hardware};
+/// fn run<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) {
+///     let cpu = engine.this_cpu();
+///     cpu.mask_interrupts().switch(None, space);
+///     assert!(cpu.runs(space));
+///     cpu.enter_lazy(); // idle: flushes of the space leave this CPU alone
+///     if !cpu.resume(space) { // busy again, if the root is still loaded
+///         cpu.mask_interrupts().switch(Some(space), space);
+///     }
+/// }
+/// ```
+pub struct Cpu<'e, H: Hardware> {
+    pub(crate) engine: &'e Engine<'e, H>,
+    pub(crate) here: &'e PerCpu<'e, H>,
+    /// Belongs to one thread.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl<H: Hardware> Clone for Cpu<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Hardware> Copy for Cpu<'_, H> {}
+
+impl<'e, H: Hardware> Deref for Cpu<'e, H> {
+    type Target = Engine<'e, H>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        self.engine
+    }
+}
+
+impl<H: Hardware> Engine<'_, H> {
+    /// Returns a handle for the CPU that executes the call. Never waits.
+    ///
+    /// # Panics
+    /// If the engine was made for fewer CPUs.
+    #[inline]
+    pub fn this_cpu(&self) -> Cpu<'_, H> {
+        let cpu = self.known_cpu(self.hw.this_cpu());
+        self.handle_of(cpu.expect("the engine was made for fewer CPUs"))
+    }
+
+    /// Returns the handle of the CPU whose state this is, without a call to the machine. Never waits.
+    ///
+    /// # Safety
+    /// `state` is this engine's state of the CPU that executes the call, and the thread stays on that CPU as long as it
+    /// uses the handle.
+    ///
+    /// # Panics
+    /// In debug builds, if `state` is another CPU's.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn on_cpu<'e>(&'e self, state: &'e PerCpu<'e, H>) -> Cpu<'e, H> {
+        let cpu = self.handle_of(state);
+        cpu.assert_here();
+        cpu
+    }
+
+    /// Returns the handle of the CPU that executes the call, which the engine has.
+    #[inline]
+    pub(crate) fn here(&self) -> Cpu<'_, H> {
+        self.handle_of(self.cpu(self.hw.this_cpu()))
+    }
+
+    #[inline(always)]
+    fn handle_of<'e>(&'e self, here: &'e PerCpu<'e, H>) -> Cpu<'e, H> {
+        Cpu {
+            engine: self,
+            here,
+            of_thread: PhantomData,
+        }
+    }
+}
+
+impl<'e, H: Hardware> Cpu<'e, H> {
+    /// Returns the number of this CPU. Never waits.
+    #[inline]
+    pub fn id(self) -> CpuId {
+        self.here.id()
+    }
+
+    /// Returns the engine's state of this CPU, for [`Engine::on_cpu`]. Never waits.
+    #[inline]
+    pub fn state(self) -> &'e PerCpu<'e, H> {
+        self.here
+    }
+
+    /// Masks interrupts on this CPU until the returned handle is dropped. Never waits.
+    #[inline]
+    pub fn mask_interrupts(self) -> Masked<'e, H> {
+        let were_on = self.hw.mask_interrupts();
+        Masked {
+            cpu: self,
+            restore: Some(were_on),
+        }
+    }
+
+    /// Returns a handle for a CPU whose interrupts are masked already. Makes no call to the machine. Never waits.
+    ///
+    /// # Safety
+    /// Interrupts are masked on this CPU until the handle is dropped. If a shootdown interrupt comes in the middle of a
+    /// switch, or of another one, this CPU may acknowledge a flush that it has not made.
+    ///
+    /// # Panics
+    /// In debug builds, if interrupts are not masked. In debug builds, if the handle is another CPU's.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn assume_masked(self) -> Masked<'e, H> {
+        self.assert_masked();
+        self.assert_here();
+        Masked {
+            cpu: self,
+            restore: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count(self, counter: Counter, amount: u64) {
+        if amount != 0 {
+            self.here.stats.add(counter, amount);
+        }
+    }
+
+    /// Fails, in debug builds, if the calling thread has left this CPU.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_still_here(self) {
+        debug_assert!(
+            self.hw.this_cpu() == self.id(),
+            "a thread has moved to another CPU inside the engine"
+        );
+    }
+
+    /// Fails, in debug builds, if this is not the handle of the CPU that executes the call.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_here(self) {
+        debug_assert!(
+            core::ptr::eq(self.engine.this_cpu().here, self.here),
+            "a CPU is in the engine with the state of another"
+        );
+    }
+}
+
+/// A [`Cpu`] whose interrupts are masked. Restores them when dropped.
+///
+/// # Examples
+///
+/// The handler of the shootdown interrupt, in a kernel whose handlers run with interrupts masked:
+///
+/// ```
+/// # use quell::{Engine, Hardware};
+/// fn handle<H: Hardware>(engine: &Engine<'_, H>) {
+///     // SAFETY: the hardware has masked interrupts.
+///     let masked = unsafe { engine.this_cpu().assume_masked() };
+///     masked.on_interrupt();
+/// }
+/// ```
+#[must_use = "interrupts are masked as long as it lives"]
+pub struct Masked<'e, H: Hardware> {
+    cpu: Cpu<'e, H>,
+    /// Whether interrupts were on, unless they stay masked.
+    restore: Option<bool>,
+}
+
+impl<'e, H: Hardware> Deref for Masked<'e, H> {
+    type Target = Cpu<'e, H>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.cpu
+    }
+}
+
+impl<H: Hardware> Drop for Masked<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(were_on) = self.restore {
+            self.cpu.hw.restore_interrupts(were_on);
+        }
+    }
+}
