@@ -1,8 +1,7 @@
-//! The conformance suite on ostd with quell: the few things that the suite needs and the engine never does. Part of no
-//! kernel but the one that runs it.
+//! The conformance suite on ostd with quell, only in the kernel that runs it.
 //!
-//! Tables are written word by word, in frames of the suite's own, so that nothing of ostd's page tables takes part but
-//! the kernel's half. Accesses go through the copies that recover from faults.
+//! Tables are written word by word in the suite's own frames. Of ostd's page tables, only the kernel's half takes
+//! part. Accesses use the copies that recover from faults.
 
 use core::{
     ops::Range,
@@ -42,15 +41,15 @@ const OWN_PAGES: usize = 2;
 static SUITE: Once<Suite<'static, 'static, Cpus>> = Once::new();
 static OWN: Once<Page> = Once::new();
 
-/// Runs the suite on this CPU, as every CPU must; `report` is told what came of each check on the first.
+/// Runs the suite on this CPU, as every CPU must. The first CPU passes each check's result to `report`.
 pub fn run(report: impl FnMut(Check)) {
     SUITE.call_once(|| Suite::new(engine())).run(None, report);
 }
 
 fn words(table: Frame) -> &'static [AtomicU64; ENTRIES] {
     let address = paddr_to_vaddr(table.address() as Paddr);
-    // SAFETY: the kernel maps all of memory there, and the suite names tables and frames of its own, or tables of the
-    // kernel, which live for ever.
+    // SAFETY: the kernel maps all of memory there, and the suite names its own tables and frames, or the kernel's
+    // tables, which are never freed.
     unsafe { &*(address as *const [AtomicU64; ENTRIES]) }
 }
 
@@ -162,7 +161,7 @@ unsafe impl Bench for Cpus {
             };
             let area = KVirtArea::map_frames(OWN_PAGES * PAGE_SIZE, 0, frames, property);
             let first = Page::containing(area.range().start as u64);
-            // Its addresses are the suite's for ever: it maps there what it likes.
+            // The suite keeps these addresses for ever, for its own mappings.
             core::mem::forget(area);
             first
         });
@@ -192,13 +191,13 @@ unsafe impl Bench for Cpus {
 
     fn try_read(&self, address: u64) -> Option<u64> {
         let mut value = 0u64;
-        // SAFETY: the copy says how much of it faulted; what is there is the suite's, and words.
+        // SAFETY: the copy returns how much of it faulted; the memory is the suite's, and words.
         let left = unsafe { __memcpy_fallible((&raw mut value).cast(), address as *const u8, 8) };
         (left == 0).then_some(value)
     }
 
     fn try_write(&self, address: u64, value: u64) -> bool {
-        // SAFETY: the copy says how much of it faulted; what is there is the suite's, and words.
+        // SAFETY: the copy returns how much of it faulted; the memory is the suite's, and words.
         let left = unsafe { __memcpy_fallible(address as *mut u8, (&raw const value).cast(), 8) };
         left == 0
     }

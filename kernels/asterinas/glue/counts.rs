@@ -1,8 +1,8 @@
-//! What the kernel counts to be measured by. Not part of the port: the unchanged kernel gets it too.
+//! Counters for measurements, also in the unchanged kernel. Not part of the port.
 
 use core::sync::atomic::AtomicU64;
 
-/// Interrupts sent to other CPUs, and what was invalidated on all of them.
+/// Interrupts sent to other CPUs, and invalidations on all of them.
 pub struct Counts {
     /// Interrupts sent.
     pub interrupts: AtomicU64,

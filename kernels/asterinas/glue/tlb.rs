@@ -1,16 +1,16 @@
-//! TLB coherence by quell: what ostd's own flusher was for.
+//! TLB coherence by quell, in place of ostd's own flusher.
 //!
-//! The names that the rest of the kernel uses stay. A [`TlbFlusher`] is a batch of the engine: it takes the frames
-//! that were unmapped and lets them go, to RCU, after the flush. It cannot forget one: dropped, it flushes.
+//! The interface to the rest of the kernel is unchanged. A [`TlbFlusher`] is a batch of the engine: it takes unmapped
+//! frames and releases them, to RCU, after the flush. Dropping it flushes, so no flush can be forgotten.
 //!
-//! # What is different
+//! # Differences
 //!
-//! * [`TlbFlusher::dispatch_tlb_flush`] waits until all CPUs have taken the request, so that
-//!   [`TlbFlusher::sync_tlb_flush`] has nothing left to wait for. It may be called with interrupts off: a CPU that
-//!   waits serves what others want of it, and locks that are waited for with interrupts off do so too ([`poll`]).
-//! * The frames of a flush are held once, by the CPU that unmapped them, not by every CPU that flushes.
-//! * Only CPUs that have an address space loaded are interrupted, with an interrupt that carries no function: what it
-//!   is for lies in the target's inbox.
+//! * [`TlbFlusher::dispatch_tlb_flush`] waits until all CPUs have taken the request, so [`TlbFlusher::sync_tlb_flush`]
+//!   need not wait. It may be called with interrupts off: a waiting CPU serves requests of others, and so do locks
+//!   that wait with interrupts off ([`poll`]).
+//! * Only the CPU that unmapped the frames holds them, not every CPU that flushes.
+//! * Only CPUs with the address space loaded are interrupted. The request is in the target's inbox; the interrupt
+//!   carries no function.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
@@ -36,7 +36,7 @@ use crate::{
 /// Longer ranges are flushed whole.
 const FULL_ABOVE: u64 = 31;
 
-/// What of the engine is in use: there are no tags, and no flush is deferred. The rest of it is left out of the kernel.
+/// The mechanisms in use: no tags, no deferred flushes. The rest of the engine is not linked.
 const POLICY: Policy = Policy {
     tags: TagPolicy::Off,
     lazy_unmap: false,
@@ -47,7 +47,7 @@ const POLICY: Policy = Policy {
 #[derive(Debug)]
 pub(crate) struct Cpus;
 
-/// What the engine keeps of a page table's user half.
+/// The engine's state of a page table's user half.
 pub(crate) type AddressSpace = quell::AddressSpace<Cpus>;
 
 /// A batch of changes of the kernel's own mappings, which holds no frames.
@@ -69,7 +69,7 @@ pub(crate) fn engine() -> &'static Engine<'static, Cpus> {
         .expect("TLB coherence is used before it is initialized")
 }
 
-/// Loads an address space on this CPU, in the place of the one that it had loaded last.
+/// Loads an address space on this CPU in place of the last one.
 #[inline]
 pub(crate) fn switch_to(from: Option<&AddressSpace>, to: &AddressSpace) {
     // SAFETY: the engine has made the address space.
@@ -103,18 +103,18 @@ pub(crate) fn init_on_ap() {
 /// A range of the kernel's half that is used no more: unmapped, but perhaps still in TLBs.
 struct UnmappedRange {
     range: Range<Vaddr>,
-    /// What was mapped there.
+    /// The memory that was mapped there.
     _unmapped: Box<dyn Any + Send>,
     free: fn(Range<Vaddr>),
 }
 
-/// So many ranges wait for one flush.
+/// The most ranges that wait for one flush.
 const MOST_UNUSED: usize = 16;
 
 static UNUSED: SpinLock<Vec<UnmappedRange>, LocalIrqDisabled> = SpinLock::new(Vec::new());
 
-/// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range.
-/// Both wait for a flush on all CPUs, which one range in sixteen makes for all of them.
+/// Frees an unmapped range of the kernel's half: first the memory that was mapped there, then, by `free`, the
+/// addresses. Both wait for a flush on all CPUs, which one range in sixteen makes for all of them.
 pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Range<Vaddr>)) {
     let unused = UnmappedRange {
         range,
@@ -142,7 +142,7 @@ pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Ra
     }
 }
 
-/// Does what other CPUs want of this one; part of the handler of interrupts between CPUs.
+/// Serves other CPUs' requests; part of the handler of interrupts between CPUs.
 pub(crate) fn on_interrupt() {
     if let Some(engine) = ENGINE.get() {
         engine.this_cpu().mask_interrupts().on_interrupt();
@@ -156,9 +156,9 @@ pub(crate) fn poll() {
     }
 }
 
-// SAFETY: INVLPG and a load of CR3 do on this CPU what `invalidate` and `load_root` must, and are ordered after the
-// stores before them, as MFENCE is; an interrupt between CPUs ends in `on_interrupt`; CPUs are numbered as the kernel
-// does it, and there are no tags and no broadcasts.
+// SAFETY: INVLPG and a load of CR3 perform `invalidate` and `load_root` on this CPU, and are ordered after earlier
+// stores, as MFENCE is; an interrupt between CPUs ends in `on_interrupt`; CPU numbers are the kernel's; there are no
+// tags and no broadcasts.
 unsafe impl Hardware for Cpus {
     const MECHANISMS: Policy = POLICY;
 
@@ -326,8 +326,7 @@ impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
         panic_guard.forget();
     }
 
-    /// Flushes, here and on all CPUs that have the page table loaded: when it returns, no user access goes through
-    /// what was changed.
+    /// Flushes on all CPUs that have the page table loaded. After it returns, no user access uses the old entries.
     #[inline]
     pub fn dispatch_tlb_flush(&mut self) {
         let frames = core::mem::take(&mut self.batch.finish_list().0);
@@ -341,7 +340,7 @@ impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
     pub fn sync_tlb_flush(&mut self) {}
 }
 
-/// What to flush.
+/// A range to flush, or everything.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlbFlushOp(Option<PageRange>);
 

@@ -1,8 +1,8 @@
-//! Puts quell into Asterinas' `ostd`, as the package client delivers it, and compares the two in an emulator.
+//! Puts quell into the published sources of Asterinas' `ostd`, and compares both in an emulator.
 //!
-//! [`kernels`] fetches its sources, edits them as `measure.toml` and `port.toml` in `kernels/asterinas` say, and builds the trial
-//! kernel with ostd's own flusher and with quell, and the kernels that run ostd's unit tests and quell's conformance
-//! suite; [`machine`] boots one and reads what it prints; [`table`] puts the figures side by side.
+//! [`kernels`] fetches the sources, edits them by `measure.toml` and `port.toml` of `kernels/asterinas`, and builds
+//! the trial kernel with ostd's own flusher and with quell, and the kernels that run ostd's unit tests and quell's
+//! conformance suite. [`machine`] boots one and reads its output; [`table`] compares the figures.
 
 pub mod kernels;
 pub mod machine;

@@ -1,11 +1,11 @@
-//! Bochs, the second emulator for x86-64: slower than QEMU, and stricter.
+//! Runs Bochs, the second emulator for x86-64: slower than QEMU, and stricter.
 //!
-//! QEMU's translation has no PCIDs and no x2APIC, and forgets global pages with every root load.
-//! Bochs has all of them and faults on what the manuals forbid, so a run there shows that the code
-//! for such processors is legal. It does not keep entries under the tag of another space.
+//! QEMU's translation has no PCIDs and no x2APIC, and drops global pages at every root load. Bochs has all of them and
+//! faults on everything that the manuals forbid. So a run there shows that the code for such processors is legal. It
+//! does not keep entries under the tag of another space.
 //!
-//! Bochs boots from a disk: GRUB loads the kernel by multiboot2. It needs a terminal, which
-//! `script` pretends to be; the serial line goes to a file.
+//! Bochs boots from a disk: GRUB loads the kernel by multiboot2. Bochs needs a terminal, which `script` provides; the
+//! serial line is written to a file.
 
 use crate::images::Images;
 use crate::qemu::{Command, Machine, SERIAL};
@@ -24,10 +24,10 @@ const PROCESSOR: &str = "corei7_haswell_4770";
 /// The programs that a run needs besides.
 const PROGRAMS: [&str; 3] = ["grub-mkrescue", "xorriso", "script"];
 
-/// Bochs, if all that a run needs is installed.
+/// Finds Bochs and everything that a run needs.
 ///
 /// # Errors
-/// What is missing.
+/// The missing tool.
 pub fn find() -> anyhow::Result<PathBuf> {
     let installed = |program: &str| {
         which(program).with_context(|| format!("{program} is not installed; run {SETUP} --bochs"))

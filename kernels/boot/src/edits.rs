@@ -1,15 +1,13 @@
-//! Small edits of sources that are not ours, by a list of anchors.
+//! Edits third-party sources by a list of anchors.
 //!
-//! A kernel that the engine is put into is not part of this project; what is changed in it is. A list, a TOML file,
-//! says what: whole files of ours, and edits. An [`Edit`] names a file, a short anchor in it, and what is put in the
-//! anchor's place, before its line or after it. It says nothing of the text around, so that it holds while that
-//! changes, and it fails where it does not: an anchor that is missing, or stands where it could mean two places, is an
-//! [`EditError`] that names file and anchor. Nothing is guessed, and nothing is written unless every edit of the list
-//! can be made: a kernel with half of them would be worse than none.
+//! A kernel that gets the engine is not part of this project; only our changes are. A list, a TOML file, contains
+//! whole files of ours, and edits. An [`Edit`] gives a file, a short anchor in it, and text to put in the anchor's
+//! place, before its line or after it. It does not depend on the text around it. A missing or ambiguous anchor is an
+//! [`EditError`] that names file and anchor. Nothing is written unless every edit of the list can be made, because a
+//! kernel with half of them would be worse than none.
 //!
-//! There are two ways to carry a list out. [`Edits::changed`] takes sources as they were delivered, makes every edit,
-//! and writes nothing. [`Edits::apply`] changes a copy in its place, and may be repeated: an edit whose text stands
-//! there already is not made again.
+//! [`Edits::changed`] takes delivered sources, makes every edit, and writes nothing. [`Edits::apply`] changes a copy
+//! in place and may be repeated: it skips edits that are made already.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -23,7 +21,7 @@ pub struct Edits {
     /// Whole files.
     #[serde(default)]
     pub file: Vec<NewFile>,
-    /// Edits, in order: one of a file that an earlier one has changed finds what that left.
+    /// Edits, in order: an edit sees the result of earlier ones of its file.
     #[serde(default)]
     pub edit: Vec<Edit>,
 }
@@ -32,38 +30,38 @@ pub struct Edits {
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct NewFile {
-    /// Where it is, from the folder beside which the list stands. All files below it, if it is a folder.
+    /// Its path, from the list's folder. A folder includes all files below it.
     pub from: PathBuf,
-    /// Where it goes, from the root of the sources. A folder's files keep their places in it.
+    /// Its path in the sources. A folder's files keep their places in it.
     pub to: PathBuf,
 }
 
-/// One edit. At least one of `with`, `before` and `after` says what is put, and none of them is empty.
+/// An edit. At least one of `with`, `before` and `after` is present and not empty.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
     /// The file to be changed, from the root of the sources.
     pub file: PathBuf,
-    /// What it is for.
+    /// Its purpose.
     pub why: String,
-    /// The anchor: stands in the file exactly once, or is the first of its kind after `within`.
+    /// The anchor: occurs exactly once in the file, or first after `within`.
     pub at: String,
-    /// A text before the anchor that stands in the file exactly once.
+    /// A text before the anchor that occurs exactly once in the file.
     pub within: Option<String>,
-    /// Where what is replaced ends: the first of these after the anchor. The anchor's end if absent.
+    /// The end of the replaced text: the first of these after the anchor. By default the anchor's end.
     pub through: Option<String>,
-    /// What replaces the anchor, or everything from it through the end.
+    /// Replaces the anchor, or everything from it through the end.
     pub with: Option<String>,
     /// Lines that go before the line in which the anchor begins.
     pub before: Option<String>,
-    /// Lines that go after the line in which what is replaced ends.
+    /// Lines to insert after the line in which the replaced text ends.
     pub after: Option<String>,
 }
 
 /// Why an edit cannot be made.
 #[derive(thiserror::Error, Debug)]
 pub enum EditError {
-    /// An anchor, or the text that says where it is meant, is not there, or not once.
+    /// An anchor, or its `within`, is missing or not unique.
     #[error(
         "{file}: \"{at}\" stands there {found} times, not once ({why}): these are not the sources that the edit was \
          written for, or `within` must say which is meant"
@@ -73,9 +71,9 @@ pub enum EditError {
         file: PathBuf,
         /// The text.
         at: String,
-        /// What the edit is for.
+        /// The edit's purpose.
         why: String,
-        /// How often it is there.
+        /// The number of occurrences.
         found: usize,
     },
     /// The anchor is not there after `within`, or the end not after the anchor.
@@ -85,14 +83,14 @@ pub enum EditError {
     Missing {
         /// The file.
         file: PathBuf,
-        /// What is not there.
+        /// The missing text.
         missing: String,
-        /// The text after which it should stand.
+        /// The text that it should follow.
         after: String,
-        /// What the edit is for.
+        /// The edit's purpose.
         why: String,
     },
-    /// The edit says nothing, or something that has no meaning.
+    /// The edit is empty or meaningless.
     #[error(
         "{file}: the edit at \"{at}\" must have an anchor, and put something: one of `with`, `before` and `after` at \
          least, none of them empty; `through` says how far `with` goes"
@@ -121,7 +119,7 @@ pub enum EditError {
     },
 }
 
-/// What went wrong with a file.
+/// Describes an error of a file.
 fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
     move |error| EditError::File {
         file: file.to_path_buf(),
@@ -167,11 +165,11 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
 }
 
 impl Edit {
-    /// The text with the edit; as it is, if the edit was made already: if what it puts stands there, and what it
-    /// takes away does not.
+    /// Returns the text with the edit; unchanged if the edit was made already, which means that its new text is there
+    /// and its old text is not.
     ///
     /// # Errors
-    /// If the anchor is missing or means two places, the end is missing, or the edit puts nothing.
+    /// If the anchor is missing or ambiguous, the end is missing, or the edit is empty.
     pub fn apply(&self, text: &str) -> Result<String, EditError> {
         self.check()?;
         if self.is_made(text) {
@@ -181,7 +179,7 @@ impl Edit {
     }
 
     /// # Errors
-    /// If the edit has no meaning, whatever the text.
+    /// If the edit has no meaning in any text.
     fn check(&self) -> Result<(), EditError> {
         let puts = || {
             [&self.with, &self.before, &self.after]
@@ -201,7 +199,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Returns whether what the edit puts is there, and what it takes away is not.
+    /// Returns whether the edit's new text is there, and its old text is not.
     fn is_made(&self, text: &str) -> bool {
         let puts = [&self.with, &self.before, &self.after];
         let taken = match &self.with {
@@ -280,7 +278,7 @@ impl Edit {
 }
 
 impl Edits {
-    /// Reads a list, with `@NAME@` in it replaced as `names` says.
+    /// Reads a list, with each `@NAME@` replaced from `names`.
     ///
     /// # Errors
     /// If it cannot be read or is no list.
@@ -295,8 +293,8 @@ impl Edits {
         })
     }
 
-    /// The files that the list changes or adds, by their names from the root of the sources, with their contents after
-    /// it. `sources` are as they were delivered, and `beside` is the folder of our files. Nothing is written.
+    /// Returns the files that the list changes or adds, by their paths in the sources, with their new contents.
+    /// `sources` are unedited, and `beside` is the folder of our files. Nothing is written.
     ///
     /// # Errors
     /// The first edit that cannot be made, or file that cannot be read.
@@ -308,8 +306,8 @@ impl Edits {
         self.contents(sources, beside, |_, _| false)
     }
 
-    /// Makes all edits in `sources`, but those that were made already; `beside` is the folder of our files. Nothing is
-    /// written unless every anchor is there.
+    /// Makes all edits in `sources` that are not made already; `beside` is the folder of our files. Nothing is written
+    /// unless every anchor is there.
     ///
     /// # Errors
     /// The first edit that cannot be made, or file that cannot be read or written.
@@ -320,8 +318,8 @@ impl Edits {
         Ok(())
     }
 
-    /// What the list makes of the sources, `made` being asked of each edit and its file as that was read: not as
-    /// earlier edits have left it, whose texts may be alike.
+    /// Applies the list to the sources. `made` decides about each edit from the file as it was read, not as earlier
+    /// edits have left it: texts of edits may be equal.
     fn contents(
         &self,
         sources: &Path,
@@ -355,7 +353,7 @@ impl Edits {
         Ok(contents)
     }
 
-    /// The files that the list adds: where each is, and where it goes, from the root of the sources.
+    /// Returns the files that the list adds: source path, and destination in the sources.
     ///
     /// # Errors
     /// If a folder of them cannot be read.
@@ -364,7 +362,7 @@ impl Edits {
         for file in &self.file {
             let from = beside.join(&file.from);
             for name in files(&from)? {
-                // A file's own name is none, and joining that would make a folder of it.
+                // A single file has an empty relative path, and joining that would make it a folder.
                 match name.as_os_str().is_empty() {
                     true => added.push((from.clone(), file.to.clone())),
                     false => added.push((from.join(&name), file.to.join(&name))),

@@ -1,9 +1,9 @@
-//! Ending emulators when this process is told to end.
+//! Ends emulators when a signal ends this process.
 //!
-//! A shell's Ctrl-C reaches the emulator too, but `kill` and a supervisor's SIGTERM reach this process alone, and the
-//! emulator would run on while no process reads what it says. So a thread waits for these signals, ends the
-//! emulators that run, and remembers the signal: the code that follows them sees that they have ended, and
-//! cleans up. Where none runs, the signal does what it always does.
+//! A shell's Ctrl-C reaches the emulator too, but `kill` and a supervisor's SIGTERM reach only this process, and the
+//! emulator would run on without a reader. So a thread waits for these signals, ends the running emulators, and
+//! records the signal. The code that follows them sees their end and cleans up. Without an emulator, the signal has
+//! its usual effect.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -16,19 +16,19 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 /// The emulators that run.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// The signal that told this process to end; 0 for none.
+/// The signal that ended this process; 0 for none.
 static TOLD: AtomicI32 = AtomicI32::new(0);
 
 fn running() -> MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The signal by which this process was told to end while an emulator ran.
+/// Returns the signal that ended this process while an emulator ran.
 pub fn told_to_end() -> Option<i32> {
     Some(TOLD.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Says that an emulator runs, until it is dropped.
+/// Registers a running emulator until it is dropped.
 pub struct EmulatorRecord(u32);
 
 impl Drop for EmulatorRecord {

@@ -1,12 +1,12 @@
-//! Where there are no signals, emulators are only ended by the code that follows them.
+//! A replacement for hosts without signals, where only the code that follows emulators ends them.
 
 use std::io;
 use std::process::{Child, Command};
 
-/// Says that an emulator runs, until it is dropped.
+/// Registers a running emulator until it is dropped.
 pub struct EmulatorRecord;
 
-/// The signal by which this process was told to end: there are none here.
+/// Returns the signal that ended this process: none here.
 pub fn told_to_end() -> Option<i32> {
     None
 }

@@ -1,8 +1,7 @@
-//! Files that another run of the command may be reading, whichever of its parts writes them.
+//! Writes files that another run of the command may be reading.
 //!
-//! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written
-//! where another process may look at it: it is written beside its place under a name of its own, and put there when it
-//! is whole.
+//! Two comparisons at once are usual, by tests or by people. So a file is written beside its place under a name of its
+//! own, and moved there when it is complete.
 
 use anyhow::Context;
 use std::fs::File;
@@ -10,8 +9,8 @@ use std::io::Write;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// Writes a file whole: a process that opens it reads what was there before or all of `content`, and never a part. The
-/// file is open for more. Others may read it as far as the process's mask lets them.
+/// Writes a complete file and leaves it open: a process that opens it reads the old content or all of `content`. Its
+/// permissions follow the process's mask.
 ///
 /// # Errors
 /// If its directory cannot be made, or the file not be written there.

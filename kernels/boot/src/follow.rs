@@ -1,9 +1,8 @@
-//! Running the emulator and following what the kernel says.
+//! Runs the emulator and follows the kernel's output.
 //!
-//! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A
-//! run passed only if that event came and its code is 0: an emulator that ends by itself, a crash
-//! or a hang never passes. When it has been silent for too long ([`patience`]) the emulator's monitor
-//! is asked where every CPU is before the machine is ended.
+//! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A run passes only
+//! with that event and code 0: an emulator that ends by itself, a crash or a hang never passes. If the kernel is
+//! silent for too long ([`patience`]), the emulator's monitor lists every CPU's place before the machine is ended.
 
 use crate::ending;
 use crate::patience::{self, EmulatorWait};
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// What the kernel's lines begin with.
+/// The prefix of the kernel's lines.
 const PREFIX: &str = "quell: ";
 
 /// Lines kept for a report of a failure.
@@ -49,7 +48,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns whether the kernel said that all went well.
+    /// Returns whether the kernel reported success.
     pub fn passed(&self) -> bool {
         self.code == Some(0)
     }
@@ -62,7 +61,7 @@ struct GrowingFile {
 }
 
 impl GrowingFile {
-    /// `output` closes when the emulator ends; what it says is thrown away.
+    /// `output` closes when the emulator ends; its content is discarded.
     fn new(path: &Path, mut output: impl Read + Send + 'static) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
         let ended = Arc::new(AtomicBool::new(false));
@@ -78,7 +77,7 @@ impl GrowingFile {
 impl Read for GrowingFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            // Asked before the read: what was written before the end is read after it.
+            // Read first: everything written before the end is read after it.
             let ended = self.ended.load(Ordering::Acquire);
             match self.file.read(buffer) {
                 Ok(0) if !ended => std::thread::sleep(Duration::from_millis(20)),
@@ -88,7 +87,7 @@ impl Read for GrowingFile {
     }
 }
 
-/// Ends the emulator whatever happens.
+/// Ends the emulator when dropped, whatever happens.
 struct EmulatorProcess(Child);
 
 impl Drop for EmulatorProcess {
@@ -205,7 +204,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// What the kernel means by a code.
+/// Returns the kernel's meaning of a code.
 fn meaning(code: u64) -> &'static str {
     match code {
         1 => "a test failed",
@@ -225,7 +224,7 @@ mod monitor {
     use std::path::PathBuf;
     use std::sync::atomic::AtomicU32;
 
-    /// The socket's place; the file goes when this is dropped.
+    /// The socket's path; dropping this removes the file.
     pub struct Socket(PathBuf);
 
     impl Socket {
@@ -243,8 +242,8 @@ mod monitor {
             ]
         }
 
-        /// One line for each CPU with its program counters, looked at several times: one that goes
-        /// round shows the places it passes.
+        /// Returns one line for each CPU with its program counters at several moments, which shows the places of a
+        /// loop.
         pub fn where_cpus_are(&self) -> Vec<String> {
             const LOOKS: usize = 5;
             let mut places: BTreeMap<u32, Vec<String>> = BTreeMap::new();
@@ -290,7 +289,7 @@ mod monitor {
                 line.split_whitespace()
                     .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
             };
-            // RISC-V's stands alone on its line, behind a blank.
+            // RISC-V's is alone on its line, after a blank.
             let alone = || match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["pc", pc] => Some(pc.to_string()),
                 _ => None,

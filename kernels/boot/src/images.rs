@@ -1,4 +1,4 @@
-//! What an emulator loads: built on demand, or taken from a directory.
+//! The images that an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
 use crate::usage::{self, UsageError};
@@ -7,12 +7,12 @@ use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// What can be started: the kernel's image and the user program.
+/// The images to start: kernel and user program.
 #[derive(Clone, Debug)]
 pub struct Images {
-    /// What QEMU loads as the kernel.
+    /// The file that QEMU loads as the kernel.
     pub kernel: PathBuf,
-    /// What it loads as the initial RAM disk.
+    /// The file that it loads as the initial RAM disk.
     pub program: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl Images {
 
 /// Writes the memory image of a kernel's ELF file beside it and returns its path.
 ///
-/// Memory that the file leaves to be zeroed is in the image as zeros.
+/// The image contains zeros for memory that the file leaves uninitialized.
 ///
 /// # Errors
 /// If the file cannot be read, is no ELF file with segments ([`UsageError`]), or the image cannot be written.
@@ -80,7 +80,7 @@ fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
 /// No image is larger in memory: the machine has not much more.
 const LARGEST: u64 = 1 << 30;
 
-/// The memory image of an ELF file, from its first address to its last; `None` if it is none.
+/// Returns the memory image of an ELF file, from its first address to its last; `None` if it is none.
 fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).ok()?;
     let all = file.segments()?;

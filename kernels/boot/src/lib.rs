@@ -1,11 +1,11 @@
 //! Builds and boots quell's kernel on the MMU of an emulator, and compares it with a stock Linux.
 //!
-//! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
-//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
-//! [`follow::run`] are the three steps of each boot. [`edits`] changes sources that are not ours; [`linux`] and [`asterinas`]
-//! put the engine into those kernels. [`versus`] takes them for quell's kernel and for Linux.
+//! Each boot has three steps: [`prepare`] builds the bare-metal kernel with an installed toolchain ([`toolchain`]), a
+//! command starts it in QEMU ([`qemu`]) or Bochs ([`bochs`]), and [`follow::run`] follows its events. [`edits`]
+//! changes third-party sources; [`linux`] and [`asterinas`] put the engine into those kernels. [`versus`] compares
+//! quell's kernel and Linux.
 
-/// Writes a line to standard error if that is possible; a reader that has gone is no reason to end.
+/// Writes a line to standard error if possible; a closed one is no reason to end.
 macro_rules! remark {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -16,7 +16,7 @@ macro_rules! remark {
 
 mod arch;
 pub mod asterinas;
-#[allow(dead_code)] // The kernel reads what the host writes.
+#[allow(dead_code)] // The kernel's parser of the host's text.
 #[path = "../../quell/src/attached.rs"]
 mod attached;
 pub mod bochs;

@@ -1,9 +1,9 @@
-//! Builds Linux 6.12, stock and with quell's engine in it, from Debian's package of the source.
+//! Builds Linux 6.12 from Debian's source package, stock and with quell's engine.
 //!
-//! [`tree`] gets the source and makes a second tree of it, with the edits (`kernels/linux/edits.toml`) and files that lie there;
-//! [`make`] configures and compiles. [`soak`] runs the programs of others on what was built, and [`programs`] packs
-//! these. `kernels/linux/README.md` says what is changed in Linux and why that is safe. Nothing of Linux is part
-//! of this repository.
+//! [`tree`] fetches the source and makes a second tree of it with our files and the edits of
+//! `kernels/linux/edits.toml`; [`make`] configures and compiles. [`programs`] packs third-party programs, and [`soak`]
+//! runs them on the kernels. `kernels/linux/README.md` describes the changes and why they are safe. Nothing of Linux
+//! is part of this repository.
 
 pub mod make;
 pub mod programs;

@@ -1,14 +1,13 @@
-//! How long an emulator that says nothing is waited for.
+//! Decides when to give up on a silent emulator.
 //!
-//! How many seconds a boot takes is up to the host: on a busy one the emulator may get no time at all.
-//! So its silence is judged by what it went through itself since its last line, which Linux counts for
-//! each of its threads (`/proc/PID/task/*/schedstat`):
+//! The duration of a boot depends on the host: on a busy one the emulator may get no time at all. So the emulator's
+//! own times since its last line decide, which Linux counts for each thread (`/proc/PID/task/*/schedstat`):
 //!
-//! * *time that it ran*: a guest that runs and runs and says nothing;
-//! * *time that it slept*, neither running nor waiting for a processor: a guest whose CPUs are all halted.
+//! * *running time*: the guest runs and prints nothing;
+//! * *sleeping time*, neither running nor waiting for a processor: all CPUs of the guest are halted.
 //!
-//! Time that it waited for a processor counts for nothing. Where the host does not tell, and beyond all
-//! this, there is a last resort in seconds, so long that no boot comes near it.
+//! Time waiting for a processor does not count. On hosts without these counts, and beyond them, there is a last resort
+//! in seconds, so long that no boot reaches it.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ const AWAKE: u32 = 50;
 /// The last resort.
 const LAST_RESORT: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// What the emulator's threads together went through.
+/// Times of all threads of the emulator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct EmulatorUsage {
     /// Time on a processor.
@@ -31,7 +30,7 @@ struct EmulatorUsage {
 }
 
 impl EmulatorUsage {
-    /// What the process has gone through so far; `None` where the host does not tell.
+    /// Reads the process's times so far; `None` on hosts without these counts.
     fn read(process: u32) -> Option<Self> {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
         let mut sum = EmulatorUsage::default();
@@ -59,7 +58,7 @@ pub struct EmulatorWait {
     since: Instant,
 }
 
-/// What it went through since its last line.
+/// Its times since its last line.
 #[derive(Default)]
 struct QuietPeriod {
     /// At the last look.
@@ -71,7 +70,7 @@ struct QuietPeriod {
 }
 
 impl QuietPeriod {
-    /// Takes a look into account; says why the wait is over, if it is.
+    /// Accounts for a look. Returns the reason to give up, if any.
     fn look(&mut self, now: Option<EmulatorUsage>, limit: Duration) -> Option<String> {
         let before = std::mem::replace(&mut self.before, now);
         let (Some(before), Some(now)) = (before, now) else {
@@ -103,14 +102,13 @@ impl EmulatorWait {
         }
     }
 
-    /// It has said something.
+    /// Records a line of output.
     pub fn heard(&mut self) {
         self.silence = QuietPeriod::default();
         self.since = Instant::now();
     }
 
-    /// Looks at it, a [`LOOK`] after it was last looked at or heard; says why the wait is over, if it
-    /// is.
+    /// Looks at the emulator, a [`LOOK`] after the last look or line. Returns the reason to give up, if any.
     pub fn look(&mut self) -> Option<String> {
         if self.since.elapsed() > LAST_RESORT {
             let seconds = LAST_RESORT.as_secs();
@@ -127,8 +125,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// After how many looks the wait is over, if each finds that it ran and waited for so long since the
-    /// one before; `None` if it goes on.
+    /// Returns the number of looks until giving up, with these times between looks; `None` if never.
     fn looks(ran: Duration, waited: Duration) -> Option<(u32, String)> {
         let mut silence = QuietPeriod::default();
         (0..10_000).find_map(|look| {

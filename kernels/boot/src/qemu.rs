@@ -1,4 +1,4 @@
-//! The emulator: finding it, and its command line.
+//! Finds QEMU and builds its command line.
 
 use crate::arch::Arch;
 use crate::images::Images;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What executes the guest's instructions.
+/// The execution of the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accelerator {
     /// QEMU's own translation: works everywhere, and keeps stale translations.
@@ -30,9 +30,9 @@ pub struct Machine {
     pub memory_mb: u32,
     /// One nanosecond of its clock per instruction, all CPUs in turn: reproducible.
     pub icount: bool,
-    /// Each emulated CPU on a thread of its own.
+    /// Runs each emulated CPU on its own thread.
     pub threads: bool,
-    /// What executes.
+    /// The execution of instructions.
     pub accelerator: Accelerator,
 }
 
@@ -46,8 +46,8 @@ pub struct Command {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Where the serial line is written to the file [`SERIAL`], if not to standard output. The
-    /// directory and all else that the emulator needs there goes with the last copy of this.
+    /// The directory in which the serial line is written to the file [`SERIAL`], if not to standard output. Dropping
+    /// the last copy of this removes it.
     pub serial: Option<Arc<tempfile::TempDir>>,
 }
 
@@ -80,7 +80,7 @@ pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
     which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
 }
 
-/// What an emulator calls itself: `QEMU` and its version.
+/// Returns an emulator's name and version.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -114,10 +114,10 @@ fn kvm_works(arch: Arch) -> Result<(), String> {
 }
 
 impl Machine {
-    /// The emulator's command line.
+    /// Returns the emulator's command line.
     ///
     /// # Errors
-    /// If KVM is asked for and does not work, or does not go with counting instructions.
+    /// If KVM is requested and does not work, or is combined with counting instructions.
     pub fn command(
         &self,
         emulator: &Path,

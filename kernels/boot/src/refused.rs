@@ -1,11 +1,11 @@
-//! What the kernel would refuse once it was built and has booted, refused before.
+//! Refuses options before the boot that the booted kernel would refuse.
 
 use quell_workloads::Workload;
 
 use crate::options::Options;
 
-/// What `break=` may leave out of the kernel's machine, beside the rules of engine and manager that the
-/// mutants are named for; the kernel's `mistakes` makes each.
+/// The values of `break=` for the kernel's machine, besides the mutants of engine and manager; the kernel's `mistakes`
+/// implements each.
 const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
     "request",
     "here",
@@ -15,11 +15,11 @@ const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
     "SkipInterrupt",
 ];
 
-/// Checks the options of a boot with `cpus` CPUs that runs `workload`, if it runs one. `is_rule` says whether a name is
-/// that of a mutant of the engine's or the manager's rules.
+/// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `is_rule` returns whether a name is that
+/// of a mutant of the engine's or the manager's rules.
 ///
 /// # Errors
-/// What the kernel would refuse, in one line that names the option.
+/// The kernel's reason to refuse, in one line that names the option.
 pub fn check(
     options: &Options<'_>,
     cpus: u16,

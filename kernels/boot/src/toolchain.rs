@@ -1,9 +1,8 @@
-//! Building the kernel with whatever can compile for bare metal.
+//! Builds the kernel with an installed toolchain for bare metal.
 //!
-//! In this order: a toolchain that has the target installed (`rustup target add`), then one that has
-//! the library's source and can build it for the target (`rustup component add rust-src`, or
-//! Debian's `rust-web-src`). Building the library is an unstable feature of Cargo, so those
-//! compilers are told to accept unstable features, for this build alone.
+//! First choice is a toolchain with the target installed (`rustup target add`), second one with the library's source,
+//! which can build it for the target (`rustup component add rust-src`, or Debian's `rust-web-src`). Cargo can build
+//! the library only as an unstable feature, which is enabled for this build alone.
 
 use crate::arch::Arch;
 use anyhow::{Context, bail};
@@ -12,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The one command that installs what is missing.
+/// The command that installs everything missing.
 pub const SETUP: &str = "scripts/setup-boot";
 
 /// The target's name for the compiler.
@@ -64,7 +63,7 @@ fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
 /// Finds a toolchain that can build the kernel.
 ///
 /// # Errors
-/// If there is none: what was looked at, and the command that installs one.
+/// If there is none: the tried ones, and the command that installs one.
 pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     let target = target(arch);
     let mut candidates: Vec<(PathBuf, PathBuf)> = Vec::new();
@@ -172,7 +171,7 @@ pub fn command(cargo: &Path) -> Command {
     ] {
         command.env_remove(name);
     }
-    // Tests and scripts read what is printed; only a person needs to see a build that goes well.
+    // Tests and scripts read the output; only people need to see a successful build.
     if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         command.arg("--quiet");
     }

@@ -1,8 +1,8 @@
-//! Mistakes of the person who asks for a boot or a comparison, as distinct from what goes wrong in it.
+//! Mistakes of the user who requests a boot or a comparison, as distinct from failures in it.
 
 use std::path::{Path, PathBuf};
 
-/// Something asked for does not exist.
+/// A mistake in the command line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UsageError {
     /// None of the workloads has rows on these numbers of CPUs.
@@ -20,15 +20,15 @@ pub enum UsageError {
     /// The directory that was named for modules has none.
     #[error("{} holds no modules: name the directory that has `kernel` in it", directory.display())]
     NoModules {
-        /// What was named.
+        /// The given path.
         directory: PathBuf,
     },
-    /// A file or directory that was named is not what it is named for.
+    /// A given file or directory is not of the required kind.
     #[error("{}: {why}", path.display())]
     Unfit {
-        /// What was named.
+        /// The given path.
         path: PathBuf,
-        /// What it is, or is not, and what is needed.
+        /// Its kind, and the required one.
         why: String,
     },
 }
@@ -44,7 +44,7 @@ impl UsageError {
 /// No image of a kernel is longer.
 const LONGEST: u64 = 256 << 20;
 
-/// What a file holds that a person has named.
+/// Reads a file that the user has named.
 ///
 /// # Errors
 /// If it cannot be read, is no ordinary file, or is longer than any image.

@@ -1,4 +1,4 @@
-//! What kernels print becomes a table.
+//! The kernels' output becomes a table.
 
 use quell_boot::asterinas::machine::{Measurement, Report, Tests};
 use quell_boot::asterinas::table;

@@ -1,14 +1,14 @@
-//! The programs of the conformance suite on the kernels that were built, and on one whose engine has forgotten a rule.
+//! Runs the conformance suite's programs on the built kernels, and on one whose engine lacks a rule.
 //!
-//! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless
-//! `QUELL_REQUIRE_LINUX_BUILD` is set: then it fails. `debug` and `mutants` are built apart, and never required.
+//! Without a kernel, a test prints `SKIPPED` and how to build it, and passes, unless `QUELL_REQUIRE_LINUX_BUILD` is
+//! set. `debug` and `mutants` are built apart, and never required.
 
 use quell_boot::linux::make::{Flavour, RULES};
 use quell_boot::linux::soak::Request;
 use quell_boot::versus::{CheckOutcomes, Programs};
 use std::time::Duration;
 
-/// Returns whether there is such a kernel. Where there is none, this is said aloud.
+/// Returns whether there is such a kernel, and prints a message if not.
 fn is_there(flavour: Flavour) -> bool {
     let image = flavour.image();
     if image.is_file() {
@@ -63,7 +63,7 @@ fn holds(flavour: Flavour) {
     assert_eq!(checks.len(), 13, "{checks:?}");
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    // Only an engine that is on has counters, and they say what Linux's say.
+    // Only an engine that is on has counters, and they agree with Linux's.
     assert_eq!(counted.is_empty(), flavour == Flavour::Stock);
     for (_, counted) in counted {
         assert!(counted.get("sent") > 0, "{counted}");
@@ -106,9 +106,8 @@ fn a_rule_that_the_engine_forgets_shows() {
     }
 }
 
-/// The parts of a program of ours that show what is stale, with all mechanisms on and perhaps a rule of the glue left
-/// out. The emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between
-/// two steps.
+/// Returns the parts of our program that find stale data, with all mechanisms on and perhaps a rule of the glue left
+/// out. The emulator counts instructions and runs one CPU at a time, so the host cannot delay one between two steps.
 fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
@@ -127,8 +126,7 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     ran[0].failed.clone()
 }
 
-/// A rule that the glue keeps is needed: without it one part of a program shows what is stale, and with all of them
-/// none does.
+/// Each rule of the glue is needed: without it one part of a program finds stale data, and with all of them none does.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {

@@ -1,4 +1,4 @@
-//! Edits find their place, are made once, and say where they could not be made.
+//! Edits find their place, are made once, and report failures.
 
 use quell_boot::edits::{Edit, EditError, Edits, write};
 use std::path::{Path, PathBuf};
@@ -231,8 +231,7 @@ fn edits_of_a_file_build_on_each_other_and_leave_what_was_delivered_alone() {
     assert!(!sources.join("src").exists());
 }
 
-/// Carried out in place a list may be repeated; of sources as they were delivered every edit is made, also one whose
-/// text they happen to hold.
+/// In place, a list may be repeated; on delivered sources every edit is made, even if its text is there already.
 #[test]
 fn only_in_place_is_an_edit_taken_for_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,8 +250,8 @@ fn only_in_place_is_an_edit_taken_for_made() {
     );
 }
 
-/// Returns whether an edit was made is asked of the file as it was, not of what earlier edits of the same text have
-/// made of it.
+/// Whether an edit was made is decided from the original file, not from the result of earlier edits with the same
+/// text.
 #[test]
 fn the_same_text_goes_to_all_its_places() {
     let folder = tempfile::tempdir().unwrap();

@@ -90,8 +90,7 @@ pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
             engine.this_cpu().mask_interrupts().on_interrupt();
         }
     });
-    let suite: &'static Suite<'static, 'static, Platform> =
-        Box::leak(Box::new(Suite::new(engine)));
+    let suite: &'static Suite<'static, 'static, Platform> = Box::leak(Box::new(Suite::new(engine)));
     sched::on_every_cpu(move |_| {
         engine.cpu_online();
         suite.run(None, report);

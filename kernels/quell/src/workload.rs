@@ -16,9 +16,9 @@ use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell::{Counter, Engine, LedgerEntry, PerCpu, Policy, Stats};
-use quell_workloads::conformance::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
+use quell_workloads::conformance::stress;
 use quell_workloads::{WORDS, Workload};
 
 /// The manager of a run; it lives until the machine is switched off.
@@ -199,7 +199,11 @@ fn check_frames(manager: &Manager) {
         frames.is_ok(),
         match frames {
             Ok(totals) => {
-                alloc::format!("{} frames free, {} defer a flush", totals.free, totals.stale)
+                alloc::format!(
+                    "{} frames free, {} defer a flush",
+                    totals.free,
+                    totals.stale
+                )
             }
             Err(wrong) => wrong,
         },
@@ -442,8 +446,7 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform> {
         .map(|_| LedgerEntry::new())
         .collect::<Vec<_>>()
         .leak();
-    Engine::new(&PLATFORM, cpus, ledger, policy)
-        .unwrap_or_else(|why| panic!("{why}"))
+    Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.

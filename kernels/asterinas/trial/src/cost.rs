@@ -1,4 +1,4 @@
-//! What operations cost, and which interrupts and invalidations they need.
+//! Measures the costs of operations, and the interrupts and invalidations that they need.
 
 use crate::pinned;
 use crate::world::{World, frames, range};
@@ -18,7 +18,7 @@ use ostd::task::{Task, disable_preempt};
 /// Repetitions; the median counts, since the timer's interrupts fall into some.
 const TIMES: usize = 21;
 
-/// What was counted: interrupts sent, pages invalidated, whole flushes.
+/// Returns the counts of interrupts sent, pages invalidated and full flushes.
 fn counts() -> [u64; 3] {
     let counts = &ostd::counts::COUNTS;
     [&counts.interrupts, &counts.pages, &counts.full].map(|count: &AtomicU64| count.load(SeqCst))
@@ -50,7 +50,7 @@ fn measure(name: &str, mut prepare: impl FnMut(), mut work: impl FnMut()) {
     println!("trial: row full {}|{}", name, full);
 }
 
-/// Unmaps of so many pages, seen through to the end of the flush.
+/// Unmaps this many pages, including the end of the flush.
 pub fn unmaps(world: &World) {
     for (pages, name) in [
         (1, "unmap 1 page"),

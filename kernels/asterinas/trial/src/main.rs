@@ -1,10 +1,10 @@
-//! A kernel on ostd whose programs access what is taken away from them, and which counts what taking it away costs.
+//! A kernel on ostd that revokes memory from running programs and counts the cost.
 //!
-//! One program for each CPU but the first reads pages of one address space, again and again; the first CPU
-//! unmaps and protects them. [`stale`] fills a frame that was taken away with a word of its own: a program that
-//! reads it has used a translation that should have been gone. [`cost`] measures with the clock of an emulator
-//! that counts one nanosecond for each instruction. Compiled with `conformance` it runs quell's conformance suite
-//! instead ([`conformance`]). Lines that begin with `trial:` are for the program that started the machine.
+//! A program on each CPU but the first reads pages of one address space, again and again; the first CPU unmaps and
+//! protects them. [`stale`] writes a special word into a frame after its unmapping: a program that reads it has used a
+//! stale translation. [`cost`] measures with the clock of an emulator that counts one nanosecond for each instruction.
+//! With the feature `conformance` it runs quell's conformance suite instead ([`conformance`]). Lines that begin with
+//! `trial:` are for the program that started the machine.
 
 #![no_std]
 #![no_main]

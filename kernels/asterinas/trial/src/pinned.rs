@@ -1,4 +1,4 @@
-//! Tasks that stay on one CPU, and the address space that each brings with it.
+//! Tasks pinned to a CPU, each with its address space.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,7 +13,7 @@ use ostd::task::scheduler::{
 use ostd::task::{Task, TaskOptions, disable_preempt, halt_cpu, inject_post_schedule_handler};
 use ostd::util::id_set::Id;
 
-/// What a task is made with.
+/// The inputs for making a task.
 struct Place {
     cpu: usize,
     space: Option<Arc<VmSpace>>,

@@ -1,10 +1,9 @@
-//! The program: reads the first so many pages from an address on, over and over, and calls the kernel when it
-//! reads [`TAKEN`].
+//! The program: reads a number of pages over and over, and calls the kernel when it reads [`TAKEN`].
 
 use core::arch::global_asm;
 use core::slice;
 
-/// What a frame holds after it was taken away.
+/// The content of a frame after its unmapping.
 pub const TAKEN: u64 = 0x7461_6b65_6e21_7461;
 
 // rbx walks, r12 is the first address, r13 is TAKEN, r14 how many pages. The load is LOAD_LENGTH bytes long.
@@ -29,7 +28,7 @@ global_asm!(
     ".text",
 );
 
-/// How far to go on after a load that faults.
+/// The length of the load, to skip it after a fault.
 pub const LOAD_LENGTH: usize = 3;
 
 /// Its instructions.
@@ -39,6 +38,6 @@ pub fn text() -> &'static [u8] {
         static trial_program_end: u8;
     }
     let (start, end) = (&raw const trial_program_start, &raw const trial_program_end);
-    // SAFETY: both lie in the read-only data above, one after the other.
+    // SAFETY: both are in the read-only data above, in this order.
     unsafe { slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }

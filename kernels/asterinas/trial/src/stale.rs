@@ -1,4 +1,4 @@
-//! Whether a program ever reads a frame that was taken away from it.
+//! Checks whether a program ever reads a frame after its unmapping.
 
 use crate::program::TAKEN;
 use crate::world::{World, frames, pass, range};
@@ -11,8 +11,8 @@ use ostd::task::disable_preempt;
 const PAGES: usize = 16;
 const ROUNDS: usize = 20;
 
-/// Programs read; none may see what is written into frames once they are gone. `true` if none did, and if
-/// the programs do see it where the flush is left out: without that this shows nothing.
+/// Writes into unmapped frames while programs read. Returns `true` if no program sees it, and programs do see it
+/// without the flush: otherwise the check has no power.
 pub fn check(world: &World) -> bool {
     world.read(PAGES);
     let mut unmapped = 0;
@@ -40,7 +40,7 @@ fn round(world: &World, take_away: impl Fn(&World)) -> usize {
     }
     pass(200_000);
     world.unmap(PAGES);
-    // A CPU that has read it says so in this round.
+    // A CPU that has read the word reports it in this round.
     pass(200_000);
     world.stale()
 }

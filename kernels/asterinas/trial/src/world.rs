@@ -15,7 +15,7 @@ use ostd::task::disable_preempt;
 use ostd::user::{ReturnReason, UserMode};
 
 const TEXT: Vaddr = 0x40_0000;
-/// A page that stays: what programs read while they are to be quiet. Under test are those that follow.
+/// A page that stays mapped, which idle programs read. The pages under test follow it.
 const STAYS: Vaddr = 0x1000_0000;
 /// The first page under test.
 const PAGES: Vaddr = STAYS + PAGE_SIZE;
@@ -24,10 +24,10 @@ const PAGES: Vaddr = STAYS + PAGE_SIZE;
 static READ: AtomicUsize = AtomicUsize::new(1);
 /// How many programs run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// How often a program found what it must not.
+/// The number of stale reads.
 static STALE: AtomicUsize = AtomicUsize::new(0);
 
-/// What the machine is there for.
+/// The state of the test.
 pub struct World {
     /// The address space, loaded on every CPU.
     pub space: Arc<VmSpace>,
@@ -50,7 +50,7 @@ pub fn frames(count: usize) -> Vec<UFrame> {
         .collect()
 }
 
-/// Lets so much time go by.
+/// Waits for this long.
 pub fn pass(nanoseconds: u64) {
     let until = ostd::arch::read_tsc() + nanoseconds;
     while ostd::arch::read_tsc() < until {
@@ -95,7 +95,7 @@ impl World {
         self.map_at(PAGES, frames, property());
     }
 
-    /// Unmaps so many of them; the caller sees the flush through.
+    /// Unmaps this many of them. The caller completes the flush.
     pub fn unmap(&self, pages: usize) {
         let guard = disable_preempt();
         let mut cursor = self
@@ -106,14 +106,14 @@ impl World {
         cursor.flusher().sync_tlb_flush();
     }
 
-    /// Makes the programs read so many pages under test, besides the one that stays.
+    /// Makes the programs read this many pages under test, besides the one that stays.
     pub fn read(&self, pages: usize) {
         READ.store(1 + pages, SeqCst);
         // Each program notices with its CPU's next interrupt.
         pass(3_000_000);
     }
 
-    /// How often a program has read what was not to be seen, since this was asked last.
+    /// Returns the number of stale reads since the last call.
     pub fn stale(&self) -> usize {
         STALE.swap(0, SeqCst)
     }

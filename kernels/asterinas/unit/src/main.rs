@@ -1,5 +1,6 @@
-//! A kernel that runs ostd's own unit tests: those that the crate has when it is compiled with `ktest`. They are run,
-//! and what came of them is printed, by ostd's own runner; this is what that runner asks of a kernel.
+//! A kernel that runs the unit tests that ostd contains when compiled with `ktest`.
+//!
+//! ostd's own runner runs them and prints the results; this file supplies its requirements.
 
 #![no_std]
 #![no_main]
@@ -18,7 +19,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
 /// Every test of a crate.
 #[unsafe(no_mangle)]
 pub static KTEST_TEST_WHITELIST: Option<&[&str]> = None;
-/// The crates whose tests are run.
+/// The crates to test.
 #[unsafe(no_mangle)]
 pub static KTEST_CRATE_WHITELIST: Option<&[&str]> = Some(&["ostd"]);
 

@@ -1,4 +1,4 @@
-//! The conformance suite's programs on Linux: they see whether its flushes keep the contract, as far as programs can.
+//! Runs the conformance suite's programs on Linux: its flushes must keep the contract, as far as programs can see.
 
 use crate::control::{Control, pin};
 use crate::counters::Recorder;
@@ -17,13 +17,13 @@ const HOME: u32 = 0;
 /// More than this the stress may not use, in bytes: so that memory runs short.
 const SHORT: u64 = 48 << 20;
 
-/// A check: its name, on how many CPUs it failed, and what was seen.
+/// A check: its name, the number of CPUs on which it failed, and the finding.
 type CheckResult = (String, u64, String);
 
-/// Performs a job; what its checks came to.
+/// Performs a job and returns the results of its checks.
 ///
 /// # Errors
-/// What could not be done, or how the program ended. No process of the job is left.
+/// The operation that failed, or the way the program ended. No process of the job is left.
 pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     setup::clean()?;
     let (control, others) = (Control::new()?, JobProcesses::new()?);
@@ -85,7 +85,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     Ok(checks.into_iter().map(checked).collect())
 }
 
-/// This CPU's part of the stress; the first one tells what was done, and each what it has seen.
+/// Runs this CPU's part of the stress. The first CPU reports the work done; each its findings.
 fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<CheckResult>> {
     let number = |name: &str| -> anyhow::Result<u64> {
         let value = |pair: &'_ String| Some(pair.strip_prefix(name)?.strip_prefix('=')?.to_owned());

@@ -1,4 +1,4 @@
-//! What the processes and threads of a job share, and what they bring back.
+//! State that a job's processes and threads share, and their results.
 
 use crate::counters::Recorder;
 use crate::protocol::Counters;
@@ -9,14 +9,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;
 
-/// What the processes of a job share.
+/// State that the processes of a job share.
 #[repr(C)]
 pub struct Control {
     /// The control words of the workload.
     pub words: [AtomicU64; WORDS],
     /// How many files it has created.
     pub files: AtomicU64,
-    /// How many processes it has asked for.
+    /// The number of processes requested so far.
     pub spawned: AtomicU64,
     /// How often a process had the CPU although it was another's turn.
     pub out_of_turn: AtomicU64,
@@ -67,10 +67,10 @@ pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
     }
 }
 
-/// What was measured.
+/// The measurements of a window.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// What was done, in the workload's unit.
+    /// The work done, in the workload's unit.
     pub done: u64,
     /// How long it took, in ticks.
     pub ticks: u64,
@@ -83,7 +83,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of what a recorder saw.
+    /// Creates a window from a recorder's readings.
     pub fn new(done: u64, ticks: u64, recorder: Recorder) -> anyhow::Result<Self> {
         if let Some(error) = recorder.error {
             bail!("reading the kernel's counters: {error}");

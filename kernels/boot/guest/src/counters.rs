@@ -1,21 +1,21 @@
-//! What the kernel counted between the two marks of a window.
+//! Reads the kernel's counters at the two marks of a window.
 //!
 //! Interrupts come from `/proc/interrupts` and the engine's counters, which cost nothing while the window is open.
-//! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which makes every flush slower: a job is
-//! either timed or traced, never both.
+//! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which slows every flush: a job is either timed or
+//! traced.
 
 use crate::protocol::{Counters, Event};
 use quell_vm::Mark;
 use std::fs::{read_to_string, write};
 
-/// What happens at each flush.
+/// The trigger of the histogram.
 const TRIGGER: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/trigger";
-/// What came of it.
+/// The histogram.
 const RESULT: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/hist";
-/// What is counted.
+/// The histogram's definition.
 const HISTOGRAM: &str = "hist:keys=reason,pages:size=2048";
 
-/// Rows of `/proc/vmstat` whose name begins like that are kept.
+/// The rows of `/proc/vmstat` to keep, by prefix.
 const MEMORY: [&str; 10] = [
     "pgpgin",
     "pgfault",
@@ -32,7 +32,7 @@ const MEMORY: [&str; 10] = [
 /// The engine's counters, where it is on and shows them.
 const ENGINE: &str = "/sys/kernel/debug/x86/quell/statistics";
 
-/// What the engine has counted so far, between two looks at what Linux has.
+/// Reads the engine's counters between two readings of Linux's.
 pub fn engine() -> Option<Event> {
     let row = || -> Option<String> {
         let all = read_to_string("/proc/interrupts").ok()?;
@@ -60,7 +60,7 @@ pub struct Recorder {
     pub after: Counters,
     /// The histogram of flushes, as the kernel prints it.
     pub flushes: String,
-    /// What could not be read.
+    /// The first error in reading.
     pub error: Option<std::io::Error>,
 }
 

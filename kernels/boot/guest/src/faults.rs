@@ -1,8 +1,7 @@
-//! Accesses that may fault, and go on after it.
+//! Performs accesses that may fault, and returns the reason.
 //!
-//! A program of the conformance suite wants to be told what a fault was. Loads and stores go through two functions of
-//! assembly; the handler of the signal that a fault in them sends makes them return why, and everything else that
-//! faults ends the process, as ever.
+//! Loads and stores are two functions in assembly. If one faults, the signal handler makes it return the reason. A
+//! fault anywhere else ends the process as usual.
 
 use libc::{c_int, c_void};
 use quell_vm::Fault;
@@ -19,7 +18,7 @@ core::arch::global_asm!(
     "xor eax, eax",
     "ret",
     "quell_probe_end:",
-    // Where the handler goes on; what it was is in the register of the result.
+    // The handler resumes here, with the reason in the result register.
     "quell_probe_failed:",
     "ret",
 );
@@ -64,10 +63,10 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     registers[libc::REG_RIP as usize] = quell_probe_failed as *const () as i64;
 }
 
-/// From here on faults of [`load`] and [`store`] are told, in this process and in those that it makes.
+/// Makes [`load`] and [`store`] return faults, in this process and its children.
 pub fn handle() -> anyhow::Result<()> {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: zero is a value of it, and the handler touches nothing but what it is given.
+        // SAFETY: zero is a valid value of it, and the handler uses only its arguments.
         let result = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
@@ -91,13 +90,13 @@ fn verdict(code: u64) -> Result<(), Fault> {
 /// Loads a word of a workload's memory.
 pub fn load(address: u64) -> Result<u64, Fault> {
     let mut value = 0;
-    // SAFETY: what is loaded from is memory of a workload's, or faults; the value is this call's.
+    // SAFETY: the source is a workload's memory, or faults; the destination is this call's.
     verdict(unsafe { quell_probe_load(address, &raw mut value) })?;
     Ok(value)
 }
 
 /// Stores a word into a workload's memory.
 pub fn store(address: u64, value: u64) -> Result<(), Fault> {
-    // SAFETY: nothing of this program lies where workloads have mapped memory.
+    // SAFETY: this program has no memory where workloads map theirs.
     verdict(unsafe { quell_probe_store(address, value) })
 }

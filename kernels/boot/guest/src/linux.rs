@@ -1,15 +1,15 @@
-//! What a program may do, done by Linux: [`User`] for one thread pinned to one CPU.
+//! Implements [`User`] by Linux's system calls, for one thread pinned to one CPU.
 //!
-//! Each call becomes the system call that means the same. Differences that remain:
+//! Each call becomes the equivalent system call. Differences remain:
 //!
-//! * A thread of Linux cannot go on in another process ([`Visitor`](crate::visitor::Visitor) is for programs that
-//!   must). The processes of a job are made before it starts, each with the threads that the workload is going to send
-//!   there; `Spawn` hands out their numbers and `Enter` only checks that the thread is where it asks to go.
-//! * An access that cannot be completed ends the process (`SIGSEGV`), and with it the job.
-//! * `PageOut` and `Sync` return 0: Linux does not say how many pages went.
+//! * A thread of Linux cannot move to another process; programs that must use [`Visitor`](crate::visitor::Visitor). A
+//!   job's processes are created before it starts, each with the threads that the workload will send there. `Spawn`
+//!   returns their numbers, and `Enter` only checks that the thread is in the right one.
+//! * An access that cannot be completed ends the process (`SIGSEGV`), and the job.
+//! * `PageOut` and `Sync` return 0: Linux does not report the number of pages.
 //! * Pages of 1 GB, `Fork`, `Exit`, `Demote` and `Reclaim` are refused with `BadCall`.
 //!
-//! Addresses are chosen here, not by the kernel, so that every process of a job chooses alike.
+//! Addresses are chosen here, so that every process of a job chooses the same.
 
 use crate::control::Control;
 use crate::counters::Recorder;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The directory of the files that workloads create.
 pub const FILES: &str = "/files";
 
-/// Where the addresses handed out in this process begin: far from what the loader uses.
+/// The first address to hand out: far from the loader's.
 const BASE: u64 = 0x1000_0000_0000;
 /// How many files a job can create.
 const MOST_FILES: usize = 64;
@@ -57,7 +57,7 @@ pub struct Linux<'c> {
     pub recorder: RefCell<Recorder>,
 }
 
-/// What a workload is told of a system call that failed.
+/// Translates the error of a system call for workloads.
 fn refused(error: Errno) -> Error {
     match error {
         Errno::NOMEM => Error::OutOfMemory,
@@ -75,7 +75,7 @@ fn last_refused() -> Error {
     refused(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
-/// What a workload is told of a system call that says nothing but whether it failed.
+/// Translates the result of a system call that returns only success or failure.
 fn done(result: rustix::io::Result<()>) -> Result<u64, Error> {
     result.map(|()| 0).map_err(refused)
 }
@@ -139,8 +139,8 @@ fn map(
             (from.next_multiple_of(alignment), MapFlags::FIXED_NOREPLACE)
         }
     };
-    // SAFETY: the range was handed out here: nothing of this program lies in it, and what a workload
-    // has there it reaches through the accesses below alone.
+    // SAFETY: the range was handed out here, so this program has nothing in it, and workloads reach it only through
+    // the accesses below.
     let mapped = unsafe {
         let (place, length, rights, flags) = (
             pointer(place),
@@ -164,7 +164,7 @@ fn map(
 pub fn forget_all() {
     /// Programs that choose addresses themselves keep above this, and below twice [`BASE`].
     const LOWEST: u64 = 1 << 32;
-    // SAFETY: the loader, the heap and the stacks are elsewhere: nothing of this program lies there.
+    // SAFETY: the loader, the heap and the stacks are elsewhere.
     let _ = unsafe { rustix::mm::munmap(pointer(LOWEST), (2 * BASE - LOWEST) as usize) };
 }
 
@@ -220,8 +220,8 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
     Ok(file)
 }
 
-/// What one call that moves pages names: the pages, their node, and what became of each. Kept, so that a call makes and
-/// frees no memory.
+/// The arguments of a call that moves pages: the pages, their node, and each result. Kept, so that a call allocates
+/// nothing.
 #[derive(Default)]
 struct MoveRequest {
     pages: Vec<u64>,
@@ -275,8 +275,8 @@ impl User for Linux<'_> {
     }
     #[inline]
     fn try_read(&self, address: u64) -> Result<u64, Fault> {
-        // SAFETY: workloads access only what they mapped through `map`, where nothing of this
-        // program lies; anything else ends the process.
+        // SAFETY: workloads access only memory from `map`, where this program has nothing; any other access ends the
+        // process.
         Ok(unsafe { pointer(address).cast::<u64>().read_volatile() })
     }
     #[inline]
@@ -299,7 +299,7 @@ impl User for Linux<'_> {
                 backing,
             } => map(address, bytes, protection, backing),
             Call::Unmap { address, bytes } => {
-                // SAFETY: workloads unmap only what they mapped.
+                // SAFETY: workloads unmap only memory that they mapped.
                 done(unsafe { rustix::mm::munmap(pointer(address), bytes as usize) })
             }
             Call::Protect {
@@ -308,7 +308,7 @@ impl User for Linux<'_> {
                 protection,
             } => {
                 let rights = MprotectFlags::from_bits_retain(bits(protection).bits());
-                // SAFETY: workloads protect only what they mapped.
+                // SAFETY: workloads protect only memory that they mapped.
                 done(unsafe { rustix::mm::mprotect(pointer(address), bytes as usize, rights) })
             }
             Call::Discard { address, bytes } => advise(address, bytes, Advice::LinuxDontNeed),
@@ -356,7 +356,7 @@ impl User for Linux<'_> {
                 ));
                 Ok(0)
             }
-            // Fork, exit, demote, reclaim, and whatever is new: refused, and the statement that asks is named.
+            // Fork, exit, demote, reclaim and any new call are refused; the error names the statement.
             _ => Err(Error::BadCall),
         }
     }
@@ -364,7 +364,7 @@ impl User for Linux<'_> {
     fn compute(&self, nanoseconds: u64) {
         let end = ticks() + nanoseconds;
         while ticks() < end {
-            // Lets the emulator go on with the next CPU.
+            // Lets the emulator switch to the next CPU.
             std::hint::spin_loop();
         }
     }
@@ -376,7 +376,7 @@ impl User for Linux<'_> {
     }
 
     fn shared(&self, index: usize) -> u64 {
-        // A thread that reads a word waits for another CPU, most often: let the emulator go on with it.
+        // A thread that reads a word mostly waits for another CPU: let the emulator switch to it.
         std::hint::spin_loop();
         self.control.words[index].load(Ordering::SeqCst)
     }

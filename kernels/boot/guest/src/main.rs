@@ -1,19 +1,15 @@
-//! The first process of a Linux machine that `quell versus linux` boots.
+//! The first process of a Linux that `quell versus linux` boots.
 //!
-//! It performs the workloads of `quell-workloads`, the same source that runs on quell's own kernel:
-//! [`linux`] implements what a program may do with Linux's system calls, one thread for each CPU.
-//! Only switching between processes has no equivalent for a thread of Linux and is written
-//! separately ([`pingpong`]). [`setup`] makes the swap device and the file system, [`counters`]
-//! reads what the kernel counted, [`team`] starts the threads.
+//! It performs the workloads of `quell-workloads` from the source that quell's own kernel runs: [`linux`] implements
+//! [`User`](quell_vm::User) by system calls, with one thread for each CPU. Only switching between processes has no
+//! equivalent for a thread of Linux, and is written separately ([`pingpong`]). [`setup`] makes the swap device and the
+//! file system, [`counters`] reads the kernel's counters, and [`team`] starts the threads.
 //!
-//! Programs of others, packed beside it, it runs after that ([`programs`]).
+//! It also runs third-party programs packed with it ([`programs`]), and the conformance suite and the stress
+//! ([`conform`]), which visit other processes ([`visitor`]) and need the reason of a fault ([`faults`]).
 //!
-//! It also runs the programs of the conformance suite and the stress ([`conform`]), which visit other processes
-//! ([`visitor`]) and want to know why an access faulted ([`faults`]).
-//!
-//! One job after the other, each in processes of its own, so that none inherits another's address
-//! space. The clock is the time-stamp counter: where the emulator counts instructions, one tick is
-//! one instruction executed by any of the CPUs.
+//! Jobs run one after the other, each in its own processes, so none inherits an address space. The clock is the
+//! time-stamp counter: if the emulator counts instructions, a tick is one instruction executed by any of the CPUs.
 
 mod conform;
 mod control;
@@ -105,7 +101,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
 /// would fall into the next job's window.
 fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
-    // If the console is gone, there is nowhere left to say it.
+    // Without a console there is nowhere left to report it.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
     let _ = rustix::termios::tcdrain(serial);
 }

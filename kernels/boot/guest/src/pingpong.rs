@@ -1,7 +1,7 @@
-//! Processes that take turns on one CPU: the one workload that Linux's threads cannot run as it is.
+//! Processes that alternate on one CPU: the one workload that needs its own code on Linux.
 //!
-//! The processes stand in a ring on CPU 0. In its turn each reads its pages and hands the CPU to
-//! the next, in one of two ways ([`Handover`]). Every turn is checked to be in order.
+//! The processes form a ring on CPU 0. In its turn, each reads its pages and passes the CPU to the next, in one of two
+//! ways ([`Handover`]). Every turn is checked to be in order.
 
 use crate::control::{Control, Window, pin};
 use crate::counters::Recorder;
@@ -95,10 +95,10 @@ impl Ring {
     }
 }
 
-/// What a process does in its place of the ring.
+/// Runs a process in its place of the ring.
 ///
 /// # Errors
-/// What could not be done, or that the turns were out of order.
+/// The operation that failed, or that turns were out of order.
 pub fn run(
     workload: &Workload,
     traced: bool,
@@ -141,8 +141,8 @@ pub fn run(
         }
         ring.give(place)?;
     }
-    // The first closes the window in its next turn, and gives the CPU on after that: until then no process ends, whose
-    // end would be a part of what is measured or not, as the scheduler likes.
+    // The first process closes the window in its next turn before it passes the CPU on. Otherwise the scheduler would
+    // decide whether the end of a process is measured.
     ring.wait(place)?;
     let end = ticks();
     if place != 0 {

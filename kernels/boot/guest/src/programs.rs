@@ -1,9 +1,9 @@
-//! Running programs that others wrote: each in a group of its own, with a limit of time and perhaps of memory.
+//! Runs third-party programs: each in its own process group, with limits of time and perhaps memory.
 //!
-//! A program's output goes to a file, and what matters of it to the host. Processes that it leaves behind are killed
-//! with the group; this one, the first process, waits for them.
+//! A program's output is written to a file, and the relevant part sent to the host. Processes that it leaves behind
+//! are killed with the group; this one, the first process, waits for them.
 
-use crate::protocol::{ExitKind, Event, PROGRAMS, Program};
+use crate::protocol::{Event, ExitKind, PROGRAMS, Program};
 use crate::setup;
 use anyhow::Context;
 use std::fs::{self, File, read_to_string, write};
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 /// Where a program runs, and finds a folder `tmp`.
 const HOME: &str = "/";
-/// Where its output goes.
+/// The file of its output.
 const OUTPUT: &str = "/tmp/.output";
 /// The group of its processes.
 const GROUP: &str = "/sys/fs/cgroup/program";
 /// How often it is looked after.
 const LOOK: Duration = Duration::from_millis(20);
-/// So many processes of a group that was killed may take this long to end.
+/// How long all processes of a killed group may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So many parts that failed are passed on.
+/// The most failed parts to report.
 const PARTS: usize = 400;
-/// So many of the last lines.
+/// The number of last lines to report.
 const LAST: usize = 12;
 
 /// Runs every program of the list, one after the other; there may be no list.
@@ -81,7 +81,7 @@ fn run(program: &Program) -> anyhow::Result<ExitKind> {
         .stdin(Stdio::null())
         .stderr(output.try_clone()?)
         .stdout(output);
-    // SAFETY: between fork and exec it calls what is async-signal-safe: opening a file and writing to it.
+    // SAFETY: between fork and exec it makes only async-signal-safe calls: opening a file and writing to it.
     unsafe {
         command.pre_exec(write_to_group);
     }
@@ -134,7 +134,7 @@ fn reap() {
     while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
 }
 
-/// Removes what a program has left behind in the folders for files.
+/// Removes files that a program has left behind.
 fn tidy() {
     for folder in ["/tmp", "/dev/shm", crate::linux::FILES] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -149,8 +149,8 @@ fn tidy() {
     }
 }
 
-/// The names of parts whose lines of output begin so, as TAP writes them; programs that run others indent or comment
-/// theirs.
+/// Returns the names of parts whose lines of output have this prefix, as in TAP. Programs that run others indent or
+/// comment theirs.
 fn parts<'o>(output: &'o str, begin: &'o str) -> impl Iterator<Item = String> + 'o {
     output
         .lines()

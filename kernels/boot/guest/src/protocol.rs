@@ -1,20 +1,20 @@
-//! What the host and the guest say to each other: a plan of jobs one way, events the other.
+//! The protocol between host and guest: a plan of jobs, and events in return.
 //!
-//! The host compiles this file too, so that both sides share one definition. The plan is the file
-//! [`PLAN`] of the initial file system, one [`Job`] in JSON a line. Every event is a line on the
-//! serial console, [`PREFIX`] and an [`Event`] in JSON; the last is [`Event::Exit`]. Counters are
-//! sent as the kernel prints them: reading them is left to the host, where it is tested.
+//! The host compiles this file too, so both share one definition. The plan is the file [`PLAN`] of the initial file
+//! system, one [`Job`] in JSON a line. Every event is a line on the serial console, [`PREFIX`] and an [`Event`] in
+//! JSON; the last is [`Event::Exit`]. Counters are sent as the kernel prints them, and parsed on the host, which tests
+//! the parser.
 
 use serde::{Deserialize, Serialize};
 
 /// Where the guest finds its plan.
 pub const PLAN: &str = "plan";
 
-/// The word `quell_late_us=N` of Linux's command line, which Linux hands to its first process as a variable of the
-/// environment: that waits so many microseconds before its first job.
+/// The delay before the first job in microseconds: `quell_late_us=N` on Linux's command line, which Linux passes to
+/// its first process as an environment variable.
 pub const LATE: &str = "quell_late_us";
 
-/// What every event's line begins with.
+/// The prefix of every event's line.
 #[allow(dead_code)] // The host follows lines of this form for its own kernel too.
 pub const PREFIX: &str = "quell: ";
 
@@ -29,18 +29,18 @@ pub const STRESS: &str = "stress";
 /// not be there.
 pub const PROGRAMS: &str = "programs";
 
-/// A program that is not quell's, whose exit status says whether all was well.
+/// A third-party program whose exit status reports success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     /// Its file, and its arguments.
     pub command: Vec<String>,
-    /// After so long it is ended, with all processes that it made.
+    /// The time after which it is killed, with all its processes.
     pub seconds: u64,
     /// More memory than this, in bytes, its processes may not use together.
     pub memory: Option<u64>,
-    /// Settings below `/proc/sys` and `/sys` before it starts: files and what is written there.
+    /// Settings to write before it starts: files below `/proc/sys` and `/sys`, and their values.
     pub settings: Vec<(String, String)>,
 }
 
@@ -54,7 +54,7 @@ pub enum ExitKind {
     Signal(i32),
     /// It took too long, and was ended.
     Late,
-    /// It could not be started, or what it needs could not be had: why.
+    /// It could not be started, or lacks a requirement: the reason.
     Never(String),
 }
 
@@ -86,7 +86,7 @@ pub enum Handover {
     Eventfd,
 }
 
-/// What the guest says.
+/// An event that the guest reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -97,9 +97,9 @@ pub enum Event {
         /// How many CPUs are online.
         cpus: usize,
     },
-    /// Part of what some jobs need could not be had.
+    /// Some requirement of jobs is missing.
     Lacking {
-        /// What.
+        /// Its name.
         what: String,
         /// Why.
         why: String,
@@ -108,7 +108,7 @@ pub enum Event {
     Done {
         /// Its place in the plan, from 0.
         job: usize,
-        /// What was done in the window, in the workload's unit.
+        /// The work done in the window, in the workload's unit.
         done: u64,
         /// How long the window was, in ticks of the time-stamp counter.
         ticks: u64,
@@ -127,7 +127,7 @@ pub enum Event {
         name: String,
         /// On how many CPUs it failed.
         failures: u64,
-        /// What was seen there, or what was done.
+        /// The finding, or the work done.
         saw: String,
     },
     /// A program is about to start.
@@ -150,10 +150,10 @@ pub enum Event {
         /// The last lines of its output.
         last: Vec<String>,
     },
-    /// What the engine and Linux have counted since the machine was started, one after the other: only where the engine
-    /// is on and shows its statistics.
+    /// The counts of the engine and of Linux since the machine started, one after the other. Only if the engine is on
+    /// and shows its statistics.
     Counted {
-        /// Linux's row `TLB` of `/proc/interrupts`, before the engine was asked.
+        /// Linux's row `TLB` of `/proc/interrupts`, read before the engine's counts.
         before: String,
         /// The engine's counters, a name and a number a line.
         engine: String,
@@ -181,7 +181,7 @@ pub struct Counters {
     pub interrupts: String,
     /// The engine's counter `sent`, a name and a number; empty without the engine.
     pub engine: String,
-    /// Rows of `/proc/vmstat` that tell whether the intended work was done.
+    /// Rows of `/proc/vmstat` that show whether the intended work was done.
     pub memory: String,
     /// The rows `.idle_sleeptime` of `/proc/timer_list`: how long each CPU was idle, in nanoseconds.
     pub idle: String,

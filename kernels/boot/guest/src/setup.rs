@@ -1,4 +1,4 @@
-//! Making a bare kernel ready: file systems, modules, a compressed swap device, a place for files.
+//! Prepares a bare kernel: file systems, modules, a compressed swap device, a directory for files.
 
 use crate::linux::{FILES, ticks};
 use crate::protocol::LATE;
@@ -11,7 +11,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// The group of processes whose memory a job may limit.
+/// The cgroup whose memory a job may limit.
 const GROUP: &str = "/sys/fs/cgroup/job";
 
 /// How large the compressed swap device pretends to be.
@@ -35,7 +35,7 @@ fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
     work().with_context(|| format!("mounting {kind} on {target}"))
 }
 
-/// Mounts what every job needs. Where one fails, what needs it says so later.
+/// Mounts the file systems of every job. A job that needs a missing one reports it later.
 pub fn file_systems() {
     for (kind, target) in [
         ("devtmpfs", "/dev"),
@@ -57,8 +57,7 @@ pub fn release() -> anyhow::Result<String> {
     Ok(release.trim().to_string())
 }
 
-/// Waits, busy, for as long as [`LATE`] says, if it says anything: all that follows comes so much later between two
-/// ticks of the timer.
+/// Busy-waits for the time in [`LATE`], if set, so that all jobs come later between two timer ticks.
 pub fn wait_if_late() -> anyhow::Result<()> {
     let Ok(text) = std::env::var(LATE) else {
         return Ok(());
@@ -74,7 +73,7 @@ pub fn cpus() -> anyhow::Result<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
 
-/// Prepares everything that only some jobs need; says what each result is of.
+/// Prepares requirements of some jobs. Returns each one's name and result.
 pub fn devices() -> [(&'static str, anyhow::Result<()>); 5] {
     [
         ("quiet memory management", quiet()),
@@ -85,9 +84,9 @@ pub fn devices() -> [(&'static str, anyhow::Result<()>); 5] {
     ]
 }
 
-/// Switches off what changes mappings behind the workloads' back.
+/// Disables features that change mappings on their own.
 fn quiet() -> anyhow::Result<()> {
-    // Large pages only where a workload asks for them.
+    // Large pages only on a workload's request.
     for name in ["enabled", "defrag"] {
         let file = format!("/sys/kernel/mm/transparent_hugepage/{name}");
         write(&file, "madvise").with_context(|| file)?;
@@ -157,10 +156,10 @@ fn group() -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
 }
 
-/// Mounts what programs of others expect beyond that, as far as this kernel has it.
+/// Mounts the additional file systems that third-party programs expect, if this kernel has them.
 ///
 /// # Errors
-/// What cannot be mounted.
+/// The mount that failed.
 pub fn for_programs() -> anyhow::Result<()> {
     let known = read_to_string("/proc/filesystems").context("the kernel's file systems")?;
     for (kind, target) in [
@@ -194,19 +193,19 @@ pub fn limit(bytes: u64) -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), bytes.to_string()).context("limiting memory")
 }
 
-/// Puts this process, and those that it makes, into the group whose memory is limited.
+/// Moves this process and its future children into the memory-limited group.
 pub fn join_group() -> anyhow::Result<()> {
     write(format!("{GROUP}/cgroup.procs"), "0").context("limiting this process's memory")
 }
 
-/// Has the kernel reclaim memory of the group, as much as it finds; Linux does not say how much that was, so 0.
+/// Makes the kernel reclaim as much of the group's memory as it can. Returns 0: Linux does not report the amount.
 pub fn reclaim(bytes: u64) -> u64 {
     // It is refused where less could be had.
     let _ = write(format!("{GROUP}/memory.reclaim"), bytes.to_string());
     0
 }
 
-/// Removes what a job has left behind, and waits until the kernel is done with it.
+/// Removes a job's leftovers, and waits until the kernel has finished with it.
 pub fn clean() -> anyhow::Result<()> {
     for entry in fs::read_dir(FILES).into_iter().flatten() {
         fs::remove_file(entry?.path()).context("removing a file")?;

@@ -1,4 +1,4 @@
-//! Starting a job: its processes, their threads, and what comes back from them.
+//! Starts a job's processes and threads, and collects their results.
 
 use crate::control::{Control, Window, pin};
 use crate::counters::Recorder;
@@ -15,15 +15,15 @@ use serde::de::DeserializeOwned;
 use std::fs::{File, read_to_string};
 use std::io::{Read, Write};
 
-/// What this process has mapped.
+/// The mappings of this process.
 const MAPS: &str = "/proc/self/maps";
-/// Decides what is random in a workload.
+/// The seed of a workload's random choices.
 const SEED: u64 = 1;
 
 /// Performs a job.
 ///
 /// # Errors
-/// What could not be done. No process of the job is left.
+/// The operation that failed. No process of the job is left.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
     let mut workload = match &job.file {
         Some(text) => Workload::parse(&job.workload, text).map_err(|wrong| anyhow!("{wrong}"))?,
@@ -61,7 +61,7 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
     })
 }
 
-/// Runs the threads of one process; what the first thread of the first process saw.
+/// Runs the threads of one process. Returns the window, for the first thread of the first process.
 fn threads(
     workload: &Workload,
     job: &Job,
@@ -96,7 +96,7 @@ fn threads(
         }
         results
     });
-    // The thread that failed by itself says more than those that ended because of it.
+    // Prefer the error of the thread that failed by itself to those that ended because of it.
     let elsewhere =
         |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Failure::Elsewhere));
     let mut recorders = Vec::new();
@@ -128,10 +128,10 @@ struct Child {
     result: File,
 }
 
-/// Runs `body` in that many processes; what the one said that measured.
+/// Runs `body` in this many processes. Returns the result of the one that measured.
 ///
 /// # Errors
-/// What went wrong in the process that failed first. All processes have ended then.
+/// The error of the first process that failed. All processes have ended then.
 pub fn processes<T: Serialize + DeserializeOwned>(
     count: usize,
     body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
@@ -203,16 +203,16 @@ fn start<T: Serialize>(
             let result = result.map_err(|error| format!("{error:#}"));
             let text = serde_json::to_string(&result).unwrap_or_default();
             let _ = say.write_all(text.as_bytes());
-            // SAFETY: ends this copy, as no call of rustix does, without running what belongs to the original.
+            // SAFETY: ends this copy without running exit handlers of the original; rustix has no such call.
             unsafe { libc::_exit(0) }
         }
         Some(id) => Ok(Child { id, result }),
     }
 }
 
-/// Writes to each page that this process, which has one thread yet, shares with its parent since `fork`; what is there
-/// stays. The first write to such a page copies it and flushes the old one: inside of a window, that would be counted
-/// as the workload's, with as many interrupts as threads run by then.
+/// Writes to each page that this process, still single-threaded, shares with its parent since `fork`; the content
+/// stays. Inside a window, the first write to such a page would copy it and flush the old one, with as many interrupts
+/// as threads.
 fn own_memory() -> anyhow::Result<()> {
     let maps = read_to_string(MAPS).context(MAPS)?;
     let writable = maps.lines().filter_map(|line| {

@@ -1,8 +1,8 @@
-//! [`User`] for programs that fork, and that go on in another process: those of the conformance suite.
+//! Implements [`User`] for programs that fork or visit other processes: those of the conformance suite.
 //!
-//! A thread of Linux cannot go on in another process, so a process that a program visits does for it what it asks: it
-//! is a child that waits, on the same CPU, until it is told to access an address, or to make a call. Where it is told
-//! so is memory that both share. Each visit is two real switches between address spaces.
+//! A thread of Linux cannot move to another process. Instead, each process that a program visits is a child on the
+//! same CPU, which performs accesses and calls on request. Requests are passed in shared memory. Each visit is two
+//! real switches between address spaces.
 
 use crate::control::shared;
 use crate::faults;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 /// How many processes can be visited at once.
 const MOST: usize = 64;
 
-/// What a visited process is to do.
+/// A request to a visited process.
 #[derive(Clone, Copy)]
 enum VisitRequest {
     Read(u64),
@@ -26,7 +26,7 @@ enum VisitRequest {
     End,
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Clone, Copy)]
 enum VisitReply {
     Access(Result<u64, Fault>),
@@ -37,8 +37,8 @@ const IDLE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
 
-/// Where a process is told what to do. The process whose turn it is by `turn` has the rest to itself: its CPU while
-/// that is [`IDLE`] or [`ANSWERED`], the process while it is [`ASKED`].
+/// Passes requests to a process. `turn` gives the owner of all other fields: the CPU while it is [`IDLE`] or
+/// [`ANSWERED`], the process while it is [`ASKED`].
 struct Mailbox {
     turn: AtomicU32,
     /// 0 if no process has it, -1 if one is being made.
@@ -52,7 +52,7 @@ pub struct JobProcesses {
     boxes: [Mailbox; MOST],
 }
 
-// SAFETY: [`Mailbox`] says which thread owns the content of a cell.
+// SAFETY: [`Mailbox`] defines the thread that owns a cell's content.
 unsafe impl Sync for JobProcesses {}
 
 impl JobProcesses {
@@ -80,7 +80,7 @@ fn pass_on(word: &AtomicU32, value: u32) {
 }
 
 impl Mailbox {
-    /// Tells the process what to do, and waits until it is done.
+    /// Sends a request to the process, and waits for the reply.
     fn ask(&self, ask: VisitRequest) -> VisitReply {
         // SAFETY: it is this CPU's turn.
         unsafe { *self.ask.get() = ask };
@@ -88,7 +88,7 @@ impl Mailbox {
         while self.turn.load(SeqCst) == ASKED {
             sleep_while(&self.turn, ASKED);
         }
-        // SAFETY: the turn is not `ASKED` any more, so it is this CPU's.
+        // SAFETY: the turn is not `ASKED` any more, so this CPU owns it.
         unsafe { *self.answer.get() }
     }
 
@@ -171,7 +171,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// Does what its CPU asks, to the end of this process.
+    /// Serves its CPU's requests until this process ends.
     fn serve(&self, mailbox: &Mailbox) -> ! {
         loop {
             loop {
@@ -194,7 +194,7 @@ impl<'c> Visitor<'c> {
             unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
             if matches!(ask, VisitRequest::End) {
-                // SAFETY: ends this copy without running what belongs to the original.
+                // SAFETY: ends this copy without running exit handlers of the original.
                 unsafe { libc::_exit(0) };
             }
         }
@@ -228,7 +228,9 @@ impl User for Visitor<'_> {
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
         match self.visited() {
             None => faults::store(address, value),
-            Some(other) => other.access(VisitRequest::Write(address, value)).map(|_| ()),
+            Some(other) => other
+                .access(VisitRequest::Write(address, value))
+                .map(|_| ()),
         }
     }
     fn call(&self, call: Call) -> Result<u64, Error> {

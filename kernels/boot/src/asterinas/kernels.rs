@@ -1,4 +1,4 @@
-//! The two kernels: fetched, edited, built.
+//! Fetches, edits and builds the two kernels.
 
 use crate::Arch;
 use crate::edits::{Edits, files, write};
@@ -39,12 +39,12 @@ impl Flusher {
     }
 }
 
-/// What is built on ostd.
+/// A kernel on ostd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
     /// The kernel that is measured.
     Trial,
-    /// The one that runs ostd's own unit tests.
+    /// Runs ostd's own unit tests.
     Unit,
     /// The first one again, which runs quell's conformance suite instead of measuring.
     Conformance,
@@ -59,7 +59,7 @@ impl Kernel {
         }
     }
 
-    /// What the folder of its sources is told apart by from the first kernel's.
+    /// Returns the suffix of the folder of its sources.
     const fn suffix(self) -> &'static str {
         match self {
             Kernel::Trial => "",
@@ -77,7 +77,7 @@ impl Kernel {
         }
     }
 
-    /// What cargo is told besides. The library that is delivered cannot be unwound through.
+    /// Returns additional arguments of cargo. The delivered library does not support unwinding.
     const fn arguments(self) -> &'static [&'static str] {
         match self {
             Kernel::Trial => &[],
@@ -89,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// Where it is built: those that share what they stand on share a folder.
+    /// Returns its build folder. Kernels with common dependencies share one.
     const fn place(self) -> &'static str {
         match self {
             Kernel::Trial | Kernel::Conformance => "build",
@@ -111,7 +111,7 @@ pub struct Size {
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
                      --check-cfg=cfg(ktest)";
 
-/// Where the parts of a kernel lie: the same for both kernels.
+/// The linker script of both kernels.
 const SCRIPT: &str = "x86_64.ld";
 
 /// This folder: our files, the lists of edits, the trial kernel.
@@ -158,7 +158,7 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
         .to_path_buf())
 }
 
-/// Writes the sources of a kernel beside the build; what did not change keeps its age.
+/// Writes the sources of a kernel beside the build. Unchanged files keep their time.
 ///
 /// # Errors
 /// If an edit finds no anchor, or a file cannot be written.
@@ -196,7 +196,7 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
     let patched = "\n[patch.crates-io]\nostd = { path = \"ostd\" }\n";
     let manifest = read(&own.join("Cargo.toml"))? + patched;
     write(&folder.join("Cargo.toml"), &manifest)?;
-    // Cargo adds what is patched to the versions that are locked.
+    // Cargo adds patched crates to the locked versions.
     if !folder.join("Cargo.lock").exists() {
         write(&folder.join("Cargo.lock"), &read(&own.join("Cargo.lock"))?)?;
     }
@@ -255,7 +255,7 @@ pub fn build(
         .join(kernel.name());
     let mut image =
         std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
-    // The emulator loads a multiboot image only if it says that it is one for 32 bits.
+    // The emulator loads a multiboot image only if its header is for 32 bits.
     const MACHINE: usize = 18;
     const EM_386: [u8; 2] = [3, 0];
     let machine = image.get_mut(MACHINE..MACHINE + EM_386.len());

@@ -1,4 +1,4 @@
-//! Booting a kernel and reading what it prints.
+//! Boots a kernel and parses its output.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What a kernel's lines begin with.
+/// The prefix of the kernel's lines.
 const PREFIX: &str = "trial: ";
 
 /// No boot takes as long, on a host that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a kernel measured.
+/// A kernel's measurements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measurement {
     /// By operation and unit.
     pub rows: BTreeMap<(String, String), u64>,
-    /// How often a program used what was taken from it, by how it was taken.
+    /// The number of stale reads, by kind of revocation.
     pub stale: BTreeMap<String, u64>,
     /// Whether the kernel found itself sound.
     pub sound: bool,
@@ -58,21 +58,21 @@ impl Report for Measurement {
     }
 }
 
-/// What a kernel says of itself, line by line.
+/// A kernel's report, read line by line.
 pub trait Report: Default {
-    /// Takes in a line that the kernel has printed; `true` if it was the last.
+    /// Parses a line of the kernel. Returns `true` for the last.
     ///
     /// # Errors
-    /// If the kernel has panicked, or the line is none that this knows.
+    /// If the kernel has panicked, or the line is unknown.
     fn take(&mut self, line: &str) -> anyhow::Result<bool>;
 }
 
-/// What came of ostd's own unit tests.
+/// The results of ostd's own unit tests.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Tests {
     /// How many passed.
     pub passed: usize,
-    /// The names of those that failed.
+    /// The names of failed tests.
     pub failed: Vec<String>,
 }
 
@@ -100,12 +100,12 @@ impl Report for Tests {
     }
 }
 
-/// What came of quell's conformance suite.
+/// The results of quell's conformance suite.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Suite {
     /// The names of the checks that held.
     pub held: Vec<String>,
-    /// Those that did not, and what a CPU saw.
+    /// Failed checks, with a CPU's finding.
     pub failed: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Report for Suite {
     }
 }
 
-/// The text of a line without what makes it colourful.
+/// Removes colour codes from a line.
 fn without_colours(line: &str) -> String {
     let mut parts = line.split('\u{1b}');
     let first = parts.next().unwrap_or_default();
@@ -133,10 +133,10 @@ fn without_colours(line: &str) -> String {
     core::iter::once(first).chain(rest).collect()
 }
 
-/// Boots a kernel on a machine of so many CPUs that counts instructions, and returns what it said of itself.
+/// Boots a kernel on a machine of this many CPUs that counts instructions. Returns the kernel's report.
 ///
 /// # Errors
-/// If the emulator cannot be started, or the kernel does not come to its end.
+/// If the emulator cannot be started, or the kernel does not finish.
 pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<R> {
     let mut machine = Command::new(emulator)
         .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])

@@ -1,4 +1,4 @@
-//! The figures of both kernels, side by side.
+//! Compares the figures of both kernels.
 
 use super::machine::Measurement;
 use serde::Serialize;
@@ -7,9 +7,9 @@ use std::fmt::Write;
 /// One figure of both.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Row {
-    /// What was done.
+    /// The operation.
     pub operation: String,
-    /// What was counted.
+    /// The unit of the figure.
     pub unit: &'static str,
     /// On how many CPUs.
     pub cpus: u16,
@@ -26,7 +26,7 @@ impl Row {
     }
 }
 
-/// What is shown: the operation, what the kernels call the unit, and what it is.
+/// The rows: the operation, the kernels' name of the unit, and its title.
 const SHOWN: [(&str, &str, &str); 9] = [
     ("unmap 1 page", "ns", "instructions"),
     ("unmap 16 pages", "ns", "instructions"),

@@ -1,4 +1,4 @@
-//! `kernels/asterinas/run`: see its help.
+//! `kernels/asterinas/run`; see its help.
 
 use anyhow::Context;
 use clap::Parser;
@@ -14,18 +14,18 @@ use std::process::ExitCode;
 
 /// Puts quell into Asterinas' ostd and compares the two.
 ///
-/// Fetches ostd as the package client delivers it, makes one kernel with its own flusher and one with quell, boots both
-/// in QEMU, where a nanosecond is an instruction, and prints what the same operations cost. Programs in user space read
-/// all the while what is taken from them; a kernel in which one sees too much fails. Ends with 1 if quell needs more
-/// than ostd anywhere, if the port adds more lines than it takes away, or passes fewer of ostd's tests, with 2 if
-/// something failed, and with 0, and a line that says so, where tools are missing.
+/// Fetches ostd's published sources, builds a kernel with its own flusher and one with quell, boots both in QEMU,
+/// where an instruction takes a nanosecond, and prints the cost of the same operations. User programs read the pages
+/// meanwhile; a stale read fails the run. Exits with 1 if quell costs more than ostd anywhere, if the port adds more
+/// lines than it removes, or if it passes fewer of ostd's tests; with 2 on an error; and with 0 and a message if a
+/// tool is missing.
 #[derive(Parser)]
 #[command(name = "run")]
 struct Arguments {
     /// Print the table as JSON: {"rows":[{"operation","unit","cpus","ostd","quell"}],"lines":{…},"text":{…}}
     #[arg(long)]
     json: bool,
-    /// Machines of so many CPUs
+    /// Numbers of CPUs
     #[arg(long, value_delimiter = ',', default_value = "4,8", value_parser = clap::value_parser!(u16).range(2..=255))]
     cpus: Vec<u16>,
     /// Fail instead of skipping where tools are missing

@@ -1,4 +1,4 @@
-//! What `kernels/linux/run` runs: gets Linux's source, configures and builds it with and without the engine.
+//! `kernels/linux/run`: fetches, configures and builds Linux with and without the engine.
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
@@ -21,7 +21,7 @@ struct Arguments {
 enum Step {
     /// Get Debian's source package and unpack it below target/linux
     Fetch,
-    /// Say whether every edit still fits the source
+    /// Check that every edit fits the source
     Check,
     /// Build the engine as an object that Linux links
     Engine,
@@ -29,14 +29,13 @@ enum Step {
     Configure { kernel: Kernel },
     /// All of this, and build the kernel; prints where its image is
     Build { kernel: Kernel },
-    /// Build the stock kernel and the one with the engine; where the source or a tool is missing, say so and end well,
+    /// Build the stock kernel and the one with the engine; if the source or a tool is missing, print so and succeed,
     /// unless QUELL_REQUIRE_LINUX_BUILD is set
     Both,
     /// Boot a kernel that was built, and run the programs of the conformance suite on it
     Conformance(Conformance),
-    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel with the engine on, and what
-    /// does not simply pass also with it off, and say what fails or what the kernel complains of with it and not
-    /// without. Minutes to hours
+    /// Run Linux's self-tests of memory management and stress-ng's stressors with the engine on, repeat those that
+    /// fail with it off, and print failures and kernel complaints that only the engine causes. Minutes to hours
     Soak(Soak),
 }
 
@@ -45,12 +44,12 @@ struct Soak {
     /// Which kernel: one with the engine in it
     #[arg(default_value = "debug")]
     kernel: Kernel,
-    /// On so many CPUs
+    /// Number of CPUs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     cpus: u16,
-    /// What is on of the engine: all, or some of batch, extents, tags, lazy and remote, separated by commas. Given
-    /// several times, each is run and compared with the engine off: `all` with `batch,extents,tags,remote` says what is
-    /// due to lazy unmap
+    /// The engine's mechanisms: all, or some of batch, extents, tags, lazy and remote, separated by commas. If given
+    /// several times, each is compared with the engine off: for example, `all` and `batch,extents,tags,remote` differ
+    /// by lazy unmap
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds
@@ -132,17 +131,17 @@ fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>
 struct Conformance {
     /// Which kernel
     kernel: Kernel,
-    /// On so many CPUs, one boot for each
+    /// Numbers of CPUs, one boot for each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// What is on of the engine: all, off, or some of batch, extents, tags, lazy and remote, separated by commas
+    /// The engine's mechanisms: all, off, or some of batch, extents, tags, lazy and remote, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: String,
-    /// So many rounds of every operation at random follow, of a thousand operations on each CPU
+    /// Rounds of random operations after the checks, of a thousand operations on each CPU
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u64,
-    /// The seed: what is drawn from it is the same on every host. Here those operations
+    /// The seed of the random operations, the same on every host
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Leave out this rule of the engine, by the name of its mutant; the programs must notice. Of the kernel `debug`
@@ -215,7 +214,7 @@ enum Kernel {
     Quell,
     /// With the engine in it, and with Linux's own checks of memory management and locks
     Debug,
-    /// With the engine in it, of which rules can be left out
+    /// With the engine, whose rules can be left out
     Mutants,
     /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
     Kasan,
@@ -233,7 +232,7 @@ impl From<Kernel> for Flavour {
     }
 }
 
-/// Returns whether what was to be shown is so.
+/// Runs a step. Returns whether its checks hold.
 fn run(step: Step) -> anyhow::Result<bool> {
     match step {
         Step::Fetch => println!("{}", tree::fetch(&Lock::take()?)?.display()),

@@ -1,7 +1,6 @@
-//! The engine as an object that Linux links, and the two kernels: stock, and with the engine.
+//! Builds the engine as an object that Linux links, and both kernels: stock, and with the engine.
 //!
-//! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
-//! that what is built twice is the same twice.
+//! Both have the same source, timestamp and configuration except `CONFIG_QUELL`, so that builds are reproducible.
 
 use super::tree::{self, Lock, directory, integration, run};
 use crate::toolchain::which;
@@ -9,7 +8,7 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is needed beside a compiler, with the Debian package that has it.
+/// The required tools besides a compiler, with their Debian packages.
 const TOOLS: [(&str, &str); 8] = [
     ("make", "make"),
     ("gcc", "gcc"),
@@ -39,7 +38,7 @@ pub enum Flavour {
     Quell,
     /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
     Debug,
-    /// With the engine in it, whose rules can be left out, and nothing else: what shows that is a program.
+    /// With the engine, whose rules can be left out.
     Mutants,
     /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
     Kasan,
@@ -67,7 +66,7 @@ impl Flavour {
         directory().join(self.name()).join("arch/x86/boot/bzImage")
     }
 
-    /// What is merged into the smallest configuration.
+    /// Returns the fragments to merge into the smallest configuration.
     fn fragments(self) -> &'static [&'static str] {
         match self {
             Flavour::Stock => &["kernel.config"],
@@ -90,7 +89,7 @@ impl Flavour {
 }
 
 /// # Errors
-/// If something that the build needs is not there: what, and what installs it.
+/// If a tool is missing: its name, and the package to install.
 pub fn check_tools() -> anyhow::Result<()> {
     let missing: Vec<&str> = TOOLS
         .into_iter()
@@ -115,9 +114,9 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where
-/// [`Flavour::forgets`] says so it can make the mistakes of the mutants. In `quell` it takes the glue's word for all that it can; in
-/// the kernels that are for trying the glue it looks for misuse.
+/// Builds the engine for a kernel with the mechanisms that the integration uses; returns the object. If
+/// [`Flavour::forgets`], the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing
+/// the glue it checks for misuse.
 ///
 /// # Errors
 /// If no toolchain can.
@@ -157,7 +156,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&folder)?;
     let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
     std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
-    // Linux has functions of its own for memory, and for what the compiler asks for.
+    // Linux has its own memory functions and compiler helpers.
     let members = Command::new("ar")
         .arg("t")
         .arg(&library)
@@ -224,7 +223,7 @@ fn unguarded(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The functions of the header that our files for Linux call: what the object is made of.
+/// Returns the functions of the header that our Linux files call, which make up the object.
 fn used() -> anyhow::Result<Vec<String>> {
     let folder = integration().join("files/arch/x86/mm");
     let mut text = String::new();
@@ -266,7 +265,7 @@ fn make(source: &Path, build: &Path) -> Command {
     command
 }
 
-/// What a Linux of this source shows of itself to programs; returns the folder of the headers.
+/// Installs the headers that a Linux of this source exports to programs; returns their folder.
 ///
 /// # Errors
 /// If they cannot be made.
@@ -278,10 +277,10 @@ pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     Ok(build.join("usr/include"))
 }
 
-/// Configures a kernel, if its configuration is another one than it was; returns where it is built and from what.
+/// Configures a kernel, if its configuration has changed. Returns its build folder and its sources.
 ///
 /// # Errors
-/// If Linux refuses an option that was asked for, or something cannot be run.
+/// If Linux refuses a requested option, or a command cannot be run.
 pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     check_tools()?;
     let source = tree::fetch(lock)?;
@@ -328,7 +327,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     Ok((source, build))
 }
 
-/// The options that were asked for and are not in a configuration, and those that are in it and were to be left out.
+/// Returns the requested options that a configuration lacks, and the excluded ones that it has.
 fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
     let left_out = |line: &'w str| line.strip_prefix("# ")?.strip_suffix(" is not set");
     let is_lost = |line: &&'w str| match left_out(line) {

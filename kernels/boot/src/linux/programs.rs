@@ -1,5 +1,5 @@
-//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source or our own (`programs/`),
-//! and packed with the libraries that they load.
+//! Builds and packs the programs of `soak.toml`: from Linux's source, our own (`programs/`), or the host, with the
+//! libraries that they load.
 
 use super::make::headers;
 use super::tree::{self, Lock, directory, integration, run};
@@ -24,10 +24,10 @@ const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 /// Whether more may be mapped than there is: some self-tests map gigabytes and touch little.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
-/// Who may use the machine.
+/// The users of the machine.
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\n";
 
-/// Libraries that a self-test is linked with, and what has them.
+/// Libraries of self-tests, with their packages.
 const LIBRARIES: [(&str, &str); 2] = [
     ("/usr/include/numaif.h", "libnuma-dev"),
     ("/usr/include/sys/capability.h", "libcap-dev"),
@@ -99,28 +99,27 @@ impl Entry {
     }
 }
 
-/// What is to run, and the files that it needs.
+/// The programs to run, and their files.
 #[derive(Debug)]
 pub struct ProgramImage {
     /// The programs.
     pub programs: Vec<Program>,
-    /// Where each file belongs, and what it holds.
+    /// Each file's path and content.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What could not be had: what was left out, and why.
+    /// The programs left out, with the reason.
     pub skipped: Vec<String>,
 }
 
-/// Returns whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are
-/// stress-ng's, which says it by 3 or 4.
+/// Returns whether an exit code means skipped: 4 from Linux's self-tests, 3 or 4 from stress-ng.
 pub fn is_skip(program: &Program, code: i32) -> bool {
     code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
 }
 
-/// Builds and packs the programs whose name has one of the texts of `only` in it; all, if there is none. Each stressor
-/// runs for so many seconds.
+/// Builds and packs the programs whose name contains one of the texts of `only`; all, if there is none. Each stressor
+/// runs for this many seconds.
 ///
 /// # Errors
-/// If the list cannot be read, if something that is there does not build, or if a text names nothing.
+/// If the list cannot be read, if an available program does not build, or if a text matches nothing.
 pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let place = integration().join("soak.toml");
     let text =
@@ -201,7 +200,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     Ok(packed)
 }
 
-/// Adds what makes the file system that `fresh on TYPE` asks for.
+/// Adds the mkfs that `fresh on TYPE` needs.
 fn add_mkfs(
     program: &Program,
     files: &mut BTreeMap<String, Vec<u8>>,
@@ -284,7 +283,7 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
     Ok(())
 }
 
-/// The files among what `ldd` says.
+/// Returns the files in the output of `ldd`.
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))

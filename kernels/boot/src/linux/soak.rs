@@ -1,10 +1,9 @@
-//! Programs of others under one kernel: with the engine on, and what then does not simply pass also with it off, where
-//! every path is Linux's own.
+//! Runs third-party programs on one kernel with the engine on, and repeats those that do not simply pass with it off.
 //!
-//! It is one image, so what differs is the engine. Nothing may fail with it that passes without, and the kernel may
-//! complain of nothing of which it does not complain without. So what passes with it, without a part that fails and
-//! without a complaint, cannot be worse, and is not run again. A program that was killed because it took too long may
-//! have met a busy host: it is named, and counts as failed.
+//! It is one image, so the engine is the only difference. Nothing that passes with the engine off may fail with it on,
+//! and the kernel may print no complaint that it does not print without. A program that passes with the engine,
+//! without a failed part or a complaint, cannot be worse and is not repeated. A program that was killed for taking too
+//! long may have met a busy host: it is listed, and counts as failed.
 
 use super::make::Flavour;
 use super::programs::{self, ProgramImage};
@@ -15,22 +14,22 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The machine's memory, in megabytes: twice what khugepaged's `collapse_compound_extreme` has in huge pages at once. With
-/// as much as that it fails on a stock kernel, too, as often as not.
+/// The machine's memory in megabytes: twice the huge pages of khugepaged's `collapse_compound_extreme`. With just
+/// enough, that test often fails on a stock kernel too.
 const MEMORY_MB: u32 = 2048;
 
 /// Two disks in memory, in kilobytes: the first has the files, the second the file systems that `fresh` makes. XFS is made
 /// on nothing smaller.
 const DISKS: [&str; 2] = ["brd.rd_nr=2", "brd.rd_size=327680"];
 
-/// What is asked for.
+/// The options of a soak run.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The kernel; it has the engine in it.
     pub flavour: Flavour,
     /// On how many CPUs.
     pub cpus: u16,
-    /// What is on of the engine, in one run for each of them.
+    /// The lists of mechanisms; one run for each.
     pub mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds.
     pub seconds: u64,
@@ -46,7 +45,7 @@ pub struct Request {
     pub verbose: bool,
 }
 
-/// What a program came to.
+/// The outcome of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum ProgramOutcome {
     Passed,
@@ -112,7 +111,7 @@ impl Row<'_> {
         })
     }
 
-    /// What is worse with the engine than without.
+    /// Returns the differences for the worse with the engine.
     fn worse(&self, known: &BTreeSet<String>) -> Vec<String> {
         let mut worse = Vec::new();
         let [without, with] = self.came();
@@ -137,7 +136,7 @@ impl Row<'_> {
     }
 }
 
-/// What a complaint of the kernel is called: its first line, without what differs from run to run.
+/// Returns the title of a kernel complaint: its first line, without the parts that vary between runs.
 fn title(lines: &[String]) -> String {
     let line = lines.first().map_or("", String::as_str);
     line.split(' ')
@@ -146,7 +145,7 @@ fn title(lines: &[String]) -> String {
         .join(" ")
 }
 
-/// What a run of programs came to.
+/// The results of a run of programs.
 struct SoakRun {
     ran: Vec<ProgramResult>,
     counted: Option<BootCounters>,
@@ -170,10 +169,10 @@ pub struct Outcome {
 }
 
 impl Request {
-    /// Runs it: with each of the lists of mechanisms, and then with the engine off what was not clean with one of them.
+    /// Runs the programs with each list of mechanisms, then those that were not clean with the engine off.
     ///
     /// # Errors
-    /// If a kernel is not there or cannot be booted, or if there is nothing to run.
+    /// If a kernel is missing or cannot be booted, or if there is nothing to run.
     pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
         let packed = Rc::new(self.pack()?);
         let with = self.halves(&packed)?;
@@ -194,7 +193,7 @@ impl Request {
         Ok(self.mechanisms.iter().zip(with).map(outcome).collect())
     }
 
-    /// Runs the programs with the engine alone, once for each list of mechanisms; returns what each came to.
+    /// Runs the programs with the engine alone, once for each list of mechanisms. Returns their results.
     ///
     /// # Errors
     /// As [`Request::run`].
@@ -296,7 +295,7 @@ impl Outcome {
             })
     }
 
-    /// What the kernel complains of without the engine, too.
+    /// Returns the kernel's complaints without the engine.
     fn known(&self) -> BTreeSet<String> {
         self.without
             .ran
@@ -306,7 +305,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Returns whether nothing is worse with the engine, and it counts what Linux does.
+    /// Returns whether nothing is worse with the engine, and its counts equal Linux's.
     pub fn holds(&self) -> bool {
         let known = self.known();
         let agree = self
@@ -317,7 +316,7 @@ impl Outcome {
         agree && self.rows().all(|row| row.worse(&known).is_empty())
     }
 
-    /// A table, and what there is to say of it.
+    /// Prints a table and remarks.
     pub fn print(&self) {
         let known = self.known();
         let width = self

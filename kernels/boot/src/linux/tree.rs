@@ -1,8 +1,8 @@
-//! Linux's sources: as Debian gives them, and with the engine in them.
+//! Manages two trees of Linux's sources: Debian's, and one with the engine.
 //!
-//! Both lie outside the sources of this project, below `target/linux`. Debian's sources are never touched. The tree
-//! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written
-//! anew, and only if they differ from what is there, so that a build after a change compiles what has changed.
+//! Both are below `target/linux`. Debian's tree is never changed. The tree with the engine shares its files by hard
+//! links, except edited ones and ours. Those are written only if they differ from the present ones, so that a build
+//! compiles just the changes.
 
 use crate::edits::{Edits, write};
 use crate::toolchain::{target_directory, which};
@@ -27,14 +27,14 @@ pub fn integration() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux")
 }
 
-/// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels
-/// of all flavours share their sources and the engine's object, so that two builds at once would break each other.
+/// The lock of everything below [`directory`], held until dropped or the process ends. Kernels of all flavours share
+/// sources and the engine's object, so that two builds at once would break each other.
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits until no other process has it, and says so if one does.
+    /// Waits for the lock, and prints a message if another process holds it.
     ///
     /// # Errors
     /// If there is no such folder and it cannot be made, or if it has no locks.
@@ -163,7 +163,7 @@ pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<Pat
     Ok(tree)
 }
 
-/// The list of what is changed in Linux.
+/// Reads the list of changes to Linux.
 ///
 /// # Errors
 /// If it cannot be read.

@@ -1,9 +1,9 @@
-//! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, or several, and one of quell's
-//! kernel for each row.
+//! Runs the comparison: one or several boots of Linux for all rows on a number of CPUs, and one of quell's kernel for
+//! each row.
 //!
-//! A count that depends on which CPU runs when is another one if all begins a little later. A boot repeats itself, and
-//! so it hides that: with several, each begins its jobs at another point between two ticks of the timer, and a row is
-//! the median of them, with the least and the most beside it.
+//! A count that depends on the order of CPUs changes if everything begins a little later. Boots repeat exactly, which
+//! would hide that. So with several boots, each begins its jobs at another point between two timer ticks, and a row
+//! shows the median, the minimum and the maximum.
 
 use super::plan::{self, Case, Scale};
 use super::protocol::Job;
@@ -26,10 +26,10 @@ use tempfile::TempPath;
 /// Memory of either machine, in megabytes.
 pub(super) const MEMORY_MB: u32 = 768;
 
-/// What is compared, and with what.
+/// The options of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A Linux kernel image for x86-64; the one that an earlier run fetched unless given.
+    /// A Linux kernel image for x86-64; by default the one that an earlier run fetched.
     pub kernel: Option<PathBuf>,
     /// The kernel's modules; found by themselves where a package has put them.
     pub modules: Option<PathBuf>,
@@ -39,13 +39,13 @@ pub struct Options {
     pub on_quell: Option<PathBuf>,
     /// Which mechanisms are on there, as Linux's option `quell=` takes them.
     pub mechanisms: String,
-    /// The workloads; all that are built in if there is none.
+    /// The workloads; by default all built-in ones.
     pub workloads: Vec<Workload>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
     /// Whether quell's own kernel is booted, too.
     pub own: bool,
-    /// What quell's engine may do there.
+    /// The policy of quell's engine in its own kernel.
     pub policy: Policy,
     /// How much is done.
     pub scale: Scale,
@@ -73,8 +73,8 @@ impl Comparison {
     /// Plans the rows and finds the emulator and the Linux kernel.
     ///
     /// # Errors
-    /// If something needed is missing, a workload does not exist, or none that was asked for has rows on these
-    /// numbers of CPUs ([`crate::UsageError`]).
+    /// If a requirement is missing, a workload does not exist, or none of the workloads has rows on these numbers of
+    /// CPUs ([`crate::UsageError`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
@@ -110,7 +110,7 @@ impl Comparison {
         })
     }
 
-    /// What it would be done with, in a line.
+    /// Returns the tools of the comparison, in a line.
     ///
     /// # Errors
     /// If no toolchain can build quell's kernel.
@@ -120,7 +120,7 @@ impl Comparison {
         Ok(format!("{emulator}, Linux {release} and {toolchain}"))
     }
 
-    /// Builds what is needed; the command lines that would be run, in order.
+    /// Builds everything, and returns the command lines in order without running them.
     ///
     /// # Errors
     /// If something cannot be built or written.
@@ -152,8 +152,8 @@ impl Comparison {
     /// Boots both kernels and compares them, with progress on standard error.
     ///
     /// # Errors
-    /// If something cannot be built, started or written. A workload that fails on one side is no error: its
-    /// row says why.
+    /// If something cannot be built, started or written. A workload that fails on one side is no error: its row shows
+    /// the reason.
     pub fn run(&self) -> anyhow::Result<Report> {
         let (options, emulator) = (&self.options, &self.emulator);
         let program = guest::build()?;
@@ -170,7 +170,7 @@ impl Comparison {
             .as_ref()
             .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
-            // By turns, so that nothing that changes with time or with what ran before is one kernel's alone.
+            // Alternate, so that changes over time affect both kernels alike.
             let linuxes: Vec<_> = self.linuxes(machine).collect();
             let mut boots = vec![Vec::new(); linuxes.len()];
             for boot in 0..options.boots {
@@ -221,13 +221,12 @@ struct Linux<'c> {
     emulator: &'c Path,
     machine: &'c Machine,
     kernel: &'c linux::Kernel,
-    /// What is on of quell's engine in it, if it has that.
+    /// The mechanisms of quell's engine in it, if it has that.
     engine: Option<&'c str>,
 }
 
 impl Linux<'_> {
-    /// Of the boots that there are, each comes as much later between two ticks of the timer, beginning with the one
-    /// that comes when it comes.
+    /// Returns the command line of a boot. Each boot has a longer delay between two timer ticks; the first has none.
     fn command(&self, images: &Images, boot: u16) -> anyhow::Result<qemu::Command> {
         let mut words: Vec<String> = linux::WORDS.map(String::from).into();
         if boot > 0 {
@@ -239,8 +238,8 @@ impl Linux<'_> {
         command_for(self.emulator, self.machine, images, &words)
     }
 
-    /// By how many places the cases of a boot are turned: each boot begins with another one, because what a row shows must
-    /// not depend on the programs that ran before it.
+    /// Returns the rotation of a boot's cases: each boot begins with another one, so that a row does not depend on the
+    /// programs before it.
     fn turn(&self, cases: &[Case], boot: u16) -> usize {
         cases.len() * usize::from(boot) / usize::from(self.options.boots)
     }
@@ -340,8 +339,8 @@ pub(super) fn command_for(
     Ok(command)
 }
 
-/// Makes the initial file system with these jobs in a file of this run's own, which goes with the second value: other
-/// comparisons may run at the same time. With the first, what Linux boots with.
+/// Writes the initial file system with these jobs to a file of this run, because other comparisons may run at the same
+/// time. Returns Linux's boot files, and the guard that removes the file.
 pub(super) fn initial_files(
     kernel: &linux::Kernel,
     program: &Path,
@@ -420,7 +419,7 @@ pub(super) fn counted(cpus: u16) -> String {
     }
 }
 
-/// A line that tells how far a run has come, on terminals.
+/// A progress line on terminals.
 fn progress(what: String, steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} [{bar:20}] {pos}/{len} {elapsed}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -429,7 +428,7 @@ fn progress(what: String, steps: u64) -> ProgressBar {
     bar
 }
 
-/// Follows a boot, taking the bar a step further at each event that `step` says is one.
+/// Follows a boot, and advances the bar at each event that `step` accepts.
 fn follow(
     options: &Options,
     command: qemu::Command,
@@ -449,7 +448,7 @@ fn follow(
         follow::Line::Text(_) => {}
     })?;
     if let (Some(why), false) = (&outcome.failure, outcome.code == Some(1)) {
-        // Asking the bar while it is suspended would wait for itself.
+        // Reading the prefix inside the closure would deadlock.
         let name = bar.prefix();
         bar.suspend(|| {
             remark!("{name}: {why}");

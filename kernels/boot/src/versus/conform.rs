@@ -1,7 +1,8 @@
-//! The conformance suite's programs, and the stress, on a Linux: does it keep the contract, as far as programs can see?
+//! Runs the conformance suite's programs and the stress on a Linux: it must keep the contract, as far as programs can
+//! see.
 //!
-//! One boot for each number of CPUs. The CPUs of the emulator are threads of the host, so nothing is counted, and
-//! translations that were not flushed stay where they are.
+//! There is one boot for each number of CPUs. The emulator's CPUs are threads of the host, so nothing is counted, and
+//! stale translations stay cached.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
 use super::counted::BootCounters;
@@ -16,12 +17,12 @@ use anyhow::bail;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is checked.
+/// The options of the check.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The image of a Linux kernel for x86-64.
     pub kernel: PathBuf,
-    /// What is on of quell's engine in it, as its option `quell=` takes that; nothing is said to it if this is `None`.
+    /// The value of Linux's option `quell=`; `None` leaves it unset.
     pub mechanisms: Option<String>,
     /// Words to add to Linux's command line.
     pub words: Vec<String>,
@@ -29,7 +30,7 @@ pub struct Programs {
     pub cpus: Vec<u16>,
     /// How many rounds of the stress follow, of a thousand operations on each CPU.
     pub rounds: u64,
-    /// What decides the stress's operations.
+    /// The seed of the stress.
     pub seed: u64,
     /// How long one boot may take before it is examined and ended.
     pub limit: Duration,
@@ -37,7 +38,7 @@ pub struct Programs {
     pub verbose: bool,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Check {
     /// On how many CPUs the machine ran it.
@@ -46,18 +47,18 @@ pub struct Check {
     pub name: String,
     /// On how many of them it failed.
     pub failures: u64,
-    /// What was seen there, or what was done.
+    /// The finding, or the work done.
     pub saw: String,
 }
 
-/// What every boot came to.
+/// The results of every boot.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOutcomes {
     /// Every check of every boot.
     pub checks: Vec<Check>,
-    /// What was counted in each boot, and on how many CPUs; nothing where the engine is off.
+    /// The counts of each boot, with the number of CPUs; empty if the engine is off.
     pub counted: Vec<(u16, BootCounters)>,
-    /// What Linux complained of in each boot, and on how many CPUs: each the lines of one complaint.
+    /// Linux's complaints in each boot, with the number of CPUs: each the lines of one complaint.
     pub splats: Vec<(u16, Vec<String>)>,
 }
 

@@ -1,31 +1,33 @@
-//! What the engine in a Linux has counted since it was started, beside what Linux has.
+//! Compares the engine's counts in a Linux with Linux's own.
 
 use super::protocol::Event;
 use std::fmt;
 
-/// What the engine and Linux have counted in a boot that came to its end.
+/// The counts of the engine and of Linux in a completed boot.
 #[derive(Clone, Debug)]
 pub struct BootCounters {
-    /// Interrupts that Linux has counted in its row `TLB`, before the engine was asked and after that.
+    /// Interrupts in Linux's row `TLB`, read before and after the engine's counts.
     pub interrupts: [u64; 2],
     /// The engine's counters, in its order.
     pub engine: Vec<(String, u64)>,
 }
 
 impl BootCounters {
-    /// What the engine calls `name`; 0 if it has nothing of that name.
+    /// Returns the engine's counter `name`; 0 if there is none.
     pub fn get(&self, name: &str) -> u64 {
         let found = self.engine.iter().find(|(counter, _)| counter == name);
         found.map_or(0, |(_, count)| *count)
     }
 
-    /// Returns whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where
-    /// one comes while another to the same CPU is still under way, the two come as one. That needs a request that was
-    /// served before its interrupt came, for otherwise the next one is merged into it and no interrupt is sent. So
-    /// Linux's count is not above the engine's, and below it by no more than the requests that were served early.
+    /// Checks that both agree.
+    ///
+    /// Linux counts an interrupt at its arrival, the engine at its sending. Two interrupts to a CPU may arrive as one
+    /// if the first request was served before its interrupt arrived; otherwise the second request merges into the
+    /// first and sends none. So Linux's count is not above the engine's, and below it at most by the requests that
+    /// were served early.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference.
     pub fn agree(&self) -> Result<(), String> {
         let ([before, after], sent) = (self.interrupts, self.get("sent"));
         let early = self.get("served_early");
@@ -51,7 +53,7 @@ impl BootCounters {
         else {
             return None;
         };
-        // A row: its name, a number for each CPU, what it is.
+        // A row: its name, a number for each CPU, its description.
         let sum = |row: &str| -> u64 {
             row.split(' ')
                 .filter_map(|word| word.parse::<u64>().ok())

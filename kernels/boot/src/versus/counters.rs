@@ -1,12 +1,11 @@
-//! What Linux counted, from the texts that it prints.
+//! Parses Linux's counters.
 //!
-//! Interrupts are those that were sent: Linux's row `CAL`, and what the engine says that it sent on its own vector. Linux
-//! sends a function call only to a CPU whose queue is empty, so each one sent comes in once, and the row counts what was
-//! sent. Its row `TLB` counts functions that flushed, several of which one interrupt may bring; it is not used.
+//! Interrupts are those sent: Linux's row `CAL`, plus the engine's count of its own vector. Linux sends a function
+//! call only to a CPU whose queue is empty, so each one sent arrives once, and the row counts those sent. Its row
+//! `TLB` counts functions that flushed, several of which may share an interrupt; it is not used.
 //!
-//! `tlb:tlb_flush` fires for more than flushes: reason 4 is a request sent, before CPUs that do not
-//! need it are left out, and reason 0 without pages is a switch that kept its entries. Neither is
-//! counted here.
+//! `tlb:tlb_flush` fires for more than flushes: reason 4 is a request sent, before CPUs that do not need it are
+//! skipped, and reason 0 without pages is a switch that kept its entries. Neither is counted here.
 
 use super::plan::Case;
 use super::protocol::{Counters, Event};
@@ -25,7 +24,7 @@ struct Flush {
 /// Flushes of a window.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Invalidations {
-    /// Pages invalidated and whole flushes, each by the CPU that asked for it or switched.
+    /// Pages invalidated and full flushes, each by the initiator or by a CPU that switched.
     pub local: u64,
     /// The same, for another CPU.
     pub remote: u64,
@@ -89,7 +88,7 @@ fn flushes(text: &str) -> Vec<Flush> {
         .collect()
 }
 
-/// What the flushes of a histogram invalidated; `None` if events were lost.
+/// Returns the invalidations of a histogram; `None` if events were lost.
 fn invalidations(text: &str) -> Option<Invalidations> {
     let mut sum = Invalidations::default();
     let dropped = text.lines().find_map(|line| {
@@ -117,8 +116,7 @@ fn invalidations(text: &str) -> Option<Invalidations> {
     Some(sum)
 }
 
-/// What each case came to on Linux, from the events of a run that may have ended early for the
-/// reason given.
+/// Returns the outcome of each case on Linux, from the events of a run that may have ended early for the reason given.
 pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<Outcome> {
     let missing = || failure.unwrap_or("the guest did not say").to_string();
     cases
@@ -168,7 +166,7 @@ fn window(event: &Event) -> Result<Window<'_>, String> {
     }
 }
 
-/// A side of a row, from the job that was timed and the one that was traced.
+/// Builds a side of a row from the timed and the traced job.
 fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let all = |counters: &Counters| {
         let calls =
@@ -185,8 +183,8 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     if operations == 0 || traced_operations == 0 {
         return Err("nothing was done".to_string());
     }
-    // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
-    // CPU's, its sleep is no work; what spins meanwhile is none either.
+    // While every CPU sleeps, the clock advances and nothing is executed. If all work is the first CPU's, its sleep is
+    // no work, and neither is spinning meanwhile.
     let slept = if case.workload.first_cpu_works() {
         let slept = |counters: &Counters| {
             idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
@@ -211,7 +209,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     Ok(side)
 }
 
-/// What shows that Linux did not do the work that the row is about.
+/// Returns evidence that Linux did not do the row's work.
 fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
     let (before, after) = (memory(&timed.before.memory), memory(&timed.after.memory));
     let grown = |prefix: &str| -> u64 {
@@ -221,7 +219,7 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
     };
     let is = |parameter: &str, value: u64| case.workload.get(parameter) == Some(value);
     let (what, count) = match case.workload.name() {
-        // Counted in KB; what was not read was not gone.
+        // In KB. A page that was not read in had not been evicted.
         "swap" if is("clean", 1) => ("pages read", grown("pgpgin") / 4),
         "swap" => ("pages swapped out", grown("pswpout")),
         "migrate" => ("pages moved", grown("pgmigrate_success")),
@@ -300,7 +298,7 @@ mod tests {
         )
         .unwrap()
         .cases;
-        // Of which the first CPU slept 200.
+        // The first CPU slept 200 of them.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
         let side = outcomes[0].as_ref().unwrap();

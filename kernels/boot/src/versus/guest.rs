@@ -1,13 +1,13 @@
-//! Building the program that performs the workloads on Linux.
+//! Builds the program that performs the workloads on Linux.
 //!
-//! It is a package of its own (`guest/`), linked statically so that the initial file system needs
-//! nothing else, and built when it is needed, beside the host's own build.
+//! It is a package of its own (`guest/`), linked statically so that the initial file system needs nothing else. It is
+//! built on demand, beside the host's own build.
 
 use crate::toolchain;
 use anyhow::{Context, bail};
 use std::path::PathBuf;
 
-/// What the guest's Linux runs: any distribution's target that links statically.
+/// The guest's target: any distribution's that links statically.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds it; returns the program's file. Cargo shows its own progress.

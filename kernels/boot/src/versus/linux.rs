@@ -1,7 +1,6 @@
 //! A Linux to compare with: the kernel's image, its modules, the initial file system.
 //!
-//! The initial file system holds the static program as `init`, the few modules that it loads and
-//! its plan; there is no shell and nothing else.
+//! The initial file system contains only the static program as `init`, its few modules and its plan.
 
 use super::protocol::{Job, PLAN, PROGRAMS, Program};
 use crate::toolchain;
@@ -16,11 +15,10 @@ use std::process::Command;
 
 /// Linux's command line.
 ///
-/// Reproducible: no random placement, no seeding from the processor, the clock without calibration. Lean, so that it is
-/// compared at its best with a kernel that has no such defences: without mitigations for processor faults and without
-/// clearing memory that is about to be overwritten; and without the self-test of its ciphers, which runs beside the
-/// first workloads. And it takes its timer for good: it looks by the clock whether that ticks, and an emulator that its
-/// host has held up meanwhile would be found without one.
+/// Reproducible: no random placement, no seeding from the processor, the clock without calibration. Lean, to be fair
+/// to a kernel without such defences: no mitigations for processor faults, no clearing of memory before it is
+/// overwritten, and no self-test of ciphers, which would run beside the first workloads. The timer is trusted: Linux
+/// checks by the clock whether it ticks, which would fail in an emulator that the host has paused.
 pub const WORDS: [&str; 11] = [
     "cryptomgr.notests",
     "console=ttyS0",
@@ -35,8 +33,7 @@ pub const WORDS: [&str; 11] = [
     "no_timer_check",
 ];
 
-/// The modules that jobs need, in the order in which they can be loaded, with options. Those that
-/// the kernel has built in are not there as files, and are left out.
+/// The modules of jobs in loading order, with options. Those built into the kernel have no file, and are skipped.
 const MODULES: [(&str, &str); 9] = [
     ("lib/lz4/lz4_compress", ""),
     ("lib/lz4/lz4hc_compress", ""),
@@ -59,7 +56,7 @@ pub struct Kernel {
     pub image: PathBuf,
     /// The directory of its modules, if there is one.
     pub modules: Option<PathBuf>,
-    /// Its release, as its header says.
+    /// Its release, from its header.
     pub release: String,
 }
 
@@ -68,7 +65,7 @@ pub fn cache() -> PathBuf {
     toolchain::target_directory("versus")
 }
 
-/// The kernel to use: the one named, or Debian's, which is fetched if asked for.
+/// Finds the kernel: the given one, or Debian's, which is fetched on request.
 ///
 /// # Errors
 /// If there is none, or it is no kernel for x86-64.
@@ -263,7 +260,7 @@ pub fn initial_files(
     write_cpio(files.into_iter(), Vec::new()).context("writing the initial file system")
 }
 
-/// Each in JSON, on a line of its own.
+/// Formats each as JSON on its own line.
 fn lines<T: Serialize>(all: &[T]) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     for one in all {

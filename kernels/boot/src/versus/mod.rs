@@ -1,16 +1,17 @@
-//! The same workloads on stock Linux and on quell's kernel, in one emulator.
+//! Runs the same workloads on stock Linux and on quell's kernel, in one emulator.
 //!
-//! Both kernels boot in the same QEMU with the same CPUs, memory and switches, its clock counting executed
-//! instructions, so a run is reproduced byte for byte and instructions can be compared exactly. On Linux one static
-//! program, the first process ([`guest`]), performs the workloads from the source that quell's own kernel runs;
-//! [`plan`] says which, [`linux`] finds a kernel and puts the initial file system together, [`counters`] reads what
-//! Linux counted, [`ours`] what quell's kernel counted, [`report`] puts them side by side and [`compare`] carries it
-//! all out. [`conform`] has that program run the conformance suite instead, on one Linux ([`counted`] is what its
-//! engine has counted then), and [`soak`] has it run programs of others; [`splats`] is what either kernel complains of
-//! meanwhile.
+//! Both kernels boot in the same QEMU with the same CPUs, memory and options. Its clock counts executed instructions,
+//! so a run repeats byte for byte and instructions compare exactly. On Linux, one static program ([`guest`]) performs
+//! the workloads from the source that quell's own kernel runs.
 //!
-//! What this does not show: time on real hardware. An emulated instruction has no cache misses, an
-//! interrupt no latency, and TLBs that flush keep no entry that hardware would keep.
+//! * [`plan`] lists the rows, and [`compare`] runs them;
+//! * [`linux`] finds a kernel and builds the initial file system;
+//! * [`counters`] parses Linux's counters, [`ours`] those of quell's kernel, and [`report`] compares them;
+//! * [`conform`] runs the conformance suite on one Linux, and [`counted`] reads its engine's counters;
+//! * [`soak`] runs third-party programs; [`splats`] finds kernel complaints.
+//!
+//! Not shown: time on real hardware. An emulated instruction has no cache misses, an interrupt no latency, and the
+//! TLBs drop entries that hardware would keep.
 
 mod compare;
 mod conform;

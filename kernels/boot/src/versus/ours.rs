@@ -55,7 +55,7 @@ pub fn words(case: &Case, policy: Policy) -> Vec<String> {
     ]
 }
 
-/// What a case came to.
+/// Returns the outcome of a case.
 pub fn outcome(case: &Case, run: &follow::Outcome) -> Outcome {
     let event = |kind: &str| run.events.iter().find(|event| event["event"] == kind);
     if let Some(failed) = event("failed") {
@@ -100,7 +100,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
     })
 }
 
-/// What shows that the row's work was not done.
+/// Returns evidence that the row's work was not done.
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
     (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(

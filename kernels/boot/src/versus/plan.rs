@@ -1,8 +1,8 @@
-//! What is compared: workloads in variants that make both kernels do the same work.
+//! The rows of the comparison: workload variants that make both kernels do the same work.
 //!
-//! Linux defers flushes only while another CPU runs the address space, and flushes dirty pages one
-//! by one before it writes them. So there are variants with the other CPUs busy in the same process,
-//! asleep in it, or absent, and with pages that are dirty or clean.
+//! Linux defers flushes only while another CPU runs the address space, and flushes dirty pages one by one before it
+//! writes them. So there are variants with the other CPUs busy in the same process, asleep in it, or absent, and with
+//! dirty or clean pages.
 
 use super::protocol::{Handover, Job};
 use quell_workloads::Workload;
@@ -30,7 +30,7 @@ impl Scale {
 pub struct Case {
     /// The workload with its parameters.
     pub workload: Workload,
-    /// What distinguishes this row from others of the workload.
+    /// Distinguishes this row from others of the workload.
     pub variant: String,
     /// The parameters that differ from the defaults, like `pages=512`.
     pub parameters: Vec<String>,
@@ -40,12 +40,12 @@ pub struct Case {
     pub handover: Handover,
 }
 
-/// What is compared on a machine.
+/// The rows of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     /// The rows.
     pub cases: Vec<Case>,
-    /// Workloads that were asked for and have no rows there, with the reason.
+    /// Requested workloads without rows there, with the reason.
     pub without: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         anyhow::Ok(())
     };
     let usual = Handover::default();
-    // What the other CPUs of the process do meanwhile.
+    // The activity of the process's other CPUs.
     let others: &[(&str, &[&str])] = match cpus {
         1 => &[("alone", &[])],
         _ => &[
@@ -134,7 +134,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         }
         "demand" => {
             let much = format!("size={}M", scale.of(16).next_multiple_of(2));
-            // None of 2 MB: the emulator counts `rep stosb`, with which Linux zeroes them, once a byte.
+            // No 2 MB pages: the emulator counts each byte of `rep stosb`, with which Linux zeroes them.
             case("4 KB pages", cpus, &[&much, "page=4K"], usual)?;
         }
         "pingpong" => {
@@ -143,8 +143,8 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
         "fileio" => {
-            // A number of requests with all of their syncs, not a time: the windows hold the same work. What they hold
-            // is all CPUs' instructions, so computing would say what the other CPUs did meanwhile.
+            // A number of requests with all their syncs, instead of a time: the windows contain the same work. They
+            // contain all CPUs' instructions, so computing would measure the other CPUs.
             let much = format!("limit={}", scale.of(2_000));
             case(
                 "random writes",
@@ -167,7 +167,8 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                     "fast=56M".to_string(),
                     "slow=0".to_string(),
                     "ahead=2800".to_string(),
-                    // Or one thread is so far ahead that it finds what another has read, or not: that decides the row.
+                    // Otherwise one thread may be so far ahead that it finds another's pages read already, or not,
+                    // which would decide the row.
                     "together=yes".to_string(),
                     format!("passes={}", scale.of(1)),
                     // All CPUs' instructions are counted: computing would only hide the rest.
@@ -183,9 +184,9 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             }
         }
         "promote" => {
-            // A reader that meets a page on its way sleeps until the emulator comes to its CPU again. Without a rest of
-            // the first CPU's after each move, in which it does, that may be as late as the next tick of the timer, some
-            // 200 moves, in which nobody is to be interrupted.
+            // A reader that meets a page under way sleeps until the emulator returns to its CPU. The first CPU's pause
+            // after each move allows that. Without it, that might be at the next timer tick, some 200 moves later,
+            // none of which would interrupt anybody.
             let much = format!("moves={}", scale.of(40_000));
             let variant = if cpus == 1 {
                 "alone"
@@ -236,7 +237,7 @@ mod tests {
                     assert!(case.team <= cpus, "{case:?}");
                 }
                 for workload in Workload::all() {
-                    // An odd number of CPUs cannot be shared by two processes of readers; and that is said.
+                    // Two processes of readers cannot share an odd number of CPUs; the report mentions it.
                     let none = workload.name() == "readers" && cpus > 4 && cpus % 2 == 1;
                     let said = without.iter().any(|why| why.starts_with(workload.name()));
                     assert_eq!(said, none, "{without:?}");
@@ -287,7 +288,7 @@ mod tests {
         )
         .unwrap()
         .cases[0];
-        // Two processes of two threads, three passes, whatever time they took.
+        // Two processes of two threads, three passes, of any duration.
         assert_eq!(
             case.workload.operations(1_000_000),
             3 * 2 * (42 << 20) / 4096

@@ -1,11 +1,10 @@
-//! The comparison, as JSON and as a part of a document. The file is long because what is said beside the figures, and
-//! the tests of both forms, stand with it.
+//! Prints the comparison as JSON and as part of a document.
 
 use super::plan::Case;
 use quell::Policy;
 use serde::Serialize;
 
-/// What the rows mean, and what was done so that they can be compared.
+/// The meaning of the rows, and the measures that make them comparable.
 const NOTES: [&str; 7] = [
     "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
      waiting included; a CPU that waits gives its turn away, so waiting adds little.",
@@ -21,10 +20,10 @@ const NOTES: [&str; 7] = [
      memory in other amounts. Its rows say what the engine does there; they are no comparison with Linux.",
 ];
 
-/// What one side says of one case: what was measured, or why nothing was.
+/// The outcome of a case on one side: measurements, or the reason why there are none.
 pub type Outcome = Result<Side, String>;
 
-/// What one side did in one row. All counts but `operations` are per operation.
+/// One side of one row. All counts but `operations` are per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
     /// How many operations were measured.
@@ -33,7 +32,7 @@ pub struct Side {
     pub interrupts: f64,
     /// Pages invalidated and whole flushes, on any CPU.
     pub invalidations: f64,
-    /// Those of the CPU that asked, where known.
+    /// Those of the initiator, if known.
     pub local_invalidations: Option<f64>,
     /// Those done for another CPU, where known.
     pub remote_invalidations: Option<f64>,
@@ -41,7 +40,7 @@ pub struct Side {
     pub whole_flushes: f64,
     /// Instructions of all CPUs.
     pub instructions: f64,
-    /// What makes the row doubtful.
+    /// The reason to doubt the row, if any.
     pub remark: Option<String>,
     /// The least and the most in any boot, where there were several: then the counts are medians, each by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,8 +59,7 @@ pub struct Spread {
 }
 
 impl Side {
-    /// What several boots come to: each count's median, and how far apart they are. `None` without a boot; of one boot,
-    /// what that said.
+    /// Combines several boots: each count's median and range. `None` without a boot.
     pub fn median(boots: &[Side]) -> Option<Side> {
         let [_, _, ..] = boots else {
             return boots.first().cloned();
@@ -106,27 +104,27 @@ impl Side {
 pub struct Row {
     /// The workload.
     pub workload: &'static str,
-    /// What distinguishes this row from others of the workload.
+    /// Distinguishes this row from others of the workload.
     pub variant: String,
     /// On how many CPUs.
     pub cpus: u16,
-    /// What counts are given for one of.
+    /// The operation that counts refer to.
     pub operation: &'static str,
     /// The workload's parameters.
     pub parameters: Vec<String>,
-    /// What Linux did.
+    /// Linux's side.
     pub linux: Option<Side>,
-    /// What Linux did with quell's engine in it, if that was asked for.
+    /// The side of Linux with quell's engine, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<Side>,
-    /// What quell's kernel did.
+    /// quell's kernel's side.
     pub quell: Option<Side>,
     /// Why a side is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
 
-/// What is counted: its column, its value and how far apart the boots were.
+/// A count: its column, its value and its range.
 type Count = (&'static str, fn(&Side) -> f64, fn(&Spread) -> [f64; 2]);
 
 const COUNTS: [Count; 3] = [
@@ -154,7 +152,7 @@ pub enum RowFilter {
     Linux,
     /// Linux, and the same with quell's engine in it.
     LinuxOnQuell,
-    /// quell's own kernel, without a ratio: it does not do what Linux does.
+    /// quell's own kernel, without a ratio, because it does less than Linux.
     Quell,
 }
 
@@ -175,7 +173,7 @@ impl RowFilter {
 }
 
 impl Row {
-    /// What a table shows of it, in the order of [`RowFilter::columns`].
+    /// Returns its cells, in the order of [`RowFilter::columns`].
     pub fn cells(&self, shown: RowFilter) -> Vec<String> {
         let mut cells = vec![
             self.workload.to_string(),
@@ -214,18 +212,18 @@ pub struct Report {
     pub linux: String,
     /// The emulator with its version.
     pub emulator: String,
-    /// What quell's engine might do.
+    /// The policy of quell's engine.
     pub policy: String,
-    /// The release of the Linux with the engine in it, and which mechanisms were on there, if it was asked for.
+    /// The release of the Linux with the engine and its mechanisms, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<String>,
     /// How often each Linux was booted.
     pub boots: u16,
     /// In the order they were run.
     pub rows: Vec<Row>,
-    /// Workloads that were asked for and have no rows on some number of CPUs, with the reason.
+    /// Requested workloads without rows on some number of CPUs, with the reason.
     pub without_rows: Vec<String>,
-    /// What cannot be compared, and what was done so that the rest can.
+    /// What cannot be compared, and the measures that make the rest comparable.
     pub notes: [&'static str; NOTES.len()],
 }
 
@@ -244,8 +242,7 @@ impl Report {
         }
     }
 
-    /// Adds a row; `on_quell` is what Linux did with the engine in it, and `quell` what quell's own kernel did, if that was
-    /// asked for.
+    /// Adds a row. `on_quell` is Linux with the engine, and `quell` quell's own kernel, if requested.
     pub fn add(
         &mut self,
         case: &Case,
@@ -281,7 +278,7 @@ impl Report {
         self.rows.iter().all(|row| row.missing.is_empty())
     }
 
-    /// The comparison as a part of a document in Markdown, `command` being what printed it.
+    /// Formats the comparison as Markdown; `command` is the command that printed it.
     pub fn markdown(&self, command: &str) -> String {
         let mut lines = vec![
             format!("Printed by `{command}`"),
@@ -317,7 +314,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// What the counts of Linux are, if each was booted more than once.
+    /// Describes the counts of Linux if each was booted more than once.
     pub fn said_of_boots(&self) -> String {
         match self.boots {
             1 => String::new(),
@@ -355,7 +352,7 @@ impl Report {
         lines
     }
 
-    /// What makes rows doubtful or incomplete, one line each.
+    /// Returns the reasons to doubt rows, one line each.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         self.rows.iter().flat_map(|row| {
             let sides = [

@@ -1,8 +1,7 @@
-//! Programs that others wrote, on a Linux: how each ends, and what the kernel complains of meanwhile.
+//! Runs third-party programs on a Linux, and records how each ends and the kernel's complaints meanwhile.
 //!
-//! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The
-//! CPUs of the emulator are threads of the host, or take turns on one ([`Soak::icount`]). The console shows warnings,
-//! so a splat is seen where it happens, and belongs to the program that runs.
+//! If a program crashes the kernel, the next boot continues after it. The emulator's CPUs are threads of the host, or
+//! alternate on one ([`Soak::icount`]). The console shows warnings, so a splat is attributed to the running program.
 
 use super::compare::{command_for, counted};
 use super::counted::BootCounters;
@@ -24,7 +23,7 @@ use std::time::Duration;
 pub struct Soak {
     /// The image of a Linux kernel for x86-64.
     pub kernel: PathBuf,
-    /// What is on of quell's engine in it, as its option `quell=` takes that; nothing is said to it if this is `None`.
+    /// The value of Linux's option `quell=`; `None` leaves it unset.
     pub mechanisms: Option<String>,
     /// Words to add to Linux's command line.
     pub words: Vec<String>,
@@ -32,7 +31,7 @@ pub struct Soak {
     pub cpus: u16,
     /// How much memory, in megabytes.
     pub memory_mb: u32,
-    /// Files for the initial file system beside what always is in it: where, and what. Folders need not be named.
+    /// Additional files of the initial file system: path and content. Folders are implied.
     pub files: Vec<(String, Vec<u8>)>,
     /// The programs, in their order.
     pub programs: Vec<Program>,
@@ -45,7 +44,7 @@ pub struct Soak {
     pub verbose: bool,
 }
 
-/// What a program came to.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub struct ProgramResult {
     /// Its place in the list.
@@ -54,13 +53,13 @@ pub struct ProgramResult {
     pub how: Option<ExitKind>,
     /// How long it took, in milliseconds; 0 if the kernel ended before.
     pub milliseconds: u64,
-    /// How many of its parts have passed, as far as it says so.
+    /// The number of its parts that passed, if reported.
     pub passed: u64,
-    /// The names of those that have not.
+    /// The names of those that did not.
     pub failed: Vec<String>,
     /// The last lines of its output; if the kernel has ended, of the console.
     pub last: Vec<String>,
-    /// What the kernel complained of meanwhile: each the lines of one complaint.
+    /// The kernel's complaints meanwhile: each the lines of one complaint.
     pub splats: Vec<Vec<String>>,
 }
 
@@ -115,12 +114,12 @@ impl BootFollower {
 }
 
 impl Soak {
-    /// Boots, and runs every program; `report` hears of each. Returns what was counted in the last boot, if it came to
-    /// its end and the engine shows that.
+    /// Boots, runs every program, and passes each result to `report`. Returns the counts of the last boot, if it
+    /// finished and the engine shows them.
     ///
     /// # Errors
-    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends
-    /// this.
+    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal
+    /// ends this.
     pub fn run(
         &self,
         mut report: impl FnMut(&ProgramResult),
@@ -200,7 +199,7 @@ impl Soak {
         }
     }
 
-    /// Linux's command line: nothing is left out of what it checks, and its warnings are shown.
+    /// Returns Linux's command line: all of its checks are on, and its warnings are shown.
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             "console=ttyS0",

@@ -1,12 +1,12 @@
-//! What Linux complains of on its console: its own checks of memory management, of locks, of what it accesses.
+//! Finds Linux's complaints on its console: its own checks of memory management, locks and accesses.
 
-/// What shows them there, behind `quiet`: warnings have level 4, which that leaves out.
+/// Shows warnings (level 4) in spite of `quiet`.
 pub const SHOWN: &str = "loglevel=5";
 
-/// Of a splat so many lines are kept.
+/// The most lines to keep of a splat.
 const LINES: usize = 60;
 
-/// What Linux's complaints about itself have in their first line.
+/// Texts in the first lines of Linux's complaints.
 const SPLATS: [&str; 16] = [
     "WARNING: ",
     "BUG: ",
@@ -55,7 +55,7 @@ impl Splats {
         }
     }
 
-    /// Those that were found since the last call, each with its lines.
+    /// Returns the splats found since the last call, each with its lines.
     pub fn take(&mut self) -> Vec<Vec<String>> {
         self.open = false;
         std::mem::take(&mut self.found)

@@ -7,9 +7,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use quell_vm::{Call, Error, Fault, Mark, User};
 use quell_workloads::conformance::programs::Suite;
 use quell_workloads::conformance::stress::{self, Length};
-use quell_vm::{Call, Error, Fault, Mark, User};
 use quell_workloads::{Failure, Workload};
 
 /// One CPU of a workload.
