@@ -1,7 +1,7 @@
-//! Accesses of the kernel that may fault: to user memory, and to the pages of its own half that tests map.
+//! Accesses of the kernel that may fault: to user memory, and to test pages of the kernel's half.
 //!
-//! They go through two functions of assembly, in each architecture's `traps.s`, which a page fault leaves if it cannot
-//! be handled. Nothing else of the kernel may fault.
+//! Two functions in assembly perform them, in each architecture's `traps.s`; a page fault that cannot be handled
+//! leaves them. Nothing else of the kernel may fault.
 
 use crate::{arch, tables};
 
@@ -24,7 +24,7 @@ pub fn load_user(address: u64) -> Option<u64> {
     in_user_half(address).then(|| unsafe { load(address) })?
 }
 
-/// Loads a word of a page of the kernel's half that is there for tests; `None` if it faults.
+/// Loads a word of a test page of the kernel's half; `None` if it faults.
 ///
 /// # Panics
 /// If the address is in no such page.

@@ -1,14 +1,12 @@
-//! Watches what tags carry from one address space to another, which no emulator shows.
+//! Detects translations that a tag carries from one address space to another, which no emulator shows.
 //!
-//! QEMU forgets a CPU's translations when another tag is loaded, so an engine that lends a tag to a
-//! new owner without a flush (C5) reads right data there. A processor may keep them. So the kernel
-//! notes, for each CPU and tag, the root whose translations may be cached under the tag: the one
-//! loaded last, until the tag is flushed. A root that is loaded under the tag of another, its
-//! entries kept, is a violation.
+//! QEMU drops a CPU's translations when another tag is loaded. So with an engine that lends a tag to a new owner
+//! without a flush (C5), programs still read correct data there. A processor may keep the entries. So the kernel
+//! records, for each CPU and tag, the root whose translations may be cached under the tag: the last one loaded, until
+//! the tag is flushed. Loading a root under another's tag and keeping its entries is a violation.
 //!
-//! It takes no more than what the engine does through [`quell::Hardware`]. Tags from [`TAGS`] up are
-//! not watched, and a root table that was freed and taken again for a new space under the same tag
-//! passes for the old one.
+//! The audit sees only the engine's calls of [`quell::Hardware`]. It ignores tags from [`TAGS`] up, and does not
+//! distinguish a root table that was freed and reused for a new space under the same tag.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -76,7 +74,7 @@ pub fn flushed(tag: Option<Tag>, everywhere: bool) {
         me..me + 1
     };
     for index in cpus {
-        // What is loaded fills its tag again at once.
+        // The loaded root fills its tag again at once.
         let current = CURRENT[index].load(Relaxed);
         let forget = |tag: usize| {
             if current != tag as u64 + 1 {

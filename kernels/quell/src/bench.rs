@@ -1,5 +1,5 @@
-//! The conformance suite of `quell-conformance` in this kernel: what it asks of a kernel
-//! besides [`quell::Hardware`], and a run of it on every CPU.
+//! Runs the conformance suite of `quell-conformance` on every CPU of this kernel, and supplies its requirements
+//! besides [`quell::Hardware`].
 
 use crate::platform::{PLATFORM, Platform};
 use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
@@ -81,8 +81,7 @@ unsafe impl Bench for Platform {
 
 static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
 
-/// Runs the suite on an engine of its own, in which no CPU is online afterwards: another engine may lend the
-/// same tags.
+/// Runs the suite on its own engine, in which no CPU is online afterwards: another engine may lend the same tags.
 pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {

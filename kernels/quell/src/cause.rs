@@ -1,4 +1,4 @@
-//! Why a CPU enters the kernel, the same on every architecture.
+//! The reasons for entering the kernel, the same on every architecture.
 
 /// A page fault, the same on every architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub struct Fault {
     pub fetch: bool,
 }
 
-/// What an interrupt asks for.
+/// The purpose of an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interrupt {
     /// Serve the engine's requests.

@@ -1,4 +1,4 @@
-//! The kernel's clock: nanoseconds since the program was loaded, and waiting no longer than a time.
+//! The kernel's clock: nanoseconds since the program was loaded, and waits with a time limit.
 
 use crate::{arch, layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The architecture's clock when this one began.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
-/// Lets the clock begin; returns what the architecture's shows.
+/// Starts the clock. Returns the architecture's clock.
 pub fn begin() -> u64 {
     let ticks = arch::cpu::ticks();
     BEGAN.store(ticks, Relaxed);

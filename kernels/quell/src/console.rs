@@ -1,4 +1,4 @@
-//! Lines on the serial line, one at a time.
+//! Writes lines on the serial line, one at a time.
 
 use crate::arch::console::Serial;
 use crate::sync::Lock;
@@ -6,7 +6,7 @@ use core::fmt::{Arguments, Write};
 
 static SERIAL: Lock<Option<Serial>> = Lock::new(None);
 
-/// Hands the serial line over; what is written before is lost.
+/// Sets the serial line. Earlier output is lost.
 pub fn init(serial: Serial) {
     *SERIAL.lock() = Some(serial);
 }
@@ -19,8 +19,8 @@ pub fn line(text: Arguments<'_>) {
     }
 }
 
-/// Writes one line from a place where the lock may be held by what was interrupted: a panic, a
-/// non-maskable interrupt. Waits a little, then writes regardless.
+/// Writes one line from code that may have interrupted the lock's holder: a panic, a non-maskable interrupt. Waits a
+/// little, then writes regardless.
 pub fn urgent_line(text: Arguments<'_>) {
     for _ in 0..100_000 {
         if let Some(mut serial) = SERIAL.try_lock() {

@@ -1,8 +1,7 @@
-//! What the kernel keeps for each CPU.
+//! The kernel's state of each CPU.
 //!
-//! A [`Cpu`] is written by its own CPU (and by its non-maskable interrupts) and read by others only
-//! for reports, so its counters are updated with a plain load and store, not with a locked
-//! instruction.
+//! Only its own CPU (with its non-maskable interrupts) writes a [`Cpu`], and others read it only for reports. So its
+//! counters are updated with a plain load and store instead of a locked instruction.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,13 +10,13 @@ use serde::Serialize;
 /// The most CPUs the kernel starts.
 pub const MAX: usize = 64;
 
-/// Nanoseconds that a CPU is given to start: a last resort. It cannot be asked for a sign of life
-/// before it runs, and how soon it does is up to the host.
+/// Nanoseconds in which a CPU must start: a last resort. It cannot be asked for a sign of life before it runs, and the
+/// host decides when it does.
 pub const START_LIMIT: u64 = 120_000_000_000;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)*) => {
-        /// What one CPU has done, as numbers.
+        /// The counts of one CPU.
         #[derive(Clone, Copy, Default, Serialize, Debug)]
         pub struct Counters { $($(#[$doc])+ pub $name: u64,)* }
 
@@ -120,7 +119,7 @@ impl Counter {
     }
 }
 
-/// What a CPU is doing, for reports.
+/// A CPU's activity, for reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum CpuActivity {
@@ -156,7 +155,7 @@ pub struct WaitState {
     pub since: AtomicU64,
     /// When its round began.
     pub round_begun: AtomicU64,
-    /// Whether the other CPUs were asked for a sign of life in this round.
+    /// Whether the other CPUs got an interrupt in this round.
     pub asked: AtomicBool,
     /// How many non-maskable interrupts each had taken before that.
     pub nmis: [AtomicU64; MAX],
@@ -209,7 +208,7 @@ impl Cpu {
         }
     }
 
-    /// Notes what the CPU does now; returns what it did before.
+    /// Records the CPU's activity. Returns the previous one.
     #[inline]
     pub fn set_doing(&self, doing: CpuActivity) -> CpuActivity {
         let before = self.doing();
@@ -217,12 +216,12 @@ impl Cpu {
         before
     }
 
-    /// What the CPU does.
+    /// Returns the CPU's activity.
     pub fn doing(&self) -> CpuActivity {
         CpuActivity::ALL[self.doing.load(Relaxed) as usize].0
     }
 
-    /// What the CPU does, in a word.
+    /// Returns the CPU's activity in a word.
     pub fn doing_name(&self) -> &'static str {
         CpuActivity::ALL[self.doing.load(Relaxed) as usize].1
     }
@@ -249,7 +248,7 @@ pub fn count() -> usize {
     STARTED.load(core::sync::atomic::Ordering::Acquire) as usize
 }
 
-/// Says that CPU `index`, the next one, runs.
+/// Records that CPU `index`, the next one, runs.
 pub fn set_started(index: usize) {
     cpu(index).set_doing(CpuActivity::Kernel);
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);

@@ -1,4 +1,4 @@
-//! What the loader says of the machine by a device tree, on the architectures where it does.
+//! Reads the loader's device tree.
 
 use crate::direct_map;
 use core::ops::Range;
@@ -11,7 +11,7 @@ unsafe extern "C" {
 /// How large a device tree may be.
 const TREE: u64 = 1 << 20;
 
-/// What the kernel needs of a device tree.
+/// The kernel's requirements from a device tree.
 pub struct DeviceTree {
     /// The command line.
     pub command_line: &'static str,
@@ -42,7 +42,7 @@ impl DeviceTree {
     /// Reads the tree at a physical address; `memory` is the name of the node that describes the memory.
     ///
     /// # Panics
-    /// If it lacks what the kernel needs.
+    /// If it lacks a requirement.
     pub fn read(dtb: &Dtb<'static>, tree: u64, memory: &str) -> Self {
         let chosen = |name| dtb.get_property("chosen", name);
         let module = match (chosen("linux,initrd-start"), chosen("linux,initrd-end")) {

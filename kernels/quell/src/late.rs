@@ -1,9 +1,8 @@
-//! Broadcast invalidations that take effect as late as an architecture allows.
+//! Delays broadcast invalidations as long as an architecture allows.
 //!
-//! A broadcast is complete only after the CPU that sent it has waited for it; the same wait on
-//! another CPU completes nothing of it. An emulator carries broadcasts out at once, so it hides a
-//! wait that was left out, and one that was made on the wrong CPU. So for conformance and stress a
-//! CPU keeps its broadcasts here until it waits, which a processor may do too.
+//! A broadcast is complete only after its sender has waited for it; a wait on another CPU completes nothing. An
+//! emulator completes broadcasts at once, which hides a missing wait, or one on the wrong CPU. So for conformance and
+//! stress, a CPU keeps its broadcasts here until it waits, as a processor may.
 
 use crate::arch;
 use crate::cpu;
@@ -11,10 +10,10 @@ use crate::sync::Lock;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use quell::Invalidate;
 
-/// How many a CPU keeps; the oldest goes when another comes.
+/// The most broadcasts that a CPU keeps; a further one starts the oldest.
 const MOST: usize = 64;
 
-/// What a CPU keeps: those from `first` on, each at its number modulo [`MOST`].
+/// A CPU's broadcasts: those from `first` on, each at its number modulo [`MOST`].
 struct DelayedRequests {
     held: [Invalidate; MOST],
     first: usize,
@@ -59,8 +58,7 @@ fn start_oldest(kept: &mut DelayedRequests) -> u64 {
     arch::paging::broadcast(oldest)
 }
 
-/// Starts what this CPU has kept and waits for all its broadcasts; returns how many instructions
-/// started any.
+/// Starts this CPU's delayed broadcasts and waits for all. Returns the number of instructions that started any.
 pub fn complete() -> u64 {
     let mut sent = 0;
     if KEEPS.load(Relaxed) {

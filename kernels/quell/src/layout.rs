@@ -1,8 +1,7 @@
-//! What the kernel and the user program agree on: where things lie and what calls are numbered.
+//! The interface of kernel and user program: addresses and call numbers.
 //!
-//! The program is mapped in the kernel's half of every address space, where user mode may use it.
-//! So it goes on when its CPU enters another address space, and nothing of it lies in the memory
-//! whose translations are under test.
+//! The program is mapped in the kernel's half of every address space, accessible to user mode. So it continues when
+//! its CPU enters another address space, and is not in the memory whose translations are under test.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +9,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const PROGRAM: u64 = 0xffff_c000_0000_0000;
 /// How many threads can run the program at a time.
 pub const SLOTS: usize = 128;
-/// Where the stacks lie: that of slot `n` ends at `STACKS + (n + 1) * STACK_STRIDE`.
+/// The address of the stacks: slot `n`'s ends at `STACKS + (n + 1) * STACK_STRIDE`.
 pub const STACKS: u64 = PROGRAM + (1 << 30);
 /// The distance between stacks.
 pub const STACK_STRIDE: u64 = 1 << 20;
 /// The bytes of a stack; below it nothing is mapped.
 pub const STACK_BYTES: u64 = 64 << 10;
-/// Where the file of the workload lies, if it has one that is not built in.
+/// The address of the workload's file, if it is not built in.
 pub const FILE: u64 = PROGRAM + (3 << 29);
-/// Where [`Control`] lies.
+/// The address of [`Control`].
 pub const CONTROL: u64 = PROGRAM + (2 << 30);
 
 /// The program ends: `EXIT, 0, ..`.
@@ -27,7 +26,7 @@ pub const EXIT: u64 = 1000;
 pub const WRITE: u64 = 1001;
 /// The program panicked with a text: `PANIC, address, bytes`.
 pub const PANIC: u64 = 1002;
-/// The puppet asks for its next command, giving the result of the last: `NEXT, value, error`.
+/// The puppet requests its next command and passes the result of the last: `NEXT, value, error`.
 pub const NEXT: u64 = 1003;
 
 /// The measurement begins (0) or ends (1): `MARK, which`.
@@ -41,15 +40,14 @@ pub const CHECK: u64 = 1006;
 pub const ROUND: u64 = 1007;
 /// Interrupts another CPU by a non-maskable interrupt: `DISTURB, cpu`.
 pub const DISTURB: u64 = 1008;
-/// Lets another CPU of an emulator run, on architectures whose user mode has no instruction that does: `RELAX`. It
-/// brings no result.
+/// Lets another CPU of an emulator run, on architectures without a user instruction for it: `RELAX`. It has no result.
 pub const RELAX: u64 = 1009;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;
 /// The control word with the length of a stress: rounds, or with the top bit nanoseconds.
 pub const LENGTH_WORD: usize = 61;
 
-/// What the program that a CPU runs in user mode is to do.
+/// The program's entry points.
 pub mod entry {
     /// Commands from the kernel, one by one.
     pub const PUPPET: u64 = 0;
@@ -61,7 +59,7 @@ pub mod entry {
     pub const STRESS: u64 = 3;
 }
 
-/// What a puppet does next.
+/// The commands of a puppet.
 pub mod command {
     /// Loads a word.
     pub const LOAD: u64 = 0;
@@ -128,12 +126,12 @@ pub struct Control {
     pub ticks_per_ms: AtomicU64,
     /// The clock's value when the run began.
     pub ticks_at_start: AtomicU64,
-    /// What is random in a workload.
+    /// The seed of the workload's random choices.
     pub seed: AtomicU64,
     /// The workload and its parameters, `name parameter=value ...`, as bytes in words.
     pub workload: [AtomicU64; TEXT_WORDS],
     /// How many bytes that is.
     pub workload_bytes: AtomicU64,
-    /// How many bytes of text lie at [`FILE`]; 0 for a workload that is built in.
+    /// The length of the text at [`FILE`]; 0 for a built-in workload.
     pub file_bytes: AtomicU64,
 }

@@ -10,8 +10,7 @@ use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
 use quell_zero::{Clear, Strategy};
 
-/// The machine the kernel runs on. It has no state of its own: what a CPU keeps is in
-/// [`cpu::Cpu`], the rest in the hardware.
+/// The machine of this kernel. It has no state: each CPU's is in [`cpu::Cpu`], the rest in the hardware.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
@@ -54,8 +53,8 @@ impl Broadcast for Kernel {
     }
 }
 
-// SAFETY: `arch` has the instructions that the manuals ask for, with their barriers; a CPU is named by a register
-// of its own; `features` reports what was detected.
+// SAFETY: `arch` has the instructions and barriers that the manuals require; a register of its own holds each CPU's
+// number; `features` reports detected features.
 unsafe impl Hardware for Kernel {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -161,7 +160,7 @@ impl Clear for Kernel {
     }
 }
 
-/// Tells the audit what tags were flushed whole.
+/// Passes fully flushed tags to the audit.
 #[inline]
 fn note_flushed(what: Invalidate, everywhere: bool) {
     match what {

@@ -1,24 +1,22 @@
 #![no_std]
 #![no_main]
-//! A small multi-core kernel that runs the quell engine on an MMU: its tables are walked, and its TLBs hold entries that are stale.
+//! A small multi-core kernel that runs the quell engine on an MMU, which walks its tables and caches stale entries.
 //!
-//! It exists to test translation coherence, so it has what that needs and nothing else: up to 64
-//! CPUs, threads that stay on their CPU, user mode with address spaces of its own, interrupts
-//! between CPUs, non-maskable interrupts, idle CPUs that halt, and a watchdog that turns a lost
-//! interrupt into a report. There is no file system, no device but a serial line, and one program
-//! in user mode ([`arch::user_mode`]) that performs the memory accesses it is asked for.
+//! It exists to test translation coherence, and has only what that needs: up to 64 CPUs, threads that stay on their
+//! CPU, user mode with its own address spaces, interrupts between CPUs, non-maskable interrupts, idle CPUs that halt,
+//! and a watchdog that turns a lost interrupt into a report. There is no file system, no device but a serial line, and
+//! one program in user mode ([`arch::user_mode`]) that performs memory accesses on request.
 //!
-//! What depends on the architecture is under [`arch`], in files of the same names and the same
-//! functions for each: `boot`, `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
+//! Architecture-dependent code is under [`arch`], in the same files with the same functions for each: `boot`,
+//! `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
 //!
-//! The kernel talks to the program that started it by lines `quell: {json}` on the serial line;
-//! see [`report`].
+//! The kernel sends lines `quell: {json}` on the serial line to the program that started it; see [`report`].
 
 extern crate alloc;
 
 mod accessors;
 mod arch;
-#[allow(dead_code)] // The host writes what the kernel reads.
+#[allow(dead_code)] // The host writes this text, which the kernel reads.
 mod attached;
 mod audit;
 mod bench;
@@ -118,7 +116,7 @@ fn main(boot: arch::start::BootInfo) -> ! {
     report::exit(if passed { 0 } else { 1 });
 }
 
-/// What a CPU other than the first runs for ever: its threads, and halted when there are none.
+/// Runs a CPU's threads for ever, and halts if there are none. Not on the first CPU.
 fn idle() -> ! {
     sched::wait_until(|| false);
     unreachable!("the condition never holds")

@@ -1,21 +1,18 @@
-//! Physical memory: the kernel's heap, frames that are taken once and kept, and the rest.
+//! Physical memory: the kernel's heap, frames that are never freed, and the rest.
 //!
-//! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`](crate::direct_map::pointer).
-//! The largest range the boot loader reports is used, the rest ignored: on the machines this kernel runs on that loses
-//! less than a megabyte.
+//! The direct map covers all memory, so a frame's bytes are at [`pointer`](crate::direct_map::pointer). Only the
+//! largest range that the boot loader reports is used; the rest is less than a megabyte on the supported machines.
 //!
 //! # Open memory
 //!
-//! The image and the heap hold Rust objects. Everything behind the heap is *open*: frames are taken from it
-//! for page tables, for the program's pages and for the manager, and walkers, programs and other CPUs
-//! store there when they like. So no Rust object lies in open memory but atomics, and Rust code reaches
-//! it in two ways only: as atomic words ([`words`]), or by instructions that the compiler does not look
-//! into ([`read`], [`write`], [`copy`]). Both check that a frame is open. That is why a function that
-//! takes any frame and stores there can be safe: whichever frame it is given, it meets no object.
+//! The image and the heap hold Rust objects. Everything behind the heap is *open*: its frames become page tables, the
+//! program's pages and the manager's, and walkers, programs and other CPUs store there at any time. So open memory
+//! contains no Rust object but atomics, and Rust code accesses it in two ways only: as atomic words ([`words`]), or by
+//! instructions that are opaque to the compiler ([`read`], [`write`], [`copy`]). Both check that a frame is open. So a
+//! function that stores to any given frame can be safe: no frame contains an object.
 //!
-//! What the check does not see is a *meaning*: a store to a page table is a store to memory, and may
-//! let user mode into memory that is not open. So entries are written by [`crate::tables`], which
-//! checks what they name, and by the manager, which owns what it maps.
+//! The check does not cover *meaning*: a store to a page table may let user mode into memory that is not open. So only
+//! [`crate::tables`] writes entries, and checks their targets, and the manager, which owns the memory that it maps.
 
 use crate::direct_map::pointer;
 use crate::sync::Lock;
@@ -33,8 +30,8 @@ struct KernelHeap(Lock<Heap<32>>);
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap(Lock::new(Heap::new()));
 
-// SAFETY: the buddy allocator hands out disjoint blocks of the memory it was given in `init`, which
-// nothing else uses, with the size and alignment asked for.
+// SAFETY: the buddy allocator hands out disjoint blocks of the memory from `init`, which nothing else uses, with the
+// requested size and alignment.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0
@@ -44,7 +41,7 @@ unsafe impl GlobalAlloc for KernelHeap {
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if let Some(pointer) = NonNull::new(pointer) {
-            // SAFETY: the caller passes back what `alloc` gave it.
+            // SAFETY: the caller returns a block from `alloc`.
             unsafe { self.0.lock().dealloc(pointer, layout) }
         }
     }
@@ -53,7 +50,7 @@ unsafe impl GlobalAlloc for KernelHeap {
 /// Physical addresses not yet given away.
 static FREE: Lock<Range<u64>> = Lock::new(0..0);
 static TOTAL: AtomicU64 = AtomicU64::new(0);
-/// Open memory, from its first address to its end: what [`init`] opens, and the kernel's own tables.
+/// Open memory, from its first address to its end: the range of [`init`], and the kernel's own tables.
 static OPEN: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 
 /// The most memory the heap takes.
@@ -68,7 +65,7 @@ pub unsafe fn init(range: Range<u64>) {
     let end = range.end & !4095;
     TOTAL.store(end - start, Relaxed);
     let heap = (((end - start) / 4).min(HEAP_MAX)) & !4095;
-    // SAFETY: the caller gives the range away, and the first part of it goes to the heap.
+    // SAFETY: the caller gives the range away, and its first part becomes the heap.
     unsafe {
         HEAP.0
             .lock()
@@ -82,7 +79,7 @@ pub unsafe fn init(range: Range<u64>) {
 /// Opens memory: the part `which` of [`OPEN`].
 ///
 /// # Safety
-/// The direct map covers the range, and no Rust object lies in it, now or later, but atomics.
+/// The direct map covers the range, which never contains a Rust object other than atomics.
 unsafe fn open(which: usize, range: Range<u64>) {
     OPEN[which][0].store(range.start, Relaxed);
     OPEN[which][1].store(range.end, Relaxed);
@@ -120,7 +117,7 @@ fn opened(first: Frame, frames: u64) -> *mut u8 {
 /// If it is not open memory.
 #[inline]
 pub fn words(frame: Frame) -> &'static [AtomicU64; 512] {
-    // SAFETY: open memory is mapped for ever, a frame is aligned, and nothing but atomics lies there.
+    // SAFETY: open memory is always mapped, a frame is aligned, and only atomics are there.
     unsafe { &*opened(frame, 1).cast() }
 }
 
@@ -148,17 +145,17 @@ pub fn write(frame: Frame, offset: usize, from: &[u8]) {
         "beyond a frame"
     );
     let to = opened(frame, 1).wrapping_add(offset);
-    // SAFETY: inside the caller's slice, and inside the frame, where no object lies.
+    // SAFETY: inside the caller's slice, and inside the frame, which contains no object.
     unsafe { crate::arch::cpu::copy(from.as_ptr(), to, from.len()) };
 }
 
-/// Copies frames in a row. Where the two overlap, what is in the second afterwards is not specified.
+/// Copies adjacent frames. If the two ranges overlap, the second's content is unspecified afterwards.
 ///
 /// # Panics
 /// If not all of them are open memory.
 pub fn copy(from: Frame, to: Frame, frames: u64) {
     let (from, to) = (opened(from, frames), opened(to, frames));
-    // SAFETY: inside open memory, where no object lies.
+    // SAFETY: inside open memory, which contains no object.
     unsafe { crate::arch::cpu::copy(from, to, (frames * 4096) as usize) };
 }
 
@@ -169,7 +166,7 @@ pub fn copy(from: Frame, to: Frame, frames: u64) {
 /// If not all of it is open memory.
 pub fn zero(extent: Extent, strategy: Strategy) {
     let start = opened(extent.first, extent.frames);
-    // SAFETY: inside open memory, where no object lies; strategies come from what the processor has.
+    // SAFETY: inside open memory, which contains no object; strategies come from the processor's features.
     unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
 }
 

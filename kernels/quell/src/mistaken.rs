@@ -1,7 +1,7 @@
-//! The machine with its mistakes: what the engine and the manager run on where tests make some.
+//! A machine that makes mistakes, under the engine and the manager in tests.
 //!
-//! [`FaultyMachine`] does what [`Kernel`] does but for what [`mistakes`] says it leaves out, so the machine
-//! itself knows of no mistake. Without the feature `mutants` there is no such thing.
+//! [`FaultyMachine`] acts like [`Kernel`] but leaves out the steps that [`mistakes`] selects, so the machine itself
+//! contains no mistake. It exists only with the feature `mutants`.
 
 use crate::cpu;
 use crate::machine::Kernel;
@@ -18,8 +18,8 @@ use quell_zero::{Clear, Strategy};
 #[derive(Clone, Copy, Debug)]
 pub struct FaultyMachine(pub Kernel);
 
-// SAFETY: as the machine below. A mistake breaks the contract on purpose, so that a check may notice; what is
-// broken is memory of the user programs that check.
+// SAFETY: as the machine below. A mistake breaks the contract on purpose, so that a check may notice; it affects only
+// memory of the checking user programs.
 unsafe impl Hardware for FaultyMachine {
     type Word = AtomicU64;
     type Broadcasts = Self;

@@ -1,8 +1,8 @@
-//! Mistakes that are made on purpose, so that tests can show that they notice.
+//! Deliberate mistakes, which show that tests notice them.
 //!
-//! Here is which one is made. [`crate::mistaken`] makes those of the machine, in a kernel with the feature `mutants`. Those
-//! of the engine and of the manager are made where the kernel was built in the copy of the workspace that holds them
-//! (`search/mutants`). What is measured is built without either.
+//! This module selects the mistake. [`crate::mistaken`] makes those of the machine, in a kernel with the feature
+//! `mutants`. Those of the engine and the manager need a kernel built in the instrumented copy of the workspace
+//! (`search/mutants`). Measurements are built without either.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 pub enum Mistake {
     /// None.
     Nothing,
-    /// Invalidations of this CPU alone that a shootdown interrupt asks for are left out.
+    /// Leaves out invalidations of this CPU alone that a shootdown interrupt requests.
     InvalidateOnRequest,
     /// Invalidations of this CPU alone that it decides on itself are left out.
     InvalidateHere,
@@ -29,10 +29,10 @@ pub enum Mistake {
 static MADE: AtomicU8 = AtomicU8::new(Mistake::Nothing as u8);
 
 /// Makes a mistake from now on: `request`, `here`, `broadcast`, `nmi`, `SkipBarrier` or `SkipInterrupt` in this
-/// machine, or one of the engine's or the manager's, by the name of its mutant.
+/// machine, or a mutant of the engine or the manager by its name.
 ///
 /// # Errors
-/// If there is no such thing, or the kernel was built without its feature `mutants`.
+/// If there is no such mistake, or the kernel was built without its feature `mutants`.
 pub fn make(what: &str) -> Result<(), &'static str> {
     if cfg!(not(feature = "mutants")) {
         return Err("this kernel was built without the feature `mutants`");

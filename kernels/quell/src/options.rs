@@ -1,23 +1,22 @@
 //! The options of one boot, from the kernel's command line: words `name=value`.
 //!
-//! The command that boots the kernel reads them with this same source before it builds and boots anything, so
-//! a mistake is told at once and in the same words. So nothing here needs the kernel, or memory to allocate.
+//! The command that boots the kernel parses them with this source before it builds and boots anything, so it reports a
+//! mistake at once and in the same words. So this file needs neither the kernel nor an allocator.
 
 use core::fmt;
 use core::str::FromStr;
 use quell::{Policy, PolicyError};
 
-/// What one boot is to do.
+/// The options of one boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options<'a> {
-    /// What to run: `selftest`, `conformance`, `stress`, a workload's name, or `lost_interrupt`, which
-    /// must not pass.
+    /// The run: `selftest`, `conformance`, `stress`, a workload's name, or `lost_interrupt`, which must fail.
     pub run: &'a str,
     /// The workload's parameters, `name:value,name:value`.
     pub parameters: &'a str,
-    /// What the engine may do.
+    /// The engine's policy.
     pub policy: Policy,
-    /// What to do wrong on purpose, for tests of tests.
+    /// The deliberate mistake, for tests of tests.
     pub broken: Option<&'a str>,
     /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
     pub team: Option<usize>,
@@ -28,8 +27,7 @@ pub struct Options<'a> {
     pub rounds: u64,
     /// How long a stress lasts instead, in seconds.
     pub seconds: Option<u64>,
-    /// How wide tags are to be where they are system-wide, at most what the processor has: few tags
-    /// run out soon.
+    /// The width of system-wide tags, at most the processor's: few tags run out soon.
     pub tag_bits: Option<u8>,
     /// How many pages are migrated behind one flush, if not as many as the manager's default.
     pub migrate_together: Option<usize>,
@@ -62,10 +60,10 @@ impl Default for Options<'_> {
     }
 }
 
-/// What is wrong with an option.
+/// A problem with an option.
 #[derive(Clone, Copy, Debug)]
 enum OptionProblem {
-    /// There is none of that name.
+    /// The name is unknown.
     Unknown,
     /// A number out of this range, or no number.
     Number(u64, u64),
@@ -75,7 +73,7 @@ enum OptionProblem {
     Policy(PolicyError),
 }
 
-/// Why the options were refused: names the word, and says what is possible.
+/// The reason for refusing the options: names the word, and the valid ones.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionError<'a> {
     word: &'a str,
@@ -101,11 +99,11 @@ impl fmt::Display for OptionError<'_> {
 impl core::error::Error for OptionError<'_> {}
 
 impl<'a> Options<'a> {
-    /// Reads a command line. Options that need the machine to be judged (are there so many CPUs, has the workload
-    /// such a parameter?) are not judged here.
+    /// Parses a command line. Options that depend on the machine or the workload, such as the number of CPUs and
+    /// parameters, are not checked here.
     ///
     /// # Errors
-    /// At the first word that is no option, or whose value is none.
+    /// At the first word that is no option, or has an invalid value.
     pub fn parse(line: &'a str) -> Result<Self, OptionError<'a>> {
         let mut options = Options::default();
         for word in line.split_ascii_whitespace() {

@@ -1,5 +1,5 @@
-//! What the engine and the manager run on: this kernel's machine, which a kernel that is built for tests
-//! wraps into one that can make mistakes.
+//! The machine under the engine and the manager: this kernel's, in test builds wrapped into one that can make
+//! mistakes.
 
 #[cfg(not(feature = "mutants"))]
 pub use crate::machine::Kernel as Platform;

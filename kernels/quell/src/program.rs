@@ -34,14 +34,14 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }
 
-/// Loads the program from its file and maps it, its stacks and the control page. Once, at boot,
-/// before any root is prepared.
+/// Loads the program from its file and maps it, its stacks and the control page. Once, at boot, before any root is
+/// prepared.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// If the file is invalid.
 ///
 /// # Safety
-/// `file` is where the boot loader has put a file, in physical memory that nothing reuses.
+/// `file` is the boot loader's file, in physical memory that is never reused.
 pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     // SAFETY: the caller's claim; the direct map covers it.
     let bytes = unsafe {
@@ -61,7 +61,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
         let first = segment.p_vaddr & !(PAGE_BYTES - 1);
         for page in (first..segment.p_vaddr + segment.p_memsz).step_by(PAGE_BYTES as usize) {
             let frame = memory::take_frame();
-            // What of the file lies in this page.
+            // The part of the file in this page.
             let from = page.max(segment.p_vaddr) - segment.p_vaddr;
             let to = (page + PAGE_BYTES - segment.p_vaddr).min(segment.p_filesz);
             if from < to {
@@ -139,7 +139,7 @@ pub fn start(what: u64, slot: usize, cpus: usize) -> Context {
     Context::new(entry, stack, [what, slot as u64, cpus as u64])
 }
 
-/// A thread of the program that does single accesses in user mode, as the kernel says.
+/// A thread of the program that performs single accesses in user mode on request.
 pub struct Puppet {
     context: Context,
     slot: usize,
@@ -152,7 +152,7 @@ impl Puppet {
             context: start(layout::entry::PUPPET, slot, cpu::count()),
             slot,
         };
-        // Its first call asks for a command and brings no result.
+        // Its first call has no result, and only requests a command.
         let _ = puppet.until_next();
         puppet
     }
@@ -214,11 +214,12 @@ impl Puppet {
     }
 }
 
-/// Runs the program until it ends, on this thread. `exit` handles what only the caller knows:
-/// page faults and the manager's system calls; it returns false to end the program.
+/// Runs the program until it ends, on this thread.
+///
+/// `exit` handles page faults and the manager's system calls; it returns `false` to end the program.
 ///
 /// # Errors
-/// The program's own words if it panicked.
+/// The program's message if it panicked.
 pub fn run(
     context: &mut Context,
     mut exit: impl FnMut(&mut Context, Exit) -> bool,
@@ -257,8 +258,8 @@ pub fn text(address: u64, bytes: u64) -> String {
         return String::from("(text outside the program)");
     }
     let mut text = alloc::vec![0; (end - address) as usize];
-    // SAFETY: a program that passes memory it does not have faults here, which ends the run with a
-    // report; what it has is mapped for ever, and it may store there meanwhile.
+    // SAFETY: a program that passes memory without having it faults here, which ends the run with a report; its own
+    // memory is always mapped, and it may store there meanwhile.
     unsafe { arch::cpu::copy(address as *const u8, text.as_mut_ptr(), text.len()) };
     String::from_utf8_lossy(&text).into_owned()
 }

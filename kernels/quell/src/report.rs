@@ -1,8 +1,7 @@
-//! What the kernel tells the program that started it.
+//! Reports events to the program that started the kernel.
 //!
-//! Each event is one line on the serial line, `quell: ` and a JSON object whose `event` names its
-//! kind. Other lines are for people. The last event is `exit` with the code; a run without one has
-//! crashed or was killed.
+//! Each event is one line on the serial line, `quell: ` and a JSON object whose `event` names its kind. Other lines
+//! are for people. The last event is `exit` with the code; a run without one has crashed or was killed.
 
 use crate::cpu::{self, Counters};
 use alloc::collections::BTreeMap;
@@ -37,7 +36,7 @@ pub enum Event<'a> {
         name: &'a str,
         /// Whether it passed.
         passed: bool,
-        /// What was seen, for people.
+        /// The finding, for people.
         detail: String,
     },
     /// A workload has run.
@@ -48,19 +47,19 @@ pub enum Event<'a> {
         policy: &'a str,
         /// On how many CPUs.
         cpus: usize,
-        /// What its figure says.
+        /// The name of its figure.
         metric: &'a str,
         /// The figure, in this machine's time; null if the run did not get that far.
         value: f64,
         /// How long the measured part took, in nanoseconds: with instructions counted, how many
         /// instructions all CPUs executed in it.
         window_ns: u64,
-        /// What was done in it, in the workload's unit.
+        /// The work done in it, in the workload's unit.
         done: u64,
-        /// What all CPUs did in it.
+        /// The counts of all CPUs in it.
         #[serde(flatten)]
         counters: Counters,
-        /// What the engine did in it and why, by the names of its counters; none that are zero.
+        /// The engine's counters in it, by name, without zeros.
         engine: BTreeMap<&'static str, u64>,
     },
     /// The counters of one CPU since it started.
@@ -93,7 +92,7 @@ pub enum Event<'a> {
     },
     /// Something the run needed was refused.
     Failed {
-        /// What.
+        /// The reason.
         what: &'a str,
         /// The reason.
         why: &'a str,
@@ -127,8 +126,7 @@ pub fn waited_in_vain(milliseconds: u64) -> ! {
     exit(4);
 }
 
-/// Writes the state of every CPU, as far as memory tells it: where its last interrupt came from is,
-/// after a wait, where the last round found it.
+/// Writes the state of every CPU, from memory: after a wait, its last interrupt is that of the last round.
 pub fn dump_cpus() {
     for index in 0..cpu::count() {
         let cpu = cpu::cpu(index);
@@ -137,7 +135,7 @@ pub fn dump_cpus() {
     }
 }
 
-/// Reports what each CPU has done.
+/// Reports the counts of each CPU.
 pub fn report_counters() {
     for index in 0..cpu::count() {
         event(&Event::Counters {

@@ -1,12 +1,11 @@
 //! Threads that stay on their CPU.
 //!
-//! Each CPU has its own list of threads, in which the one that runs is not. A thread gives the CPU
-//! up by [`yield_now`] or [`wait_until`]; user mode is also left when a timer tick comes and others
-//! are ready. Kernel code is never preempted, so what it does per CPU needs no guard but against
-//! interrupts.
+//! Each CPU has its own list of ready threads, without the running one. A thread yields the CPU by [`yield_now`] or
+//! [`wait_until`]; a timer tick also leaves user mode if other threads are ready. Kernel code is never preempted, so
+//! its per-CPU work needs no guard except against interrupts.
 //!
-//! There is no idle thread: a thread that waits, with nothing else to run, halts the CPU where it
-//! is. The thread that a CPU started with waits for ever.
+//! There is no idle thread: a waiting thread with nothing else to run halts the CPU. The thread that a CPU started
+//! with waits for ever.
 
 use crate::machine::Kernel;
 use crate::sync::Lock;
@@ -22,7 +21,7 @@ use quell::{Frame, Hardware, Tag};
 /// Bytes of a kernel stack.
 pub const STACK: usize = 64 << 10;
 
-/// What a thread runs.
+/// A thread's code.
 type Body = Box<dyn FnOnce() + Send>;
 
 /// A thread.
@@ -33,7 +32,7 @@ pub struct Thread {
     _stack: Option<Box<[u128]>>,
     waiting: AtomicBool,
     done: AtomicBool,
-    /// The user address space the thread runs in, as root address and tag; 0 is none.
+    /// The thread's user address space, as root address and tag; 0 for none.
     space: AtomicU64,
 }
 
@@ -53,7 +52,7 @@ struct Queue {
 
 static QUEUES: [Lock<Option<Queue>>; cpu::MAX] = [const { Lock::new(None) }; cpu::MAX];
 
-/// Makes what runs on this CPU now its first thread.
+/// Makes the running code this CPU's first thread.
 pub fn init_cpu() {
     let thread = Arc::new(Thread {
         saved: UnsafeCell::new(0),
@@ -70,9 +69,8 @@ pub fn init_cpu() {
     });
 }
 
-/// Loads an address space that the current thread goes on in, also after switches: its entries are
-/// dropped at every load. For tests of the kernel itself; a manager loads its roots through the
-/// engine.
+/// Loads an address space in which the current thread continues, also after switches. Every load drops its entries.
+/// For tests of the kernel itself; a manager loads its roots through the engine.
 ///
 /// # Safety
 /// The root comes from `tables::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
@@ -95,7 +93,7 @@ pub fn leave_space() {
     arch::cpu::restore_interrupts(were_on);
 }
 
-/// Loads what [`enter_space`] noted.
+/// Loads the address space of [`enter_space`].
 fn load_space(space: u64) {
     if space == 0 {
         Kernel.unload_root();
@@ -178,7 +176,7 @@ pub fn join(thread: &Thread) {
     wait_until(|| thread.done.load(Ordering::Acquire));
 }
 
-/// Runs `body` on a thread of every CPU and waits for all; returns what they returned, by CPU.
+/// Runs `body` on a thread of every CPU and waits for all. Returns their results, by CPU.
 pub fn on_every_cpu<T: Send + 'static>(
     body: impl Fn(usize) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
@@ -253,7 +251,7 @@ pub fn wait_spinning(condition: impl Fn() -> bool) {
     watchdog::progress();
 }
 
-/// Switches to the next ready thread; false if there is none. Interrupts must be masked.
+/// Switches to the next ready thread; `false` if there is none. Interrupts must be masked.
 fn switch(finish: bool) -> bool {
     let (from, to, space) = {
         let mut guard = QUEUES[arch::cpu::index()].lock();
@@ -262,7 +260,7 @@ fn switch(finish: bool) -> bool {
             .others
             .iter()
             .position(|t| !t.waiting.load(Ordering::Relaxed));
-        // A thread that ends with no other ready goes to whichever is there: it waits in turn.
+        // A thread that ends while none is ready switches to any waiting one.
         let next = match ready {
             Some(next) => next,
             None if finish => 0,
@@ -295,7 +293,7 @@ fn switch(finish: bool) -> bool {
     true
 }
 
-/// What the thread switched to does first: the one that ended may now lose its stack.
+/// Runs first on the new thread: the one that ended may now lose its stack.
 fn after_switch() {
     let finished = QUEUES[arch::cpu::index()]
         .lock()

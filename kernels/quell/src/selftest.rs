@@ -1,8 +1,8 @@
-//! Tests of the kernel itself, before anything is built on it: do CPUs interrupt each other, does
-//! user mode fault as it should, do stale translations show, and do they go when they are flushed?
+//! Tests the kernel itself: interrupts between CPUs, faults in user mode, and that stale translations show until they
+//! are flushed.
 //!
-//! The last is the ground the conformance suite stands on: on an emulator that kept no stale
-//! translation, or whose flushes reached too far, every test of coherence would pass for nothing.
+//! The last is a precondition of the conformance suite: on an emulator that kept no stale translation, or flushed too
+//! much, every coherence test would pass without meaning.
 
 mod bare;
 mod stale;
@@ -49,7 +49,7 @@ pub fn lose_interrupt() -> bool {
             }
         });
     }
-    // The thread must have masked interrupts before the one that is to be lost.
+    // The thread must have masked interrupts before the one to lose arrives.
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     let mut targets = CpuSet::EMPTY;
     targets.insert(CpuId(target as u16));
@@ -166,7 +166,7 @@ fn timer() -> Outcome {
     Ok(format!("cpu {}", cpu::count() - 1))
 }
 
-/// What the two tests of non-maskable interrupts say where there are none.
+/// The result of both tests of non-maskable interrupts without such interrupts.
 const NO_NMI: &str = "no non-maskable interrupts on this architecture: nothing to see";
 
 fn nmi() -> Outcome {
@@ -207,8 +207,8 @@ fn nmi() -> Outcome {
     Ok(format!("cpu {target}"))
 }
 
-/// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the
-/// next must wait until the first is over (the handler's entry panics otherwise).
+/// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the next must wait
+/// until the first ends (otherwise the handler's entry panics).
 fn nmi_that_faults() -> Outcome {
     let Some(send) = arch::interrupts::SEND_NMI else {
         return Ok(String::from(NO_NMI));
@@ -298,8 +298,8 @@ fn accessors() -> Outcome {
     Ok(String::new())
 }
 
-/// Two threads on each CPU, each with an address space of its own in which the same address holds
-/// another value; they take turns after every access.
+/// Two threads on each CPU, each with its own address space in which the same address holds another value; they
+/// alternate after every access.
 fn threads() -> Outcome {
     const PER_CPU: usize = 2;
     const TURNS: usize = 50;

@@ -1,4 +1,4 @@
-//! A spin lock that waits the way this kernel waits, with interrupts masked while it is held.
+//! A spin lock that waits by this kernel's loop and masks interrupts while held.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};

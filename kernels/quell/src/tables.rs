@@ -1,4 +1,4 @@
-//! Page tables made by the kernel itself: for the user program, and for the tests.
+//! The kernel's own page tables, for the user program and for tests.
 
 use crate::{arch, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +40,11 @@ pub fn copy_upper_half(from: Frame, to: Frame) {
     }
 }
 
-/// Maps these gigabytes of memory in the direct map, where the boot tables leave off.
+/// Maps these gigabytes of memory in the direct map, beyond the boot tables' part.
 ///
 /// # Safety
-/// Memory, or nothing, is at these addresses, and `root`, with the table of 1 GB pages behind it, is that of the boot
-/// tables: changed by atomics from here on. The first CPU calls it once.
+/// Memory, or nothing, is at these addresses. `root` is that of the boot tables, with the table of 1 GB pages behind
+/// it, and only atomics change both from here on. The first CPU calls this once.
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     let tables = root.address();
@@ -65,13 +65,14 @@ pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     }
 }
 
-/// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store
-/// is published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets
-/// it.
+/// Maps an unmapped page of the size of `level`.
+///
+/// No flush is needed. On AArch64 a barrier publishes the store to the walkers. On RISC-V, a CPU that cached the
+/// absent entry faults and drops it.
 ///
 /// # Safety
-/// The address is in the kernel's half, where nothing else is or will be; the code that may access the leaf's
-/// frames by its rights may store there.
+/// The address is in the kernel's half, and nothing else is or will be there; code that may access the leaf's frames
+/// by its rights may store there.
 ///
 /// # Panics
 /// If something is mapped there.
@@ -82,12 +83,12 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
     quell_arch::native::tlb::fence();
 }
 
-/// Writes the entry of a base page of user mode's half. It invalidates nothing. Safe because all that it
-/// lets a program reach is open memory.
+/// Writes the entry of a base page of user mode's half, without invalidation. Safe because a program reaches only open
+/// memory by it.
 ///
 /// # Panics
-/// If the page is not in user mode's half, the root or the leaf's frame is not open memory, or the leaf
-/// leads to more than its frame.
+/// If the page is not in user mode's half, the root or the leaf's frame is not open memory, or the leaf covers more
+/// than its frame.
 pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
     assert!(
         page.address() < arch::USER_HALF,
@@ -116,10 +117,10 @@ pub const TEST_PAGE: Page = Page::containing(arch::DIRECT_MAP + (100 << 30));
 /// How many there are.
 const TEST_PAGES: u64 = 2;
 
-/// Fails unless a word at the address lies in these pages.
+/// Checks that a word at the address is in these pages.
 ///
 /// # Panics
-/// If it does not.
+/// If it is not.
 pub fn assert_is_own(address: u64) {
     assert!(
         is_own(address) && address.is_multiple_of(8),
@@ -127,16 +128,16 @@ pub fn assert_is_own(address: u64) {
     );
 }
 
-/// Returns whether an address lies in these pages.
+/// Returns whether an address is in these pages.
 pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates
-/// nothing. Safe because all that it lets any code reach is open memory.
+/// Writes the entry of a test page of the kernel's half, without invalidation; `root` is that of this half. Safe
+/// because any code reaches only open memory by it.
 ///
 /// # Panics
-/// If the page is none of those, the leaf's frame is not open memory, or the leaf leads to more than its frame.
+/// If the page is not a test page, the leaf's frame is not open memory, or the leaf covers more than its frame.
 pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
     assert_is_own(page.address());
     store(root, page, leaf);

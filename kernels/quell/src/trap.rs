@@ -1,4 +1,4 @@
-//! Faults and interrupts, after the architecture has taken them apart.
+//! Handles faults and interrupts after the architecture has decoded them.
 
 use crate::cause::{Fault, Interrupt};
 use crate::{cpu, watchdog};
@@ -53,7 +53,7 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
 
 static ON_NMI: spin::Once<fn()> = spin::Once::new();
 
-/// Sets what non-maskable interrupts do besides counting; it must take no lock.
+/// Sets the handler of non-maskable interrupts besides counting; it must take no lock.
 pub fn on_nmi(handler: fn()) {
     ON_NMI.call_once(|| handler);
 }
@@ -61,7 +61,7 @@ pub fn on_nmi(handler: fn()) {
 /// Handles a non-maskable interrupt: takes no lock.
 ///
 /// # Panics
-/// If it interrupted the handler of another, whose way back is then lost.
+/// If it interrupted the handler of another, whose return is then lost.
 #[cfg_attr(target_arch = "riscv64", allow(dead_code))] // There are none.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
@@ -78,10 +78,10 @@ pub fn nmi(pc: u64) {
     this.in_nmi.store(false, Relaxed);
 }
 
-/// What a CPU does when a shootdown interrupt reaches it: a `fn()`, or null.
+/// The handler of shootdown interrupts: a `fn()`, or null.
 static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Sets what a shootdown interrupt does: the engine's `on_interrupt`, or a test.
+/// Sets the handler of shootdown interrupts: the engine's `on_interrupt`, or a test.
 pub fn set_on_shootdown(handler: fn()) {
     ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
 }

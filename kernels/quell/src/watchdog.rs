@@ -1,32 +1,28 @@
-//! Turns a wait without end into a report.
+//! Reports waits that never end.
 //!
-//! Every loop in which one CPU waits for another calls [`relax`]; anything that is progress
-//! ([`progress`]) starts the wait anew; what a CPU does in interrupts while it waits is not progress
-//! of its own.
+//! Every loop in which one CPU waits for another calls [`relax`]. Any progress ([`progress`]) restarts the wait; a
+//! CPU's work in interrupts while it waits is no progress of its own.
 //!
-//! A clock alone does not tell a CPU that waits for ever from one whose target gets no time: under an
-//! emulator on a busy host a CPU may stand still for as long as the host likes, while the machine's
-//! clock goes on. So a wait goes through [`ROUNDS`] rounds. In each the waiting CPU sends all others a
-//! non-maskable interrupt, which they take whether they run user code, have interrupts masked or are
-//! halted; the round is over when all of them have taken theirs and its part of the limit has passed. A
-//! CPU that gets no time takes no interrupt, and the round waits for it. After the last round every CPU
-//! has run [`ROUNDS`] times, the wait has outlasted the limit, and the CPU reports itself and the state
-//! of all, and ends the run.
+//! A clock alone cannot distinguish a CPU that waits for ever from one whose target gets no time: on a busy host an
+//! emulator may pause a CPU for any time while the machine's clock advances. So a wait has [`ROUNDS`] rounds. In each,
+//! the waiting CPU sends all others a non-maskable interrupt, which they take in user code, with interrupts masked and
+//! while halted. The round ends when all of them have taken theirs and its share of the limit has passed. A CPU that
+//! gets no time takes no interrupt, so the round waits for it. After the last round, every CPU has run [`ROUNDS`]
+//! times and the wait has outlasted the limit. The CPU then reports itself and the state of all, and ends the run.
 //!
-//! Where an architecture has no non-maskable interrupts, a round asks no CPU and is over when its part of the
-//! limit has passed. Then a CPU that the host gives no time looks like one that hangs, but where an emulator runs
-//! all CPUs on one thread: there each turn of the waiting loop lets all others run ([`crate::arch::cpu::relax`]), and a
-//! round takes several.
+//! Without non-maskable interrupts, a round just ends when its share of the limit has passed. Then a CPU without host
+//! time looks like one that hangs. An emulator that runs all CPUs on one thread is an exception: each turn of the
+//! waiting loop there lets all others run ([`crate::arch::cpu::relax`]), and a round takes several.
 //!
-//! It does not see a machine in which every CPU is halted, nor a CPU that does not even take
-//! non-maskable interrupts: the program that started the kernel has a limit for that.
+//! Two failures stay undetected: every CPU halted, and a CPU that takes no non-maskable interrupts. The program that
+//! started the kernel has a limit for those.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Limit in nanoseconds.
 static LIMIT: AtomicU64 = AtomicU64::new(10_000_000_000);
-/// Says that this CPU has waited for so many milliseconds, and ends the run.
+/// Reports that this CPU has waited for this many milliseconds, and ends the run.
 static REPORT: spin::Once<fn(u64) -> !> = spin::Once::new();
 /// Only one CPU reports.
 static REPORTING: AtomicBool = AtomicBool::new(false);
@@ -34,12 +30,12 @@ static REPORTING: AtomicBool = AtomicBool::new(false);
 /// Turns between looks at the clock: few, because where an emulator runs all CPUs on one thread of
 /// its host, a turn can take as long as the slices of all others.
 const TURNS: u32 = 16;
-/// Into how many rounds a wait is divided. Each is long enough for a CPU that was given time to do what
-/// takes it that long, and at the default limit half a second.
+/// The rounds of a wait. Each is long enough for a CPU with host time to finish its step; half a second at the default
+/// limit.
 const ROUNDS: u32 = 20;
 
-/// Sets what reports a wait without end: it is given its milliseconds, and ends the run. Waits go through
-/// here, locks too, so this knows nothing of how anything is reported.
+/// Sets the function that reports an endless wait, with its milliseconds, and ends the run. Locks wait through here
+/// too, so this cannot depend on the reporting code.
 pub fn set_report(report: fn(u64) -> !) {
     REPORT.call_once(|| report);
 }
@@ -81,11 +77,11 @@ fn look(this: &cpu::Cpu) {
     }
     waiting.round.store(round + 1, Relaxed);
     waiting.round_begun.store(now, Relaxed);
-    // The first round asks no CPU: most waits end in it.
+    // The first round sends no interrupts: most waits end in it.
     ask_others(waiting, round > 0);
 }
 
-/// Notes how many non-maskable interrupts the other CPUs have taken, and sends them one more if `ask`.
+/// Records the non-maskable interrupts that the other CPUs have taken, and sends them one more if `ask`.
 fn ask_others(waiting: &cpu::WaitState, ask: bool) {
     let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
     waiting.asked.store(send.is_some(), Relaxed);
@@ -120,7 +116,7 @@ fn give_up(this: &cpu::Cpu, now: u64) {
     report(waited / 1_000_000);
 }
 
-/// Says that the CPU does something else than wait; in an interrupt's handler that says nothing.
+/// Restarts the wait, because the CPU has made progress; without effect in an interrupt handler.
 #[inline]
 pub fn progress() {
     let this = cpu::this();

@@ -1,5 +1,5 @@
-//! Workloads on the memory manager: the same manager, engine and programs as on the machine in
-//! software, here with user mode, page tables and interrupts that are real.
+//! Runs workloads on the memory manager: the same manager, engine and programs as on the machine in software, with
+//! real user mode, page tables and interrupts.
 
 use crate::cause::Exit;
 use crate::cpu::{self, Counters};
@@ -167,7 +167,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     };
     program::control().words[layout::LENGTH_WORD].store(length, SeqCst);
     trap::on_nmi(probe);
-    // The checks follow also where a program has noticed first: they say more about it.
+    // Run the checks even if a program has noticed first: they describe it better.
     let ran = execute(manager, layout::entry::STRESS, options.seed, cpus);
     let wrong = PROBES_WRONG.load(SeqCst);
     let probed = PROBES.load(SeqCst);
@@ -231,11 +231,10 @@ fn check_tags(manager: &Manager) {
 
 static PROBES: AtomicU64 = AtomicU64::new(0);
 static PROBES_WRONG: AtomicU64 = AtomicU64::new(0);
-/// Where a probe was wrong last, and what it read.
+/// The place of the last wrong probe, and the value read.
 static WRONG: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// What a non-maskable interrupt does during a stress: it reads a word of the program's, where the
-/// engine allows that.
+/// Reads a word of the program from a non-maskable interrupt during a stress, if the engine allows it.
 fn probe() {
     let Some(manager) = MANAGER.get() else { return };
     if !manager.engine().this_cpu().user_access_allowed() {
@@ -356,7 +355,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
 /// Checks of the conformance suite that failed.
 static FAILED_CHECKS: AtomicU64 = AtomicU64::new(0);
 
-/// Says on how many CPUs a check failed, and what the first saw.
+/// Describes on how many CPUs a check failed, with the first one's finding.
 fn detail(failures: u64, saw: &str) -> String {
     match failures {
         0 => String::new(),
@@ -399,7 +398,7 @@ fn number(fault: Fault) -> u64 {
     }
 }
 
-/// The memory that the workload wants, taken from what is left.
+/// Returns the workload's memory, taken from the rest.
 fn nodes(workload: &Workload, cpus: usize) -> Result<MemoryMap, Refusal> {
     let wanted = workload.memory(cpus);
     let sizes = iter::repeat_n((wanted.node, false), wanted.nodes as usize)

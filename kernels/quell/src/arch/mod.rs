@@ -1,5 +1,6 @@
-//! What depends on the architecture. Every architecture has the same files with the same
-//! functions, so that the rest of the kernel never asks which one it is.
+//! The code that depends on the architecture.
+//!
+//! Every architecture has the same files with the same functions, so the rest of the kernel never tests for one.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

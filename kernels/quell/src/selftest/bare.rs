@@ -58,7 +58,7 @@ pub fn leaf(frame: Frame, writable: bool) -> Entry {
     }
 }
 
-/// A frame whose first word is `value`.
+/// Returns a frame whose first word is `value`.
 pub fn marked(value: u64) -> Frame {
     let frame = memory::take_frame();
     set_mark(frame, value);

@@ -1,4 +1,4 @@
-//! Do stale translations show on this machine, and do they go when they are flushed?
+//! Tests that this machine shows stale translations until they are flushed.
 
 use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_of};
 use crate::machine::Kernel;

@@ -14,8 +14,8 @@ extern "C" fn user_start() -> ! {
 #[inline]
 pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     let (value, error);
-    // SAFETY: the kernel preserves every register but the two results; what a call does to memory
-    // is the business of the caller.
+    // SAFETY: the kernel preserves every register but the two results; the caller is responsible for the call's effect
+    // on memory.
     unsafe {
         asm!("svc #0", inlateout("x0") words[0] => value, inlateout("x1") words[1] => error,
              in("x2") words[2], in("x3") words[3], in("x4") words[4], in("x5") words[5],
@@ -27,7 +27,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 /// Loads a word; the error number is 0 unless the kernel refused the access.
 ///
 /// # Panics
-/// If the program itself lies there.
+/// If the address is in the program itself.
 #[inline]
 pub fn load(address: u64) -> (u64, u64) {
     crate::shared::assert_no_object(address);
@@ -43,7 +43,7 @@ pub fn load(address: u64) -> (u64, u64) {
 /// Stores a word; returns the error number, 0 unless the kernel refused the access.
 ///
 /// # Panics
-/// If the program itself lies there.
+/// If the address is in the program itself.
 #[inline]
 pub fn store(address: u64, value: u64) -> u64 {
     crate::shared::assert_no_object(address);

@@ -1,4 +1,4 @@
-//! Memory for the little that is allocated before a workload runs: nothing is ever given back.
+//! Allocates the little memory needed before a workload runs, and never frees it.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;

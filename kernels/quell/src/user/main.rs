@@ -2,8 +2,8 @@
 #![no_main]
 //! The program that runs in user mode.
 //!
-//! Each thread starts it with three words: what to do ([`layout::entry`]), the number of its CPU (or
-//! of its slot, for a puppet) and how many CPUs there are.
+//! Each thread starts it with three words: the entry point ([`layout::entry`]), the number of its CPU (or of its slot,
+//! for a puppet) and the number of CPUs.
 
 #[allow(dead_code)] // The kernel uses one part, the program another.
 #[path = "../layout.rs"]
@@ -52,7 +52,7 @@ fn workload(cpu: usize, cpus: usize) {
     report(outcome);
 }
 
-/// Tells the kernel of a failure.
+/// Reports a failure to the kernel.
 fn report(outcome: Result<(), String>) {
     if let Err(why) = outcome {
         arch::system_call([
@@ -67,7 +67,7 @@ fn report(outcome: Result<(), String>) {
     }
 }
 
-/// Does what the kernel says, one access after the other.
+/// Performs the kernel's commands, one access after the other.
 fn puppet(slot: usize) {
     let (mut value, mut error) = (0, 0);
     loop {

@@ -1,5 +1,4 @@
-//! Workloads, run in user mode: their view of the machine is made of real accesses, real system
-//! calls and the clock that user mode can read.
+//! Runs workloads in user mode with real accesses, real system calls and the clock that user mode can read.
 
 use crate::shared::{self, control};
 use crate::{arch, layout};
@@ -116,10 +115,10 @@ impl User for Program {
 /// The workload of a run, read by the CPU that comes first: its memory is never given back.
 static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
 
-/// The workload of a text `name parameter=value ...`: built in, or of the file that came with the program.
+/// Parses a workload `name parameter=value ...`: built in, or from the file that came with the program.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// If the text is invalid.
 pub fn parse(text: &str) -> Result<&'static Workload, String> {
     WORKLOAD
         .call_once(|| {
@@ -141,7 +140,7 @@ pub fn parse(text: &str) -> Result<&'static Workload, String> {
 /// Runs one CPU's part.
 ///
 /// # Errors
-/// What could not be done.
+/// The operation that failed.
 pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> {
     workload.run(&Program::new(cpu, cpus), control().seed.load(Relaxed))
 }
@@ -169,7 +168,7 @@ fn home() -> u32 {
 /// Runs one CPU's part of the stress.
 ///
 /// # Errors
-/// What was seen that breaks the contract.
+/// A violation of the contract.
 pub fn stress(cpu: usize, cpus: usize) -> Result<(), String> {
     let length = match control().words[layout::LENGTH_WORD].load(SeqCst) {
         time if time >> 63 != 0 => Length::Nanoseconds(time & !(1 << 63)),

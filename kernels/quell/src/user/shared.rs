@@ -1,4 +1,4 @@
-//! The memory that the program shares with the kernel, and what lies where.
+//! The memory that program and kernel share, and its layout.
 
 use crate::layout::{self, Control};
 use core::sync::atomic::Ordering;
@@ -15,13 +15,13 @@ pub fn file() -> Option<&'static str> {
     if bytes == 0 {
         return None;
     }
-    // SAFETY: the kernel maps so many bytes there before the program starts, and no code writes them.
+    // SAFETY: the kernel maps that many bytes there before the program starts, and no code writes them.
     let bytes = unsafe { core::slice::from_raw_parts(layout::FILE as *const u8, bytes) };
     core::str::from_utf8(bytes).ok()
 }
 
-/// Panics if the program, its stacks or what it shares with the kernel lie at an address: whatever is
-/// accessed there by its number alone is memory under test, and no object of this program's.
+/// Panics if an address is in the program, its stacks or its shared memory. So accesses by number reach only memory
+/// under test, and no object of this program.
 #[inline]
 pub fn assert_no_object(address: u64) {
     // A word may reach into it from below.

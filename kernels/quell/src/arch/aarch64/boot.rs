@@ -1,7 +1,6 @@
-//! Boot as a Linux image: the way of every CPU into the kernel.
+//! Boots as a Linux image; the entry of every CPU.
 //!
-//! The loader passes a device tree, which says where memory lies, what the command line is and
-//! where the user program's file is.
+//! The loader passes a device tree with the memory ranges, the command line and the place of the user program's file.
 
 use super::start::BootInfo;
 use super::{cpu as registers, interrupts, paging, traps};
@@ -22,7 +21,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
     // SAFETY: the loader put it there, in the first GB of memory, which is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
     let told = DeviceTree::read(&dtb, tree, "memory@40000000");
-    // SAFETY: as the tree says.
+    // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
     unsafe { memory::init(told.free) };

@@ -9,18 +9,18 @@ use core::arch::{asm, naked_asm};
 /// Gives the CPU its number, and lets user mode read the clock.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has run nothing that asked for it.
+/// No other CPU has the number, and this one has not used its number yet.
 pub unsafe fn init(index: usize) {
     TPIDR_EL1.set(index as u64);
     CNTKCTL_EL1.write(CNTKCTL_EL1::EL0VCTEN::SET);
 }
 
-/// Copies bytes, one after the other. To the compiler this is an access by something else than Rust code:
-/// others may access the same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
+/// same bytes meanwhile.
 ///
 /// # Safety
-/// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
-/// there is a reference, but one at `to` that the caller alone uses.
+/// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
+/// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's claims.
     unsafe {
@@ -57,7 +57,7 @@ pub fn index() -> usize {
 #[inline]
 pub fn mask_interrupts() -> bool {
     let were_on = !DAIF.is_set(DAIF::I);
-    // SAFETY: masks interrupts; a compiler barrier, so that what is guarded stays inside.
+    // SAFETY: masks interrupts; acts as a compiler barrier, so that the guarded code stays inside.
     unsafe { asm!("msr daifset, #2", options(nostack, preserves_flags)) };
     were_on
 }
@@ -66,7 +66,7 @@ pub fn mask_interrupts() -> bool {
 #[inline]
 pub fn restore_interrupts(were_on: bool) {
     if were_on {
-        // SAFETY: the caller says that interrupts may come.
+        // SAFETY: the caller allows interrupts.
         unsafe { asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
     }
 }
@@ -100,7 +100,7 @@ pub fn ticks_per_ms() -> u64 {
     (CNTFRQ_EL0.get() / 1000).max(1)
 }
 
-/// What the processor has of what the kernel could use.
+/// Returns optional features of the processor that the kernel could use.
 pub fn features() -> [(&'static str, bool); 6] {
     processor::features().list()
 }
@@ -110,7 +110,7 @@ pub fn features() -> [(&'static str, bool); 6] {
 /// # Safety
 /// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
 pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
-    // Twelve registers, the last of which is the link register.
+    // Twelve registers; the last is the link register.
     let frame = (top - 12 * 8) as *mut [u64; 12];
     let mut words = [0; 12];
     words[11] = entry as usize as u64;
@@ -119,7 +119,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, goes on at the stack `to`.
+/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

@@ -1,6 +1,5 @@
-//! The GICv3: interrupts between CPUs (software-generated) and the virtual timer, in group 1, which
-//! come as IRQs; and non-maskable interrupts, in group 0, which come as FIQs and are masked only while
-//! one is handled (`traps.s`).
+//! The GICv3. Software-generated interrupts between CPUs and the virtual timer are in group 1 and arrive as IRQs.
+//! Non-maskable interrupts are in group 0 and arrive as FIQs, masked only while one is handled (`traps.s`).
 
 use crate::cause::Interrupt;
 use crate::direct_map;
@@ -107,7 +106,7 @@ pub fn wake(to: usize) {
     send(to, WAKE, SgiTargetGroup::CurrentGroup1);
 }
 
-/// What sends a CPU a non-maskable interrupt.
+/// Sends a CPU a non-maskable interrupt.
 pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
 
 /// Sends a non-maskable interrupt to a CPU.
@@ -124,13 +123,13 @@ pub fn acknowledge_nmi() -> bool {
     id.is_some()
 }
 
-/// Asks for one timer interrupt on this CPU after about a time.
+/// Requests one timer interrupt on this CPU after about this time.
 pub fn set_timer(nanoseconds: u64) {
     CNTV_TVAL_EL0.set(super::cpu::ticks_per_ms() * nanoseconds / 1_000_000);
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
 }
 
-/// Acknowledges the pending interrupt and says what it asks for; `None` if it is spurious.
+/// Acknowledges the pending interrupt and returns its purpose; `None` if it is spurious.
 pub fn acknowledge() -> Option<Interrupt> {
     let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group1)?;
     let interrupt = match id {

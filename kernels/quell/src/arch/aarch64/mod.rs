@@ -13,7 +13,7 @@ pub mod user_mode;
 /// The architecture's name.
 pub const NAME: &str = "aarch64";
 
-/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+/// The address of the direct map of physical memory, which includes the kernel's image.
 pub const DIRECT_MAP: u64 = 0xffff_0000_0000_0000;
 
 /// Where user mode's half ends.

@@ -1,7 +1,7 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 //!
-//! The upper half belongs to the kernel (TTBR1), the lower to user mode (TTBR0). An address space
-//! is a root for TTBR0 alone, so a new root needs nothing of the kernel's.
+//! The upper half is the kernel's (TTBR1), the lower user mode's (TTBR0). An address space is a root for TTBR0 alone,
+//! so a new root needs no kernel entries.
 
 use super::processor::features;
 use crate::{cpu, direct_map, memory, tables};
@@ -24,19 +24,19 @@ pub fn kernel_root() -> Frame {
 /// Extends the direct map, which covers the first GB of memory, up to `end`.
 ///
 /// # Safety
-/// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
+/// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
 pub unsafe fn map_all_memory(end: u64) {
     // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
     unsafe { tables::extend_direct_map(kernel_root(), 2..end.div_ceil(1 << 30)) };
 }
 
-/// Fills the kernel's half of a new root: on this architecture there is none.
+/// Fills the kernel's half of a new root: none on this architecture.
 pub fn prepare_root(_root: Frame) {}
 
-/// Turns on what the kernel uses on this CPU, and leaves the boot tables' lower half.
+/// Enables the features that the kernel uses on this CPU, and unloads the boot tables' lower half.
 ///
 /// # Safety
-/// This CPU runs in the upper half, and nothing of the lower is used any more.
+/// This CPU runs in the upper half, and uses nothing of the lower any more.
 pub unsafe fn init_cpu() {
     let empty = *EMPTY.call_once(memory::take_frame);
     // SAFETY: the kernel runs in the upper half; nothing uses the lower from here on.
@@ -57,12 +57,12 @@ pub unsafe fn init_cpu() {
     tlb::complete_local();
 }
 
-/// What TLBs keep.
+/// Returns the behaviour of TLBs that the engine may assume.
 pub fn tlb_rules() -> TlbRules {
     entry::RULES
 }
 
-/// What the engine may use.
+/// Returns the features that the engine may use.
 pub fn engine_features() -> Features {
     Features {
         tagging: Tagging::Global {
@@ -73,7 +73,7 @@ pub fn engine_features() -> Features {
     }
 }
 
-/// Issues what `what` takes, and returns how many instructions that was. Nothing is complete.
+/// Issues the instructions of `what`, and returns their number. They are not complete yet.
 fn issue(what: Invalidate, broadcast: bool) -> u64 {
     tlb::publish_tables();
     let with = tlb::Operands {
@@ -130,7 +130,7 @@ pub fn invalidate(what: Invalidate) {
 
 /// Invalidates a page on this CPU where it is mapped globally.
 pub fn invalidate_global(page: Page) {
-    // An invalidation by address reaches global entries whatever its tag.
+    // An invalidation by address drops global entries under any tag.
     invalidate(Invalidate::Range {
         tag: Tag::KERNEL,
         range: PageRange::base(page, 1),
@@ -151,7 +151,7 @@ pub fn complete_broadcasts() {
 /// Loads the root of an address space.
 ///
 /// # Safety
-/// What the root leads to is open memory.
+/// All memory that the root reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     if !keep {
         // Entries under this tag may be in use, but user mode is not running.

@@ -1,6 +1,7 @@
-//! What the loader said, and the start of the other CPUs by PSCI. CPUs are found by asking the firmware to
-//! start them, one after the other, in the order of their affinity numbers (16 to a cluster, as with every
-//! GICv3).
+//! The loader's information, and the start of the other CPUs by PSCI.
+//!
+//! The kernel finds CPUs by asking the firmware to start one after the other, in the order of their affinity numbers
+//! (16 to a cluster, as with every GICv3).
 
 use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
@@ -10,7 +11,7 @@ unsafe extern "C" {
     static boot_other_entry: u8;
 }
 
-/// What the loader said.
+/// The loader's information.
 pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
@@ -32,7 +33,7 @@ pub fn start_others(_info: &BootInfo) -> usize {
         quell_arch::aarch64::tlb::fence();
         let started = psci::cpu_on::<Hvc>(affinity(index), entry, stack.as_ptr_range().end as u64);
         if let Err(error) = started {
-            // The firmware's way to say that there is no such CPU.
+            // The firmware returns this if there is no such CPU.
             if error != psci::Error::InvalidParameters {
                 let why = "the firmware refused";
                 crate::report::event(&crate::report::Event::Failed {

@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the vectors, and what is done with those from kernel mode.
+//! Exceptions and interrupts: the vectors, and the handling of those from kernel mode.
 
 use super::interrupts;
 use crate::cause::Fault;

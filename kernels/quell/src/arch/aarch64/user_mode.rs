@@ -1,4 +1,4 @@
-//! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
+//! User mode as a function call: [`Context::run`] enters it and returns when it ends.
 
 use super::traps::{EXCEPTION, INTERRUPT, NMI, SYSTEM_CALL, TrapFrame};
 use super::{cpu as registers, interrupts, traps};
@@ -87,7 +87,7 @@ impl Context {
         }
     }
 
-    /// Sets what a system call returns: a value and an error number, 0 for success.
+    /// Sets the result of a system call: a value and an error number, 0 for success.
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.x[0] = value;
         self.frame.x[1] = error;
@@ -100,7 +100,7 @@ impl Context {
         self.frame.x[3] = error;
     }
 
-    /// Where user mode goes on.
+    /// Returns the address at which user mode continues.
     pub fn pc(&self) -> u64 {
         self.frame.pc
     }

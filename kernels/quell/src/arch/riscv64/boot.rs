@@ -1,7 +1,7 @@
-//! The way of every CPU into the kernel: entered by the firmware in supervisor mode, without translation.
+//! The entry of every CPU: by the firmware, in supervisor mode, without translation.
 //!
-//! The firmware passes a device tree, which says where memory lies, what the processor can do, what the command
-//! line is and where the user program's file is.
+//! The firmware passes a device tree with the memory ranges, the processor's features, the command line and the place
+//! of the user program's file.
 
 use super::start::BootInfo;
 use super::{cpu as registers, interrupts, paging, processor, traps};
@@ -27,7 +27,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     );
     // SAFETY: the firmware put it there, in memory that is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
-    // All processors are alike; the first stands for them.
+    // All processors are alike, so the first suffices.
     let isa = dtb.get_property("cpus/cpu@", "riscv,isa");
     // SAFETY: the first CPU, interrupts masked, on the boot tables.
     unsafe { processor::detect(isa.and_then(text).unwrap_or_default()) };
@@ -36,7 +36,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
         frequency.expect("the tree says how fast the clock is"),
     ));
     let told = DeviceTree::read(&dtb, tree, "memory@80000000");
-    // SAFETY: as the tree says.
+    // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
     unsafe { memory::init(told.free) };

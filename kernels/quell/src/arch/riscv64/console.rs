@@ -19,7 +19,7 @@ impl Serial {
     /// Nothing else uses its registers.
     pub unsafe fn new() -> Self {
         let mut serial = Self::steal();
-        // A line that does not answer stays silent; there is no other place to say it.
+        // If the line does not work, there is nowhere else to report it.
         let _ = serial.0.init(Config::default());
         serial
     }

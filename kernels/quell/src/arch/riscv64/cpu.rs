@@ -1,7 +1,7 @@
 //! Registers of one CPU: its number, interrupt mask, clock, and the switch between stacks.
 //!
-//! The register `tp`, which compilers leave alone, holds the CPU's number. User mode may change it: it is
-//! loaded again on every way back (`traps.s`).
+//! The register `tp`, which compilers do not use, holds the CPU's number. User mode may change it, so every return to
+//! the kernel loads it again (`traps.s`).
 
 use super::{processor, software};
 use core::arch::{asm, naked_asm};
@@ -11,9 +11,9 @@ use riscv::register::{scounteren, sie, sstatus};
 /// Gives the CPU its number, and lets the kernel access user memory and user mode read the clock.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has run nothing that asked for it.
+/// No other CPU has the number, and this one has not used its number yet.
 pub unsafe fn init(index: usize) {
-    // SAFETY: the caller's claim. Interrupts stay masked, whatever asks for them.
+    // SAFETY: the caller's claim. Interrupts stay masked.
     unsafe {
         asm!("mv tp, {}", in(reg) index, options(nomem, nostack, preserves_flags));
         asm!(
@@ -27,12 +27,12 @@ pub unsafe fn init(index: usize) {
     }
 }
 
-/// Copies bytes, one after the other. To the compiler this is an access by something else than Rust code:
-/// others may access the same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
+/// same bytes meanwhile.
 ///
 /// # Safety
-/// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
-/// there is a reference, but one at `to` that the caller alone uses.
+/// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
+/// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // By words only where both ends are aligned to them: firmware may emulate other accesses, slowly.
     let words = match (from.addr() | to.addr()) % 8 {
@@ -81,7 +81,7 @@ pub fn index() -> usize {
 pub fn mask_interrupts() -> bool {
     const ON: usize = 1 << 1;
     let before: usize;
-    // SAFETY: masks interrupts; a compiler barrier, so that what is guarded stays inside.
+    // SAFETY: masks interrupts; acts as a compiler barrier, so that the guarded code stays inside.
     unsafe { asm!("csrrci {}, sstatus, 2", out(reg) before, options(nostack, preserves_flags)) };
     before & ON != 0
 }
@@ -90,15 +90,15 @@ pub fn mask_interrupts() -> bool {
 #[inline]
 pub fn restore_interrupts(were_on: bool) {
     if were_on {
-        // SAFETY: the caller says that interrupts may come.
+        // SAFETY: the caller allows interrupts.
         unsafe { sstatus::set_sie() };
     }
 }
 
-/// One turn of a waiting loop. An emulator that runs all CPUs on one thread goes on to the next.
+/// One turn of a waiting loop. An emulator that runs all CPUs on one thread switches to the next.
 ///
-/// `pause` is not enough for that there, and a CPU that halts is: so it halts with an interrupt pending, its
-/// own, which ends the halt at once.
+/// There, `pause` does not switch, but a halted CPU does. So this halts with its own interrupt pending, which ends the
+/// halt at once.
 pub fn relax() {
     let were_on = mask_interrupts();
     software::pend();
@@ -123,7 +123,7 @@ pub fn ticks() -> u64 {
 
 static TICKS_PER_MS: AtomicU64 = AtomicU64::new(1);
 
-/// Says how fast [`ticks`] goes, in ticks a second, as the device tree has it.
+/// Sets the frequency of [`ticks`] in ticks a second, from the device tree.
 pub fn set_frequency(hertz: u64) {
     TICKS_PER_MS.store((hertz / 1000).max(1), Relaxed);
 }
@@ -133,7 +133,7 @@ pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Relaxed)
 }
 
-/// What the processor has of what the kernel could use.
+/// Returns optional features of the processor that the kernel could use.
 pub fn features() -> [(&'static str, bool); 3] {
     processor::features().list()
 }
@@ -143,7 +143,7 @@ pub fn features() -> [(&'static str, bool); 3] {
 /// # Safety
 /// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
 pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
-    // The return address, twelve registers, and what keeps the stack aligned.
+    // The return address, twelve registers, and padding for the stack's alignment.
     let frame = (top - 14 * 8) as *mut [u64; 14];
     let mut words = [0; 14];
     words[0] = entry as usize as u64;
@@ -152,7 +152,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, goes on at the stack `to`.
+/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

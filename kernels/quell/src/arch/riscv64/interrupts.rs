@@ -8,14 +8,14 @@ use core::sync::atomic::Ordering::Relaxed;
 use quell::CpuSet;
 use riscv::register::sie;
 
-/// What sends a CPU a non-maskable interrupt: nothing on this architecture.
+/// Sends a CPU a non-maskable interrupt: impossible on this architecture.
 pub const SEND_NMI: Option<fn(usize)> = None;
 
 /// The numbers of interrupts, as scause has them.
 const SOFTWARE: u64 = 1;
 const TIMER: u64 = 5;
 
-/// Lets interrupts ask for this CPU, `hart` by the firmware's name.
+/// Enables interrupts for this CPU, `hart` in the firmware's numbering.
 ///
 /// # Safety
 /// `index` is this CPU's number, and interrupts are masked.
@@ -53,21 +53,21 @@ pub fn wake(to: usize) {
     send(to, WAKE);
 }
 
-/// Asks for one timer interrupt on this CPU after about a time.
+/// Requests one timer interrupt on this CPU after about this time.
 pub fn set_timer(nanoseconds: u64) {
     let ticks = super::cpu::ticks_per_ms() * nanoseconds / 1_000_000;
     sbi_rt::set_timer(super::cpu::ticks() + ticks);
 }
 
-/// Takes a timer interrupt back, pending or asked for.
+/// Cancels a timer interrupt, pending or requested.
 fn disarm() {
     sbi_rt::set_timer(u64::MAX);
 }
 
-/// Acknowledges the interrupt that scause named with `number`, and says what it asks for; `None` if it is spurious.
+/// Acknowledges the interrupt `number` of scause, and returns its purpose; `None` if it is spurious.
 ///
 /// # Panics
-/// If it is one that the kernel does not let come.
+/// If the kernel has not enabled that interrupt.
 pub fn acknowledge(number: u64) -> Option<Interrupt> {
     match number {
         SOFTWARE => match software::take(super::cpu::index()) {

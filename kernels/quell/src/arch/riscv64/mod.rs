@@ -1,8 +1,8 @@
 //! RISC-V, 64 bits: supervisor mode on firmware with SBI, Sv48, interrupts between CPUs through the firmware.
 //!
 //! One register holds the root of both halves, so every address space has the kernel's entries in its upper one, as on
-//! x86-64. There are no broadcasts: invalidations on other CPUs are asked for by interrupts. And there are no
-//! non-maskable interrupts: supervisor mode can mask whatever the firmware passes on.
+//! x86-64. There are no broadcasts, so other CPUs invalidate on interrupt. There are no non-maskable interrupts:
+//! supervisor mode can mask everything that the firmware passes on.
 
 pub mod boot;
 pub mod console;
@@ -18,7 +18,7 @@ pub mod user_mode;
 /// The architecture's name.
 pub const NAME: &str = "riscv64";
 
-/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+/// The address of the direct map of physical memory, which includes the kernel's image.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 
 /// Where user mode's half ends.

@@ -1,7 +1,7 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 //!
-//! One root serves both halves: that of an address space has the kernel's entries in its upper one. They
-//! are global, so a flush by tag leaves them alone.
+//! One root serves both halves: each address space has the kernel's entries in its upper one. They are global, so a
+//! flush by tag spares them.
 
 use super::processor::features;
 use crate::{direct_map, memory, tables};
@@ -22,7 +22,7 @@ pub fn kernel_root() -> Frame {
 /// Extends the direct map, which covers the devices and the first GB of memory, up to `end`.
 ///
 /// # Safety
-/// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
+/// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
 pub unsafe fn map_all_memory(end: u64) {
     // The first GB holds devices, the third the start of memory.
     // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
@@ -49,7 +49,7 @@ pub unsafe fn init_cpu() {
     }
 }
 
-/// What the engine may use. Each CPU gives tags their meaning: the architecture lets them differ.
+/// Returns the features that the engine may use. Tags are per CPU, because the architecture lets CPUs differ.
 pub fn engine_features() -> Features {
     Features {
         tagging: match features().asid_bits {
@@ -64,7 +64,7 @@ pub fn engine_features() -> Features {
     }
 }
 
-/// What TLBs keep.
+/// Returns the behaviour of TLBs that the engine may assume.
 pub fn tlb_rules() -> TlbRules {
     entry::rules(features().svvptc)
 }
@@ -94,7 +94,7 @@ pub fn invalidate(what: Invalidate) {
                 (0..range.strides())
                     .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
             }
-            // No operation with an address reaches what the walker keeps of tables.
+            // No operation with an address drops the walker's cached tables.
             Invalidate::All | Invalidate::Kernel { .. } => tlb::invalidate_all(),
             Invalidate::Everything => {
                 tlb::fence();
@@ -113,23 +113,23 @@ pub fn invalidate_global(page: Page) {
 /// Starts broadcast invalidations.
 ///
 /// # Panics
-/// Always: [`engine_features`] says that there are none.
+/// Always: [`engine_features`] reports none.
 pub fn broadcast(what: Invalidate) -> u64 {
     panic!("this architecture cannot broadcast {what:?}");
 }
 
-/// Waits for this CPU's broadcasts, of which there are none.
+/// Waits for this CPU's broadcasts, which do not exist.
 pub fn complete_broadcasts() {}
 
 /// Loads the root of an address space.
 ///
 /// # Safety
-/// [`prepare_root`] gave the root the kernel's half, and what its other half leads to is open memory.
+/// [`prepare_root`] gave the root the kernel's half, and all memory that its other half reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
-    // SAFETY: the caller's claim: the kernel goes on in the same memory.
+    // SAFETY: the caller's claim: the kernel continues in the same memory.
     unsafe {
         tlb::load_satp(tlb::satp(root, held(tag)));
-        // After the load: what was filled from the old root until then goes too.
+        // After the load, to drop entries filled from the old root until then.
         if !keep || features().asid_bits == 0 {
             tlb::invalidate(tlb::Operation::Tag, held(tag));
         }
@@ -164,15 +164,15 @@ pub fn publish_instructions(_frame: Frame) {
     }
 }
 
-/// Returns whether the walker sets accessed and dirty. Where the device tree does not say so, it may all the same.
+/// Returns whether the walker sets accessed and dirty. It may do so even if the device tree does not mention it.
 pub fn hardware_dirty() -> bool {
     features().svadu
 }
 
-/// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's.
-/// Another CPU may change it at any time.
+/// Returns the translation of an address by the loaded root; `None` if there is none, or the address is not valid in
+/// Sv48. Another CPU may change it at any time.
 ///
-/// Called with interrupts masked: then no table on the way is freed meanwhile, because a CPU that frees one waits until
+/// Called with interrupts masked, so that no table on the path is freed meanwhile: a CPU that frees one waits until
 /// this CPU has flushed.
 ///
 /// # Panics

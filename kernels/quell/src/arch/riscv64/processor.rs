@@ -1,11 +1,11 @@
-//! What the processor can do.
+//! The features of the processor.
 
 use quell_arch::riscv64::features::Features;
 use quell_arch::riscv64::tlb;
 
 static PROCESSOR: spin::Once<Features> = spin::Once::new();
 
-/// Finds out what the processor can do: `isa` is what the device tree says of it.
+/// Detects the processor's features; `isa` is the device tree's description.
 ///
 /// # Safety
 /// The first CPU, with interrupts masked, on tables that map the kernel globally.
@@ -14,7 +14,7 @@ pub unsafe fn detect(isa: &str) {
     PROCESSOR.call_once(|| Features::decode(isa, unsafe { tlb::writable_asid() }));
 }
 
-/// What the processor can do.
+/// Returns the features of the processor.
 ///
 /// # Panics
 /// Before [`detect`].

@@ -1,8 +1,8 @@
-//! The software interrupt of a CPU: its pending bit, and why it was sent.
+//! A CPU's software interrupt: its pending bit, and the reason for it.
 //!
-//! The bit says nothing of why. So the sender leaves the reason in a word of the target before it asks the firmware,
-//! and the target takes the word *after* it has cleared the pending bit: a reason that is stored later comes with a
-//! pending bit of its own. The other way round, an interrupt that came between the two would be lost.
+//! The sender stores the reason in a word of the target before it calls the firmware. The target reads the word
+//! *after* it has cleared the pending bit: a reason stored later has its own pending bit. In the other order, an
+//! interrupt between the two would be lost.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use quell_arch::riscv64::tlb::fence_devices;

@@ -1,5 +1,7 @@
-//! What the loader said, and the start of the other CPUs by SBI. CPUs are found by asking the firmware of one hart
-//! after the other, from number 0 on: the emulator numbers them without gaps. Any of them may have been the first.
+//! The loader's information, and the start of the other CPUs by SBI.
+//!
+//! The kernel asks the firmware for one hart after the other, from number 0: the emulator numbers them without gaps.
+//! Any of them may have been the first.
 
 use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
@@ -9,7 +11,7 @@ unsafe extern "C" {
     static boot_other_entry: u8;
 }
 
-/// What the loader said.
+/// The loader's information.
 pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
@@ -30,7 +32,7 @@ pub fn start_others(_info: &BootInfo) -> usize {
     let entry = direct_map::physical(&raw const boot_other_entry);
     let me = cpu::this().hardware_id.load(Ordering::Relaxed) as usize;
     for hart in (0..cpu::MAX).filter(|&hart| hart != me) {
-        // The firmware's way to say that there is no such hart.
+        // The firmware returns this if there is no such hart.
         if sbi_rt::hart_get_status(hart).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the vector, and what is done with those from kernel mode.
+//! Exceptions and interrupts: the vector, and the handling of those from kernel mode.
 
 use super::{interrupts, paging};
 use crate::cause::Fault;
@@ -28,7 +28,7 @@ pub struct TrapFrame {
     pub(super) unused: u64,
 }
 
-/// In the status: what was interrupted ran in kernel mode.
+/// In the status: the trap came from kernel mode.
 pub const FROM_KERNEL: u64 = 1 << 8;
 /// In the status: interrupts were on.
 pub const INTERRUPTS_WERE_ON: u64 = 1 << 5;
@@ -39,14 +39,14 @@ const FETCH_FAULT: u64 = 12;
 const LOAD_FAULT: u64 = 13;
 const STORE_FAULT: u64 = 15;
 
-/// What a trap is about.
+/// The cause of a trap.
 pub enum Cause {
     /// An interrupt of this number.
     Interrupt(u64),
     /// A page fault.
     Fault(Fault),
-    /// A page fault for which the tables give no reason any more; what this CPU had kept of them is gone: the access
-    /// may be tried again.
+    /// A page fault for which the tables have no reason any more. This CPU has dropped its cached entry, so the access
+    /// may be retried.
     Spurious,
     /// A system call.
     Call,
@@ -61,10 +61,9 @@ pub fn init_cpu() {
     unsafe { stvec::write(Stvec::new(vector, TrapMode::Direct)) };
 }
 
-/// What a trap is about.
+/// Returns the cause of a trap.
 ///
-/// The hardware does not say whether there was a translation that did not allow the access: that is looked up in the
-/// tables, as they are now.
+/// The hardware does not report whether there was a translation without the right; the present tables decide that.
 pub fn cause(frame: &TrapFrame) -> Cause {
     const INTERRUPT: u64 = 1 << 63;
     if frame.cause & INTERRUPT != 0 {
@@ -91,12 +90,12 @@ pub fn cause(frame: &TrapFrame) -> Cause {
             (_, true) => entry.executable,
             _ => true,
         };
-        // The kernel may access what is user mode's, but not execute it.
+        // The kernel may access user pages, but not execute them.
         let mode = entry.user == fault.user || !fault.user && !fetch;
         right && mode && entry.accessed
     });
     if allowed {
-        // A TLB may keep that an entry was absent, or refused, until it is told to forget it.
+        // A TLB may cache that an entry was absent, or refused, until it is invalidated.
         paging::invalidate_global(Page::containing(fault.address));
         return Cause::Spurious;
     }

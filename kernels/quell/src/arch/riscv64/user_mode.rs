@@ -1,4 +1,4 @@
-//! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
+//! User mode as a function call: [`Context::run`] enters it and returns when it ends.
 
 use super::traps::{self, Cause, FROM_KERNEL, INTERRUPTS_WERE_ON, TrapFrame};
 use super::{cpu as registers, interrupts};
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// Sets what a system call returns: a value and an error number, 0 for success.
+    /// Sets the result of a system call: a value and an error number, 0 for success.
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.x[A0] = value;
         self.frame.x[A1] = error;
@@ -106,7 +106,7 @@ impl Context {
         self.frame.x[A3] = error;
     }
 
-    /// Where user mode goes on.
+    /// Returns the address at which user mode continues.
     pub fn pc(&self) -> u64 {
         self.frame.pc
     }

@@ -1,17 +1,16 @@
-//! The two facts the kernel needs from the ACPI tables: the CPUs' APIC ids (MADT) and the ports of
-//! the power-management timer and of the power switch (FADT).
+//! Reads two facts from the ACPI tables: the CPUs' APIC ids (MADT), and the ports of the power-management timer and
+//! the power switch (FADT).
 //!
-//! Layouts are those of the ACPI specification, chapter 5. Fields are read byte by byte because the
-//! tables are packed.
+//! Layouts are those of the ACPI specification, chapter 5. Fields are read byte by byte because the tables are packed.
 
 use crate::cpu::MAX;
 use crate::direct_map::pointer;
 
-/// What the tables say.
+/// The contents of the tables.
 pub struct Tables {
     ids: [u32; MAX],
     count: usize,
-    /// The port of the 3.579545 MHz timer, 0 if there is none.
+    /// The port of the 3.579545 MHz timer; 0 without one.
     pub timer_port: u16,
 }
 

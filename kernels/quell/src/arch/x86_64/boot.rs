@@ -1,8 +1,7 @@
-//! The first CPU's way into the kernel, and the start of the other CPUs.
+//! The first CPU's entry, and the start of the other CPUs.
 //!
-//! The loader enters `boot_pvh` (named by an ELF note) or `boot_multiboot` (named by a header) in
-//! 32-bit mode with the address of what it passes; `boot.s` turns paging on with the first gigabyte
-//! mapped twice and calls [`boot_first`].
+//! The loader enters `boot_pvh` (named by an ELF note) or `boot_multiboot` (named by a header) in 32-bit mode with the
+//! address of its information; `boot.s` enables paging with the first gigabyte mapped twice and calls [`boot_first`].
 
 use super::start::BootInfo;
 use super::{acpi, cpu as registers, interrupts, loader, paging, traps};
@@ -15,8 +14,8 @@ unsafe extern "C" {
     static kernel_end: u8;
 }
 
-/// The first CPU's first Rust code: `info` is the physical address of what the loader passed, and
-/// `magic` says how ([`loader::LoaderInfo::read`]).
+/// The first CPU's first Rust code: `info` is the physical address of the loader's information, and `magic` its format
+/// ([`loader::LoaderInfo::read`]).
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     registers::init_early();
@@ -30,10 +29,10 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     let image =
         direct_map::physical(&raw const kernel_start)..direct_map::physical(&raw const kernel_end);
     let free = passed.free_range(image);
-    // SAFETY: usable memory without the image and what was passed, in the first GB.
+    // SAFETY: usable memory without the image and the loader's information, in the first GB.
     unsafe { paging::map_all_memory(passed.memory_end(), free.start) };
     let free = free.start + paging::TABLES_BYTES..free.end;
-    // SAFETY: usable memory, mapped now, without the image, what was passed and the tables.
+    // SAFETY: usable memory, mapped now, without the image, the loader's information and the tables.
     unsafe { memory::init(free) };
     // SAFETY: the firmware's tables, reachable through the direct map.
     let acpi = unsafe { acpi::Tables::read(passed.rsdp) };

@@ -17,7 +17,7 @@ impl Serial {
     /// Nothing else uses its ports.
     pub unsafe fn new() -> Self {
         let mut serial = Self::steal();
-        // A port that does not answer stays silent; there is no other place to say it.
+        // If the port does not work, there is nowhere else to report it.
         let _ = serial.0.init(Config::default());
         serial
     }

@@ -1,8 +1,8 @@
 //! Registers of one CPU: its number, interrupt flag, clock, and the switch between stacks.
 //!
-//! GS holds the address of a [`Local`] in kernel mode *and* in user mode: the one user program
-//! cannot change it (CR4.FSGSBASE is off, and it is built without segment loads), and what it
-//! points to is not mapped for user mode. So no entry needs SWAPGS.
+//! GS holds the address of a [`Local`] in kernel mode *and* in user mode. The one user program cannot change it
+//! (CR4.FSGSBASE is off, and it is built without segment loads), and its target is not mapped for user mode. So no
+//! entry needs SWAPGS.
 
 use alloc::boxed::Box;
 use core::arch::{asm, naked_asm};
@@ -12,7 +12,7 @@ use x86_64::registers::model_specific::Msr;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
 
-/// What the hardware needs for each CPU. Assembly reads the first word.
+/// The hardware's structures for each CPU. Assembly reads the first word.
 #[repr(C)]
 pub struct Local {
     index: u64,
@@ -47,8 +47,8 @@ pub fn init_early() {
 /// Gives the CPU its number, segments and stacks.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has run nothing that asked for it but, on the first CPU,
-/// after [`init_early`].
+/// No other CPU has the number, and this one has not used its number yet, except after [`init_early`] on the first
+/// CPU.
 pub unsafe fn init(index: usize) {
     let local = Box::leak(Box::new(Local {
         index: index as u64,
@@ -84,12 +84,12 @@ pub unsafe fn init(index: usize) {
     }
 }
 
-/// Copies bytes, one after the other. To the compiler this is an access by something else than Rust code:
-/// others may access the same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
+/// same bytes meanwhile.
 ///
 /// # Safety
-/// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
-/// there is a reference, but one at `to` that the caller alone uses.
+/// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
+/// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's claims; the direction flag is clear in Rust code.
     unsafe {
@@ -140,12 +140,12 @@ pub fn halt() {
     unsafe extern "C" {
         fn halt_masked();
     }
-    // SAFETY: turns interrupts on, halts, and turns them off again; clobbers what C calls may.
+    // SAFETY: enables interrupts, halts, and disables them again; clobbers what C calls may.
     unsafe { halt_masked() };
 }
 
-/// Where a CPU goes on that a non-maskable interrupt found between turning interrupts on and
-/// halting: there, an interrupt that it was to be woken by may come before the halt.
+/// Returns where a CPU continues if a non-maskable interrupt found it between enabling interrupts and halting. There,
+/// the interrupt that should wake it may arrive before the halt.
 pub fn after_halt(rip: u64) -> Option<u64> {
     unsafe extern "C" {
         static halt_here: u8;
@@ -186,7 +186,7 @@ pub fn calibrate(timer_port: u16) {
     TICKS_PER_MS.store(((ticks() - begin) / MILLISECONDS).max(1), Ordering::Relaxed);
 }
 
-/// What the processor has of what the kernel could use.
+/// Returns optional features of the processor that the kernel could use.
 pub fn features() -> [(&'static str, bool); 10] {
     super::processor::features().list()
 }
@@ -203,7 +203,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, goes on at the stack `to`.
+/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

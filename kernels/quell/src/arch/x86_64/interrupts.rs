@@ -109,15 +109,16 @@ fn send(to: usize, vector: u8) {
     command((id as u32) << 24, vector.into());
 }
 
-/// Gives this CPU's local APIC a command, in x2APIC mode, where it is written to a register: that waits for no earlier
-/// store. `mfence` has those seen, and `lfence` has the register written after that (Intel SDM volume 3, on accesses to
-/// the registers of x2APIC mode).
+/// Sends a command to this CPU's local APIC in x2APIC mode.
+///
+/// A write to the register waits for no earlier store. `mfence` makes those visible, and `lfence` delays the write
+/// until then (Intel SDM volume 3, on accesses to x2APIC registers).
 fn send_x2apic(destination: u64, what: u32) {
     const COMMAND: u32 = 0x830;
     quell_arch::x86_64::tlb::fence();
     // SAFETY: it does nothing but wait.
     unsafe { core::arch::x86_64::_mm_lfence() };
-    // SAFETY: what is sent has a handler on every CPU.
+    // SAFETY: every CPU has a handler for the vector.
     unsafe {
         x86_64::registers::model_specific::Msr::new(COMMAND)
             .write(destination << 32 | u64::from(what))
@@ -138,14 +139,13 @@ fn command(destination: u32, what: u32) {
     super::cpu::restore_interrupts(were_on);
 }
 
-/// Where every CPU has the registers of its own local APIC, in xAPIC mode.
+/// The address of the local APIC's registers in xAPIC mode, the same on every CPU.
 static REGISTERS: AtomicU64 = AtomicU64::new(0);
 
 /// How many CPUs have a bit of their own in the logical address of xAPIC mode's flat model.
 const FLAT: usize = 8;
 
-/// Interrupts CPUs to serve the engine's requests; those that xAPIC mode can name together are
-/// interrupted by one command.
+/// Interrupts CPUs to serve the engine's requests. One command interrupts all that xAPIC mode can name together.
 pub fn shoot(targets: &CpuSet) {
     let mut together = 0u32;
     for target in targets.iter().map(CpuId::index) {
@@ -166,7 +166,7 @@ pub fn wake(to: usize) {
     send(to, WAKE);
 }
 
-/// What sends a CPU a non-maskable interrupt.
+/// Sends a CPU a non-maskable interrupt.
 pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
 
 /// Sends a non-maskable interrupt to a CPU. May be called in the handler of one, which may have come
@@ -222,7 +222,7 @@ pub fn calibrate() {
     TIMER_TICKS_PER_MS.store(per_ms.max(1), Relaxed);
 }
 
-/// Asks for one timer interrupt on this CPU after about a time.
+/// Requests one timer interrupt on this CPU after about this time.
 pub fn set_timer(nanoseconds: u64) {
     let ticks = TIMER_TICKS_PER_MS.load(Relaxed).saturating_mul(nanoseconds) / 1_000_000;
     // SAFETY: the timer's vector has a handler.
@@ -233,7 +233,7 @@ pub fn set_timer(nanoseconds: u64) {
     });
 }
 
-/// Acknowledges an interrupt and says what it asks for; `None` if it is spurious.
+/// Acknowledges an interrupt and returns its purpose; `None` if it is spurious.
 pub fn acknowledge(vector: u64) -> Option<Interrupt> {
     let interrupt = match vector as u8 {
         TIMER => Interrupt::Timer,

@@ -1,4 +1,4 @@
-//! What the boot loader passed: as PVH has it (QEMU loads the kernel so), or multiboot2 (GRUB does).
+//! The boot loader's information, in the format of PVH (QEMU) or multiboot2 (GRUB).
 
 use crate::direct_map;
 use core::ops::Range;
@@ -7,7 +7,7 @@ use multiboot2::{BootInformation, BootInformationHeader, MemoryAreaType};
 /// Memory ranges that are looked at; a firmware's map has about ten.
 const RANGES: usize = 32;
 
-/// What the loader passed.
+/// The loader's information.
 pub struct LoaderInfo {
     /// The command line.
     pub command_line: &'static str,
@@ -58,13 +58,13 @@ const PVH_MAGIC: u32 = 0x336e_c578;
 const USABLE: u32 = 1;
 
 impl LoaderInfo {
-    /// Reads what was passed at a physical address: by multiboot2 if `magic` says so, else by PVH.
+    /// Reads the information at a physical address: multiboot2 if `magic` matches, otherwise PVH.
     ///
     /// # Safety
-    /// It is there, in mapped memory, and that memory is never used for anything else.
+    /// It is there, in mapped memory, which is never used for anything else.
     ///
     /// # Panics
-    /// If it is neither, or text is no text.
+    /// If it has neither format, or contains invalid text.
     pub unsafe fn read(info: u64, magic: u32) -> Self {
         // SAFETY: the caller's claims.
         unsafe {
@@ -127,7 +127,7 @@ impl LoaderInfo {
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
         let command_line = all.command_line_tag().map_or("", |tag| {
-            // SAFETY: the text lies in the information, which the caller keeps for ever.
+            // SAFETY: the text is part of the information, which the caller keeps for ever.
             let tag: &'static multiboot2::CommandLineTag = unsafe { &*core::ptr::from_ref(tag) };
             tag.cmdline().expect("the command line is text")
         });
@@ -163,9 +163,8 @@ impl LoaderInfo {
         self.usable.iter().map(|range| range.end).max().unwrap_or(0)
     }
 
-    /// The largest piece of usable memory without the kernel's image and what the loader passed, of
-    /// those that begin in the first GB: the boot tables map no more, and the other CPUs start on
-    /// them.
+    /// Returns the largest range of usable memory without the kernel's image and the loader's information. It begins
+    /// in the first GB, because the boot tables map no more, and the other CPUs start on them.
     pub fn free_range(&self, image: Range<u64>) -> Range<u64> {
         let taken = || {
             let passed = self.taken.iter().chain(&self.module);
@@ -192,7 +191,7 @@ impl LoaderInfo {
     }
 }
 
-/// The range of `bytes` bytes from an address on; empty if there is none.
+/// Returns the range of `bytes` bytes from an address; empty if there are none.
 fn of(address: u64, bytes: usize) -> Range<u64> {
     match address {
         0 => 0..0,

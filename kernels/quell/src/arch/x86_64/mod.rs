@@ -1,4 +1,4 @@
-//! x86-64: PVH boot, local APIC, IDT, four-level page tables, PCIDs where there are any.
+//! x86-64: PVH boot, local APIC, IDT, four-level page tables, PCIDs if available.
 
 mod acpi;
 pub mod boot;
@@ -15,7 +15,7 @@ pub mod user_mode;
 /// The architecture's name.
 pub const NAME: &str = "x86_64";
 
-/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+/// The address of the direct map of physical memory, which includes the kernel's image.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 
 /// Where user mode's half ends.

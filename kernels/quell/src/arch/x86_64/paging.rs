@@ -18,13 +18,13 @@ pub fn kernel_root() -> Frame {
     Frame::containing(ROOT.load(Ordering::Relaxed))
 }
 
-/// Builds the direct map of everything up to `end` (at least 4 GB, for the devices) in the memory
-/// at `tables`, which the boot tables map, and loads it. Every entry of the root's upper half that
-/// will ever be used is made now, because roots of address spaces copy them.
+/// Builds and loads the direct map up to `end` (at least 4 GB, for the devices), with its tables in the memory at
+/// `tables`, which the boot tables map. It makes every entry of the root's upper half that will ever be used, because
+/// roots of address spaces copy them.
 ///
 /// # Safety
-/// [`TABLES_BYTES`] from the next page at or above `tables` on are memory that nothing uses, in the
-/// first GB. The first CPU calls it once.
+/// [`TABLES_BYTES`] from the next page at or above `tables` are unused memory in the first GB. The first CPU calls
+/// this once.
 pub unsafe fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
@@ -74,8 +74,8 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
         // SAFETY: a table of the memory zeroed above.
         unsafe { (*table(1))[gb as usize] = raw };
     }
-    // SAFETY: the tables lie in the memory zeroed above; the new root maps what the boot root maps of the upper
-    // half, and more. From here on the tables are changed by atomics alone.
+    // SAFETY: the tables are in the memory zeroed above; the new root maps at least the upper half of the boot root.
+    // From here on, only atomics change the tables.
     unsafe {
         (*table(0))[256] = table_entry(tables + 4096, Level::ROOT);
         ROOT.store(tables, Ordering::Relaxed);
@@ -92,10 +92,10 @@ pub fn prepare_root(root: Frame) {
     tables::copy_upper_half(kernel_root(), root);
 }
 
-/// Turns on what the kernel uses on this CPU, and loads the kernel's root.
+/// Enables the features that the kernel uses on this CPU, and loads the kernel's root.
 ///
 /// # Safety
-/// This CPU runs on the boot tables, and nothing of what they map beyond the direct map is used any more.
+/// This CPU runs on the boot tables, and uses none of their mappings beyond the direct map any more.
 pub unsafe fn init_cpu() {
     // SAFETY: the kernel's root maps all the kernel uses; PCIDE is turned on with tag 0 loaded.
     unsafe {
@@ -108,12 +108,12 @@ pub unsafe fn init_cpu() {
     }
 }
 
-/// What TLBs keep.
+/// Returns the behaviour of TLBs that the engine may assume.
 pub fn tlb_rules() -> TlbRules {
     entry::RULES
 }
 
-/// What the engine may use.
+/// Returns the features that the engine may use.
 pub fn engine_features() -> Features {
     let processor = features();
     Features {
@@ -207,7 +207,7 @@ pub fn complete_broadcasts() {
 /// Loads the root of an address space.
 ///
 /// # Safety
-/// [`prepare_root`] gave the root the kernel's half, and what its other half leads to is open memory.
+/// [`prepare_root`] gave the root the kernel's half, and all memory that its other half reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     let tagged = engine_features().tagging != Tagging::None;
     let value = if tagged {
@@ -215,7 +215,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     } else {
         tlb::cr3(root, Tag::KERNEL, false)
     };
-    // SAFETY: the caller's claim: the kernel goes on in the same memory.
+    // SAFETY: the caller's claim: the kernel continues in the same memory.
     unsafe { tlb::load_cr3(value) }
 }
 

@@ -1,5 +1,4 @@
-//! What the loader said, and the start of the other CPUs: those that the ACPI tables list, one after the
-//! other.
+//! The loader's information, and the start of the other CPUs, which the ACPI tables list.
 
 use super::{acpi, interrupts};
 use crate::{clock, cpu, direct_map, sched};
@@ -15,13 +14,13 @@ unsafe extern "C" {
 /// Where the trampoline is copied; the page number is the vector of the start-up interrupt.
 const TRAMPOLINE: u64 = 0x8000;
 
-/// What the loader said.
+/// The loader's information.
 pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
     pub module: Option<Range<u64>>,
-    /// What the firmware says of the machine.
+    /// The firmware's tables.
     pub acpi: acpi::Tables,
 }
 
@@ -42,7 +41,7 @@ pub fn start_others(info: &BootInfo) -> usize {
         let stack = alloc::vec![0u128; sched::STACK / 16].leak();
         // SAFETY: the other CPU reads the word once, and is not started yet.
         unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
-        // SAFETY: the trampoline is there, and the CPU has a stack.
+        // SAFETY: the trampoline is in place, and the CPU has a stack.
         unsafe { interrupts::start(id, TRAMPOLINE) };
         if !clock::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             crate::report::event(&crate::report::Event::Failed {

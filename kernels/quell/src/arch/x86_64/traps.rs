@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the table, and what is done with those from kernel mode.
+//! Exceptions and interrupts: the table, and the handling of those from kernel mode.
 
 use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
 use super::interrupts;
@@ -107,11 +107,11 @@ pub fn fault(error: u64) -> Fault {
 extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
     match frame.vector {
         NMI => {
-            // The handler may fault, between a fault of what it interrupted and its handler.
+            // The handler may fault, between a fault of the interrupted code and that fault's handler.
             let address = x86_64::registers::control::Cr2::read_raw();
             trap::nmi(frame.rip);
             frame.rip = super::cpu::after_halt(frame.rip).unwrap_or(frame.rip);
-            // SAFETY: restores what the register held; the handlers alone look at it.
+            // SAFETY: restores the register's value, which only the handlers read.
             unsafe {
                 core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
             }

@@ -1,4 +1,4 @@
-//! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
+//! User mode as a function call: [`Context::run`] enters it and returns when it ends.
 
 use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, PAGE_FAULT, SYSTEM_CALL, TrapFrame};
@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// Sets what a system call returns: a value and an error number, 0 for success.
+    /// Sets the result of a system call: a value and an error number, 0 for success.
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.rax = value;
         self.frame.rdx = error;
@@ -105,7 +105,7 @@ impl Context {
         self.frame.rcx = error;
     }
 
-    /// Where user mode goes on.
+    /// Returns the address at which user mode continues.
     pub fn pc(&self) -> u64 {
         self.frame.rip
     }
