@@ -13,9 +13,10 @@ use quell_boot::{
 };
 use quell_experiments::workloads;
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 use serde_json::Value;
 
-use crate::output::{note, say};
+use crate::output::{document_line, note, say};
 use crate::usage::usage;
 
 /// Reads which architectures to boot: one by its name, or all.
@@ -37,10 +38,12 @@ fn run_name(name: &str) -> Result<String, String> {
     if RUNS.contains(&name) || Workload::from_name(name).is_some() || workloads::is_path(name) {
         return Ok(name.to_owned());
     }
+    let names = workloads::names();
     Err(format!(
-        "there are {}, the workloads {}, and files of workloads by their paths",
+        "no such run{}; there are {}, the workloads {}, and files of workloads by their paths",
+        hint(name, RUNS[..3].iter().copied().chain(names.iter().copied())),
         RUNS[..3].join(", "),
-        workloads::names().join(", ")
+        names.join(", ")
     ))
 }
 
@@ -323,10 +326,8 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
         |line| match line {
             follow::Line::Event(event) if args.json => {
                 let mut event = event.clone();
-                if let Value::Object(fields) = &mut event {
-                    fields.insert("arch".into(), arch.name().into());
-                }
-                say!("{event}");
+                event["arch"] = arch.name().into();
+                document_line(&event).expect("an event is JSON");
             }
             follow::Line::Event(event) => show(event),
             follow::Line::Text(text) if args.verbose => note!("  | {text}"),

@@ -1,8 +1,7 @@
 //! The command `quell`.
 //!
 //! Each subcommand has a module, which parses, calls and prints; the work is done by `quell-adversary`,
-//! `quell-experiments`, `quell-host`, `quell-record` and `quell-boot`. A mistake of the user exits with 2, a failure or
-//! a broken contract with 1.
+//! `quell-experiments`, `quell-host`, `quell-record` and `quell-boot`.
 //!
 //! It is a library with a `main` so that the compiler can work on it while the machine in software is still
 //! being made: the first `cargo run` is half a minute shorter.
@@ -39,7 +38,7 @@ mod versus;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::note;
 
 /// The same run gives the same figures on every thread.
@@ -105,12 +104,22 @@ enum Command {
     },
 }
 
-/// The command line as it is described to users: every subcommand, option and kind of value. For what goes
-/// through all of them; nothing is promised of their names.
+/// Describes the command line: every subcommand, option and kind of value. For programs that go through all of
+/// them; nothing is promised of their names.
 pub fn command() -> clap::Command {
-    let mut command = Cli::command();
+    let mut command = described();
     command.build();
     command
+}
+
+/// The command line with the exit codes below each command's help.
+fn described() -> clap::Command {
+    fn with_codes(command: clap::Command) -> clap::Command {
+        let more = command.get_after_help().map(|more| format!("{more}\n\n"));
+        let help = more.unwrap_or_default() + usage::EXIT_CODES;
+        command.after_help(help).mut_subcommands(with_codes)
+    }
+    with_codes(Cli::command())
 }
 
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -149,7 +158,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "quell", &mut script);
+            clap_complete::generate(shell, &mut described(), "quell", &mut script);
             output::write(&String::from_utf8(script)?);
             Ok(ExitCode::SUCCESS)
         }
@@ -162,19 +171,22 @@ fn parse() -> Result<Cli, ExitCode> {
         note!("error: {why}");
         return Err(ExitCode::from(2));
     }
-    Cli::try_parse().map_err(|told| {
-        if told.use_stderr() {
-            note!("error: {}", refusal::of(&told, Cli::command()));
-            return ExitCode::from(2);
-        }
-        let text = told.render();
-        if output::colour() {
-            output::write(&text.ansi().to_string());
-        } else {
-            output::write(&text.to_string());
-        }
-        ExitCode::SUCCESS
-    })
+    let matched = described().try_get_matches();
+    matched
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|told| {
+            if told.use_stderr() {
+                note!("error: {}", refusal::of(&told, described()));
+                return ExitCode::from(2);
+            }
+            let text = told.render();
+            if output::colour() {
+                output::write(&text.ansi().to_string());
+            } else {
+                output::write(&text.to_string());
+            }
+            ExitCode::SUCCESS
+        })
 }
 
 /// Does what the arguments of the process ask for, and says how it ended.

@@ -7,6 +7,7 @@ use clap::Args;
 use quell_clock::MachineFile;
 use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
+use quell_workloads::files::found;
 use toml::de::DeTable;
 
 use crate::usage::usage;
@@ -91,9 +92,9 @@ fn read(workload: &mut Workload, path: &Path) -> Result<()> {
             if switch { "yes" } else { "no" }.to_owned()
         } else {
             return Err(usage(format_args!(
-                "{shown}:{at}: {}: expected a number, a text like \"64M\", true or false, found {}",
+                "{shown}:{at}: {}: expected a whole number, a text like \"64M\", true or false, found {}",
                 key.get_ref(),
-                content.type_str()
+                found(content)
             )));
         };
         workload

@@ -135,11 +135,21 @@ struct Document<'a, T> {
 /// # Errors
 /// If it is no JSON.
 pub fn document(content: &impl Serialize) -> anyhow::Result<()> {
-    let document = Document {
-        schema: SCHEMA,
-        content,
-    };
-    say!("{}", serde_json::to_string_pretty(&document)?);
+    let schema = SCHEMA;
+    say!(
+        "{}",
+        serde_json::to_string_pretty(&Document { schema, content })?
+    );
+    Ok(())
+}
+
+/// Writes one of many documents, each a line.
+///
+/// # Errors
+/// If it is no JSON.
+pub fn document_line(content: &impl Serialize) -> serde_json::Result<()> {
+    let schema = SCHEMA;
+    say!("{}", serde_json::to_string(&Document { schema, content })?);
     Ok(())
 }
 

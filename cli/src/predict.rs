@@ -14,15 +14,14 @@ use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
 use serde::Serialize;
 
-use crate::output::{paragraph, say};
+use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
 /// Predict what each mechanism would save on this host
 ///
 /// Runs the workloads of the published systems on the machine in software, with the costs of this host's
-/// machine file, under what the host's kernel does and with one mechanism more. Exit codes: 0 predicted,
-/// 1 a run failed or broke the contract, 2 bad arguments or no machine file.
+/// machine file, under what the host's kernel does and with one mechanism more.
 #[derive(Args, Debug)]
 pub struct PredictArgs {
     /// The machine: a file as `quell measure host` writes it, or a built-in name
@@ -38,7 +37,6 @@ pub struct PredictArgs {
 
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    schema: u32,
     machine: &'a str,
     title: &'a str,
     kernel: &'a str,
@@ -73,7 +71,6 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     let violations = predicted.violations;
     if args.json {
         let document = Document {
-            schema: 1,
             machine: machine.name(),
             title: machine.title(),
             kernel: &kernel.release,
@@ -82,7 +79,7 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
             assumptions,
             violations,
         };
-        say!("{}", serde_json::to_string_pretty(&document)?);
+        output::document(&document)?;
     } else {
         print(&machine, &kernel, lines, assumptions, violations);
     }

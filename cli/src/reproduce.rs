@@ -12,12 +12,13 @@ use clap::Args;
 use quell::Mechanism;
 use quell_experiments::guards;
 use quell_experiments::headlines::Source;
-use quell_experiments::jobs::{Results, accesses_per_second};
+use quell_experiments::jobs::{Job, Results, accesses_per_second};
 use quell_experiments::numbers::{Skill, Verdict, digits};
 use quell_experiments::report;
 use quell_experiments::reproduce::{self, Experiment, Row, hits};
 use quell_mutants::list;
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 use serde::Serialize;
 
 use crate::mutants;
@@ -75,7 +76,8 @@ impl ReproduceArgs {
             let only = self.only.as_deref().unwrap_or_default();
             let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
             return Err(usage(format_args!(
-                "--only {only}: no such experiment; there are S0 to S4 and {}",
+                "--only {only}: no such experiment{}; there are S0 to S4 and {}",
+                hint(only, names.iter().copied()),
                 names.join(", ")
             )));
         }
@@ -171,8 +173,9 @@ pub fn summary_table(rows: &[Row]) -> Table {
 /// What the experiments are called while they run.
 const RUNNING: &str = "running the experiments";
 
-/// Runs the experiments, those of the first row first, and prints each row as soon as it and those above it are known.
-fn print_summary(plans: &[Experiment], results: &mut Results) {
+/// Runs the experiments, those of the first row first, then `others`, and prints each row as soon as it and those above
+/// it are known.
+fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
     let of = |mechanism: Mechanism| {
         let of_it = move |plan: &&Experiment| plan.headline.mechanism == mechanism;
         plans.iter().filter(of_it).flat_map(Experiment::runs)
@@ -204,6 +207,7 @@ fn print_summary(plans: &[Experiment], results: &mut Results) {
     let groups = [
         first.collect::<Vec<_>>(),
         plans.iter().flat_map(Experiment::runs).collect(),
+        others.to_vec(),
     ];
     results.run_groups(RUNNING, groups, print);
 }
@@ -346,14 +350,20 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         return Ok(code);
     }
     let place = args.place()?;
+    // All runs together, so that the time that is left is that of the whole.
+    let of_report = match &place {
+        Some(_) => report::jobs(&plans),
+        None => Vec::new(),
+    };
     let mut results = Results::default();
     if form == Form::Text && !args.guards {
         say!("{INTRODUCTION}");
         if !args.details {
-            print_summary(&plans, &mut results);
+            print_summary(&plans, &of_report, &mut results);
         }
     }
-    results.run(RUNNING, plans.iter().flat_map(Experiment::runs));
+    let runs = plans.iter().flat_map(Experiment::runs);
+    results.run(RUNNING, runs.chain(of_report));
     let rows = reproduce::rows(&plans, &results);
     match form {
         Form::Markdown if !args.guards => print_markdown(&rows),
@@ -378,7 +388,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         Form::Markdown | Form::Text | Form::Json => {}
     }
     if let Some(place) = &place {
-        let page = report::build(&plans, &rows, &guards, &mut results);
+        let page = report::build(&plans, &rows, &guards, &results);
         place.write(&page.0)?;
     }
     let end = End {

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use quell::{Counter, Policy, Stats};
-use quell_clock::Progress;
-use quell_experiments::jobs::{Job, Results};
+use quell_experiments::jobs::Job;
 use quell_experiments::numbers::{digits, spread};
-use quell_experiments::progress;
-use quell_experiments::run::{CallLatency, Report};
+use quell_experiments::run::{CallLatency, Report, outcomes, values};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use quell_mutants::{Mutant, list};
+use quell_workloads::files::hint;
 
 use crate::mutants;
 use crate::options::{MachineArgs, WorkloadArgs};
@@ -62,8 +62,10 @@ pub struct RunArgs {
 /// # Errors
 /// If there is none.
 pub fn guard(name: &str) -> Result<&'static Mutant, String> {
-    list::named(name)
-        .ok_or_else(|| "no mutant of that name; `quell explore --mutants` lists them".into())
+    list::named(name).ok_or_else(|| {
+        let near = hint(name, list::all().iter().map(|mutant| mutant.name.as_str()));
+        format!("no mutant of that name{near}; `quell explore --mutants` lists them")
+    })
 }
 
 /// From what spread over seeds on it is told: a hundredth of the median.
@@ -104,42 +106,23 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         .map(|guard| guard.name.as_str())
         .collect::<Vec<_>>())
     .leak();
-    let trial = Trial {
-        machine: &machine,
-        workload,
-        policy,
-        cpus,
+    let job = Job {
         seed: args.seed,
-        trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
-    };
-    let far = Progress::new();
-    let what = format!("running {}", workload.name());
-    let outcome = progress::show(
-        &what,
-        || far.share().into(),
-        || trial.run_watched(without, &far),
-    );
-    let outcome = outcome.map_err(refusal)?;
-    let mut others = Results::default();
-    let job = |seed| Job {
-        seed,
         without,
-        ..Job::new(Arc::new(machine.clone()), workload, policy, cpus)
+        trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
+        ..Job::new(Arc::new(machine), workload, policy, cpus)
     };
-    let jobs: Vec<_> = (1..args.seeds)
-        .map(|step| job(args.seed.wrapping_add(step.into())))
-        .collect();
-    others.run("other seeds", jobs.iter().cloned());
-    for failure in others.failures() {
+    let outcomes = outcomes(&job, args.seeds, &AtomicBool::new(false), || ());
+    let mut outcomes = outcomes.context("no seed was run")?;
+    let values = values(&outcomes);
+    let others = outcomes.split_off(1);
+    let outcome = outcomes.swap_remove(0).map_err(refusal)?;
+    for failure in others.iter().filter_map(|other| other.as_ref().err()) {
         note!("with another seed: {failure}");
     }
-    let all = jobs.iter().map(|job| match others.get(job) {
-        Ok(outcome) => outcome.measure.value,
-        Err(_) => f64::NAN,
-    });
-    let values: Vec<f64> = std::iter::once(outcome.measure.value).chain(all).collect();
+    let trial = job.trial();
     if let Some(place) = trace {
-        let name = format!("{} on {}, {policy}", workload.name(), machine.name());
+        let name = format!("{} on {}, {policy}", workload.name(), job.machine.name());
         place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
         note!(
             "trace: {} events in {}",
@@ -167,7 +150,8 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
             figure.value
         );
     }
-    let holds = outcome.violations + others.violations() == 0;
+    let others: u64 = others.iter().flatten().map(|other| other.violations).sum();
+    let holds = outcome.violations + others == 0;
     Ok(if holds && figure.value.is_finite() {
         ExitCode::SUCCESS
     } else {

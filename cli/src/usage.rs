@@ -1,4 +1,15 @@
-//! Mistakes of the person who typed the command, as distinct from failures of what was asked for.
+//! Exit codes, and mistakes of the person who typed the command.
+
+/// Exit codes, printed below the help of every command.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0      done, and nothing wrong was found
+  1      failed, or found a broken contract, a surviving mutant or a missed target
+  2      wrong arguments, or a mistake in a file that they name
+  3      nothing found, but not everything was searched or measured
+  4      measure host could not put back a setting of this host
+  128+N  ended by signal N: 130 after Ctrl-C
+  A command that `quell record` started and that failed: the command's own code.";
 
 /// Something on the command line, or in a file that it names, is wrong: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -8,4 +19,25 @@ pub struct Usage(pub String);
 /// A mistake that the user can correct.
 pub fn usage(mistake: impl std::fmt::Display) -> anyhow::Error {
     Usage(mistake.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EXIT_CODES;
+
+    fn assert_told_once(mut command: clap::Command) {
+        let help = command.render_long_help().to_string();
+        assert_eq!(help.matches(EXIT_CODES).count(), 1, "{help}");
+        assert_eq!(help.matches("xit code").count(), 1, "{help}");
+        for inner in command.get_subcommands() {
+            if inner.get_name() != "help" {
+                assert_told_once(inner.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_lists_exit_codes_once() {
+        assert_told_once(crate::command());
+    }
 }

@@ -11,7 +11,7 @@ use quell_boot::versus::{Comparison, Options, Scale};
 use quell_experiments::workloads;
 
 use crate::boot::mistaken;
-use crate::output::{paragraph, say};
+use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -148,7 +148,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     }
     let report = comparison.run()?;
     if args.json {
-        say!("{}", report.json()?);
+        output::document(&report)?;
     } else if args.markdown {
         let words: Vec<String> = std::env::args().skip(1).collect();
         say!("{}", report.markdown(&format!("quell {}", words.join(" "))));

@@ -124,6 +124,58 @@ fn an_unknown_benchmark_is_a_usage_error_that_names_the_others() {
 }
 
 #[test]
+fn a_machine_file_that_cannot_be_made_or_written_is_refused_before_anything_is_measured() {
+    for (args, why) in [
+        (["--only", "fault", "--machine-file", "f.toml"], "discard"),
+        (
+            ["--only", "discard", "--machine-file", "no/f.toml"],
+            "no/f.toml",
+        ),
+    ] {
+        let output = quell(&args).args(["--seconds", "1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains("--machine-file") && text.contains(why),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "measures a live host for seconds: `cargo xtask ci host`"]
+fn a_machine_file_that_was_asked_for_and_does_not_fit_on_the_disk_is_a_failure() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let args = ["--only", "discard", "--machine-file", "/dev/full"];
+    let output = quell(&args).args(["--seconds", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("/dev/full: No space")
+    );
+}
+
+#[test]
+#[ignore = "measures a live host for seconds: `cargo xtask ci host`"]
+fn a_missed_target_is_a_failure_of_every_measurement_that_has_targets() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let measured = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+        let output = command.arg("measure").args(args).arg("--json").output();
+        let output = output.unwrap();
+        (output.status.code(), json(&output))
+    };
+    let (code, engine) = measured(&["engine", "--rounds", "3"]);
+    assert_eq!(code, Some(i32::from(engine["kept"] == false)));
+    let (code, clear) = measured(&["clear", "--seconds", "1", "--max-bytes", "64K"]);
+    let missed = |verdict: &Value| verdict["pass"] == false;
+    let missed = clear["verdicts"].as_array().unwrap().iter().any(missed);
+    assert_eq!(code, Some(i32::from(missed)));
+}
+
+#[test]
 fn a_missing_directory_is_named() {
     let output = quell(&["--dir", "no/such/place"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -144,6 +144,14 @@ fn what_does_not_end_is_not_imported() {
             refused.stderr(contains(endless).and(contains("need not end")));
         }
     }
+    for endless in ["yes $(printf %5000s | tr ' ' x)", "cat /dev/zero"] {
+        let script = format!(
+            "{endless} | '{}' record --import -",
+            env!("CARGO_BIN_EXE_quell")
+        );
+        let refused = Command::new("sh").args(["-c", &script]).assert().code(1);
+        refused.stderr(contains("standard input").and(contains("16 MB")));
+    }
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -264,3 +264,31 @@ fn a_search_that_is_interrupted_says_what_it_has_found() {
     assert!(said(&output).contains("0 cases"), "{output:?}");
     assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 1);
 }
+
+/// Stopped while both signals arrive, so that the second comes before the search has looked.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command
+        .args(["explore", "two-initiators", "--schedules", "1000000000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let search = command.spawn().unwrap();
+    while worked(search.id()) < 30 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pid = Pid::from_child(&search);
+    // Two different ones: of one that is pending already, a second is lost.
+    for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
+        kill_process(pid, signal).unwrap();
+    }
+    let output = search.wait_with_output().unwrap();
+    // Whichever of both comes second.
+    assert!(
+        [130, 143].map(Some).contains(&output.status.code()),
+        "{output:?}"
+    );
+    assert!(!errors(&output).contains("interrupted"), "{output:?}");
+}

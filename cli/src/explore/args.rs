@@ -11,9 +11,6 @@ use quell_experiments::sweep::Shard;
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 nothing found, 1 a violation, a surviving mutant or a transition that never fired, \
-2 wrong usage, 3 nothing found, but --exhaustive gave a case up before the end, 130 interrupted before anything was found.
-
 Examples:
   quell explore                            all scenarios, machines and policies, a small budget
   quell explore unmap-access --exhaustive  every schedule of one scenario

@@ -3,8 +3,9 @@
 //! The search itself is [`quell_adversary::generate`]; here are its budget and what is printed.
 
 use super::args::ExploreArgs;
+use super::output::{self, Outcome};
+use super::survival;
 use super::work::end_on_signals;
-use super::{output, survival};
 use crate::mutants::in_copy;
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
@@ -93,8 +94,12 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     } else {
         print_people(&campaign, seeks, began.elapsed());
     }
-    let failed = !campaign.finds.is_empty() || (seeks && !campaign.alive.is_empty());
-    Ok(ExitCode::from(u8::from(failed)))
+    let violated = !campaign.finds.is_empty();
+    let found = match violated || (seeks && !campaign.alive.is_empty()) {
+        true => Outcome::Wrong,
+        false => Outcome::Holds,
+    };
+    Ok(super::ended(&campaign.stop, found, violated))
 }
 
 /// Reads a program's file.

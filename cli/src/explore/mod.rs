@@ -139,8 +139,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     Ok(ended(&stop, outcome, violated))
 }
 
-/// How the command ends: by what was found, or, where it was interrupted before a violation was, by that. What has not
-/// happened by then might have.
+/// Returns the exit code of a search. An interrupted search that found no violation has not shown that there is none.
 fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode {
     if !stop.load(Relaxed) {
         return found.into();
@@ -194,13 +193,7 @@ fn search_and_keep(
 
 /// The mutants that the arguments name.
 fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
-    let known = |name: &String| {
-        Mistake::named(name).ok_or_else(|| {
-            usage(format!(
-                "there is no mutant `{name}`; `quell explore --list` names them all"
-            ))
-        })
-    };
+    let known = |name: &String| Mistake::find(name).map_err(usage);
     if args.names.is_empty() {
         return Ok(Mistake::all().collect());
     }

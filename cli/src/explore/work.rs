@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,
-/// the command ends at once.
+/// Makes Ctrl-C and other signals that end a program set `stop`, so that the search prints its results. A second signal
+/// ends the command at once.
 pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     #[cfg(unix)]
     for signal in signal_hook::consts::TERM_SIGNALS {
         use signal_hook::flag;
-        flag::register_conditional_shutdown(*signal, 1, Arc::clone(stop))
+        flag::register_conditional_shutdown(*signal, 128 + *signal, Arc::clone(stop))
             .and_then(|_| flag::register(*signal, Arc::clone(stop)))
             .context("cannot wait for Ctrl-C")?;
     }

@@ -29,7 +29,7 @@ pub struct EngineArgs {
     guards: bool,
 }
 
-/// Measures and prints. The exit code is 1 if a promise of the tables is not kept.
+/// Measures and prints. The exit code is 1 if a target is missed.
 ///
 /// # Errors
 /// If the document cannot be written as JSON.
@@ -59,8 +59,7 @@ fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
     }
     let guards = quell_threads::cost::guards(args.rounds as usize);
     if args.json {
-        let document = json!({ "guards": values(&guards) });
-        say!("{}", serde_json::to_string_pretty(&document)?);
+        output::object(json!({ "guards": values(&guards) }));
     } else {
         say!("What closing holes costs (the rest: quell reproduce --guards):");
         say!("{}", guard_table(&guards));

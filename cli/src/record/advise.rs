@@ -15,8 +15,7 @@ use crate::output::say;
 /// What would remove the shootdowns of a recording, and by how much
 ///
 /// Reads a recording that `quell record -o FILE` kept, or the text of `perf script` or `trace-cmd report`. Prints the
-/// answer, each change before and after, and what limits next. `quell record` says the same beside its tables. Exit
-/// codes: 0 analysed, 1 it cannot be read, 2 bad arguments.
+/// answer, each change before and after, and what limits next. `quell record` says the same beside its tables.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
     /// The recording; `-` is text on standard input

@@ -24,8 +24,7 @@ use crate::usage::usage;
 ///
 /// Runs the command until the difference in CPU time is known or the time is over, and prints what changed with its
 /// bounds (99 % confidence). The command must end by itself and do the same each time; its standard output is dropped.
-/// `quell try --advice FILE -- COMMAND` takes the setting from a recording that `quell record -o FILE` kept. Exit codes:
-/// 0 tried, 1 the command fails or cannot be started, 2 bad arguments.
+/// `quell try --advice FILE -- COMMAND` takes the setting from a recording that `quell record -o FILE` kept.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// Set this environment variable; may be repeated

@@ -21,7 +21,7 @@ use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summary};
 use quell_record::perf::{Statistics, When, counters};
 use rustix::fs::FlockOperation;
 
-use crate::output::{note, paragraph, say};
+use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -126,12 +126,11 @@ impl LiveArgs {
                         .into_iter()
                         .map(|(name, times)| (name, times.into()))
                         .collect();
-                    let object = serde_json::json!({
+                    object(serde_json::json!({
                         "refused": refused.to_string(),
                         "seconds": seconds,
                         "counted": counted,
-                    });
-                    say!("{}", serde_json::to_string_pretty(&object)?);
+                    }));
                 } else {
                     paragraph(format!(
                         "The kernel's own counters, in {seconds:.1} s on all CPUs together, whichever process it was:"
@@ -321,7 +320,7 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
         summary.kept,
         summary.elapsed.as_secs_f64(),
         summary.lost,
-        summary.overhead_percent(),
+        summary.overhead_text(),
         summary.around.as_secs_f64() * 1e3
     );
     match summary.exit {

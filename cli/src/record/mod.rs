@@ -45,8 +45,7 @@ use read::{analysed, open};
 /// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel
 /// counts of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept,
 /// or one that was made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md
-/// says how to make one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments; of a COMMAND that
-/// fails, its own.
+/// says how to make one).
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input

@@ -9,7 +9,7 @@ use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
 use quell_host::predict::recorded::Replayed;
 
-use crate::output::{paragraph, say};
+use crate::output::{object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -67,7 +67,7 @@ pub fn print_json(
         Some(Err(why)) => json["replay"] = serde_json::json!({"refused": why.to_string()}),
         None => {}
     }
-    say!("{}", serde_json::to_string_pretty(&json)?);
+    object(json);
     Ok(())
 }
 

@@ -20,8 +20,7 @@ use crate::table::{Table, number, words};
 ///
 /// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of
 /// one CPU: what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush
-/// for others, at least and at most; – where none of it was seen. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot
-/// be recorded here, 2 bad arguments.
+/// for others, at least and at most; – where none of it was seen. `quell record -p PID` says from where.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Show this process alone; may be repeated
@@ -92,7 +91,7 @@ const BELOW: usize = 2;
 
 fn show(second: &Second, json: bool) -> io::Result<()> {
     if json {
-        say!("{}", serde_json::to_string(second)?);
+        output::document_line(second)?;
         return Ok(());
     }
     let terminal = Term::stdout();

@@ -272,6 +272,95 @@ fn mistakes_name_the_culprit_and_the_way_out() {
 }
 
 #[test]
+fn a_misspelt_name_suggests_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let machine = "name = \"m\"\nbased_on = \"milan\"\n[interrupt]\n";
+    let value = |key| format!("send = {{ {key} = 1, unit = \"ns\", source = \"x\" }}\n");
+    let machine = file("m.toml", &(machine.to_owned() + &value("vlaue")));
+    let workload = include_str!("../../../testbed/workloads/workloads/dontneed.toml");
+    let workload = file("w.toml", &workload.replacen("name =", "nmae =", 1));
+    for (line, near) in [
+        ("rum dontneed", "run"),
+        ("run dontned", "dontneed"),
+        ("run dontneed --machine miln", "milan"),
+        ("run dontneed --param pgaes=1", "pages"),
+        ("run dontneed --set interrupt.sned=1ns", "interrupt.send"),
+        (
+            "run dontneed --without SwitchIgnoresGeneraton",
+            "SwitchIgnoresGeneration",
+        ),
+        (&format!("run dontneed --machine {machine}"), "value"),
+        (&format!("run {workload}"), "name"),
+        ("sweep dontneed --param pgaes=1", "pages"),
+        ("boot selftset", "selftest"),
+        ("reproduce --only dontned", "dontneed"),
+        ("held-out zeroin", "zeroing"),
+        ("explore unmap-acces", "unmap-access"),
+        ("explore unmap-access --machine x8", "x86"),
+        ("explore --replay unmap-acces:x86:all:", "unmap-access"),
+        (
+            "explore --mutants SwitchIgnoresGeneraton",
+            "SwitchIgnoresGeneration",
+        ),
+        ("measure host --only discrad", "discard"),
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        let refused = quell(&words).assert().code(2);
+        let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        let suggested = [format!("did you mean `{near}`?"), format!("'{near}'")];
+        assert!(
+            suggested.iter().any(|near| said.contains(near)),
+            "{line}: {said}"
+        );
+    }
+}
+
+#[test]
+fn numbers_that_are_none_are_refused_with_line_key_and_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let (machine, parameters) = (folder.path().join("m.toml"), folder.path().join("p.toml"));
+    for number in ["nan", "inf", "-inf", "1e300"] {
+        let text = format!(
+            "name = \"m\"\nbased_on = \"milan\"\n[interrupt]\nsend = {{ value = {number}, unit = \"ns\", source = \"x\" }}\n"
+        );
+        std::fs::write(&machine, text).unwrap();
+        std::fs::write(&parameters, format!("\npages = {number}\n")).unwrap();
+        let refused = |option: &str, value: &str, said: [&str; 3]| {
+            let run = quell(&["run", "dontneed", option, value]).assert().code(2);
+            let told = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+            for said in said.iter().chain([&number]) {
+                assert!(told.contains(said), "{option} {value}: {told}");
+            }
+            assert!(told.len() < 300, "{told}");
+        };
+        let machine = machine.to_str().unwrap();
+        refused(
+            "--machine",
+            machine,
+            ["m.toml:4", "interrupt.send", "0.1 to 100000 ns"],
+        );
+        let parameters = parameters.to_str().unwrap();
+        refused(
+            "--params",
+            parameters,
+            ["p.toml:2", "pages", "a whole number"],
+        );
+        refused(
+            "--param",
+            &format!("pages={number}"),
+            ["--param", "pages", "a whole number"],
+        );
+        let set = format!("interrupt.send={number}ns");
+        refused("--set", &set, ["--set", "interrupt.send", "ns"]);
+    }
+}
+
+#[test]
 fn a_reader_that_stops_is_no_failure_to_talk_about() {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(["run", "dontneed", "--cpus", "2"])

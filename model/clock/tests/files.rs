@@ -115,6 +115,15 @@ fn a_file_may_name_only_what_differs() {
     assert_eq!(file.time(Parameter::InterruptSend), 59_600);
     assert_eq!(file.time(Parameter::LlcHit), base.time(Parameter::LlcHit));
     assert!(refused("name = \"mine\"\nbased_on = \"pdp-11\"\n").contains("haswell-server"));
+    // A guest is no bare metal, whatever it is based on.
+    let unlike = text.replacen("\n[", "\nbase_assumed = true\n[", 1);
+    let unlike = MachineFile::parse("mine.toml", &unlike).unwrap();
+    let taken = unlike.value(Parameter::GuestDelivery);
+    assert_eq!(taken.source, "as on haswell-server: bare metal");
+    assert!(
+        taken.assumed
+            && unlike.assumed().count() > built_in("haswell-server").unwrap().assumed().count()
+    );
 }
 
 #[test]
@@ -329,7 +338,7 @@ fn parameters_are_set_as_text() {
         ("interrupt.send=ns", "expected a number and its unit"),
         ("interrupt.send=4 hours", "unit `hours` is not one of"),
         ("interrupt.send=4\"ns", "expected SECTION.KEY=VALUE"),
-        ("interrupt.send=9e99ns", "unit `e99ns` is not one of"),
+        ("interrupt.send=9e99ns", "out of range"),
         ("interrupt.send=-4ns", "out of range"),
         (
             "memory.nodes=9",

@@ -68,7 +68,7 @@ impl Job {
     }
 
     /// The trial, guards aside.
-    pub(crate) fn trial(&self) -> Trial<'_> {
+    pub fn trial(&self) -> Trial<'_> {
         Trial {
             machine: &self.machine,
             workload: self.workload,

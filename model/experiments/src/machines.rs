@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use quell_clock::MachineFile;
 use quell_clock::file::{BUILT_IN, built_in};
+use quell_workloads::files::hint;
 
 /// Why there is no such machine.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// None of that name is built in.
     #[error(
-        "no machine `{name}`: built in are {}; for a file of your own, give its path",
-        names().collect::<Vec<_>>().join(", ")
+        "no machine `{name}`{}; built in are {}; for a file of your own, give its path",
+        hint(name, names()), names().collect::<Vec<_>>().join(", ")
     )]
     Unknown {
         /// The name.
@@ -67,7 +68,8 @@ fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<Machine
         }
         let content = read(&file).map_err(|error| {
             format!(
-                "no machine `{wanted}`: built in are {}; and {}: {error}",
+                "no machine `{wanted}`{}; built in are {}; and {}: {error}",
+                hint(wanted, names()),
                 names().collect::<Vec<_>>().join(", "),
                 file.display()
             )

@@ -118,20 +118,18 @@ impl Report {
 
 /// Runs a job with `seeds` seeds, its own first, on all cores of the host, and [shows](progress::show) the progress.
 ///
-/// The figures are those of the first seed. Calls `each` after each seed, on its core. After `stop` is set no further
-/// seed begins, those under way finish, and there is no report.
-///
-/// # Errors
-/// The error of the first seed. If another seed fails, its figure is missing.
-pub fn with_seeds(
+/// Only the first is traced. Calls `each` after each seed, on its core. After `stop` is set no further seed begins, those
+/// under way finish, and the result is `None`.
+pub fn outcomes(
     job: &Job,
     seeds: u16,
     stop: &AtomicBool,
     each: impl Fn() + Sync,
-) -> Result<Option<Report>, TrialError> {
+) -> Option<Vec<Result<Outcome, TrialError>>> {
     let jobs: Vec<_> = (0..seeds.max(1))
         .map(|step| Job {
             seed: job.seed.wrapping_add(step.into()),
+            trace: if step == 0 { job.trace } else { 0 },
             ..job.clone()
         })
         .map(|job| (job, Progress::new()))
@@ -143,7 +141,8 @@ pub fn with_seeds(
             ended.load(Relaxed),
         )
     };
-    let outcomes: Vec<_> = progress::show("running", look, || {
+    let what = format!("running {}", job.workload.name());
+    progress::show(&what, look, || {
         let run = |(job, far): &(Job, Progress)| {
             if stop.load(Relaxed) {
                 return None;
@@ -154,18 +153,34 @@ pub fn with_seeds(
             each();
             Some(outcome)
         };
-        jobs.par_iter().with_max_len(1).map(run).collect()
-    });
-    let Some(outcomes) = outcomes.into_iter().collect::<Option<Vec<_>>>() else {
+        let all: Vec<_> = jobs.par_iter().with_max_len(1).map(run).collect();
+        all.into_iter().collect()
+    })
+}
+
+/// The figure of each seed; `NAN` for one that failed.
+pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
+    let value = |outcome: &Outcome| outcome.measure.value;
+    let all = outcomes
+        .iter()
+        .map(|outcome| outcome.as_ref().map_or(f64::NAN, value));
+    all.collect()
+}
+
+/// As [`outcomes`], with a report whose figures are those of the first seed.
+///
+/// # Errors
+/// What went wrong with the first seed. One of the others that fails has no figure.
+pub fn with_seeds(
+    job: &Job,
+    seeds: u16,
+    stop: &AtomicBool,
+    each: impl Fn() + Sync,
+) -> Result<Option<Report>, TrialError> {
+    let Some(outcomes) = outcomes(job, seeds, stop, each) else {
         return Ok(None);
     };
-    let values: Vec<f64> = outcomes
-        .iter()
-        .map(|outcome| match outcome {
-            Ok(outcome) => outcome.measure.value,
-            Err(_) => f64::NAN,
-        })
-        .collect();
+    let values = values(&outcomes);
     let Some(first) = outcomes.into_iter().next() else {
         return Ok(None);
     };

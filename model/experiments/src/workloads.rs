@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use quell_workloads::files::hint;
 use quell_workloads::{FileError, Workload};
 
 use crate::machines;
@@ -12,8 +13,8 @@ use crate::machines;
 pub enum FindError {
     /// None of that name is built in.
     #[error(
-        "no workload `{name}`; there are {}; for a file of your own, give its path",
-        names().join(", ")
+        "no workload `{name}`{}; there are {}; for a file of your own, give its path",
+        hint(name, names()), names().join(", ")
     )]
     Unknown {
         /// The name.

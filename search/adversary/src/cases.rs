@@ -18,6 +18,7 @@ use crate::workload::Performance;
 use quell::Policy;
 use quell_vm::contract::Violation;
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,7 +67,14 @@ impl Choice<'_> {
                 None if is_file(name) => cases.push(written(name, read)?),
                 None => {
                     return Err(format!(
-                        "there is no scenario or workload `{name}`; quell explore --list and quell list workloads name them all"
+                        "there is no scenario or workload `{name}`{}; quell explore --list and quell list workloads name them all",
+                        hint(
+                            name,
+                            Scenario::ALL
+                                .iter()
+                                .map(|of| of.name)
+                                .chain(Workload::all().iter().map(Workload::name))
+                        )
                     ));
                 }
             }
@@ -81,11 +89,7 @@ impl Choice<'_> {
             [] => MachineKind::ALL.to_vec(),
             named => named
                 .iter()
-                .map(|name| {
-                    MachineKind::named(name).copied().ok_or_else(|| {
-                        format!("there is no machine `{name}`; quell explore --list names them all")
-                    })
-                })
+                .map(|name| MachineKind::find(name).copied())
                 .collect::<Result<_, _>>()?,
         };
         let policies = match self.policies {

@@ -1,6 +1,7 @@
 //! The machines: what their translation hardware and their memory ordering allow.
 
 use quell::{Break, Features, Tagging};
+use quell_workloads::files::hint;
 
 /// When stores become visible to other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +128,17 @@ impl MachineKind {
     pub fn named(name: &str) -> Option<&'static MachineKind> {
         let mut every = Self::ALL.iter().chain(Self::TO_COME);
         every.find(|kind| kind.name == name)
+    }
+
+    /// The machine of this name.
+    ///
+    /// # Errors
+    /// If there is none: a sentence with the nearest name.
+    pub fn find(name: &str) -> Result<&'static MachineKind, String> {
+        Self::named(name).ok_or_else(|| {
+            let near = hint(name, Self::ALL.iter().map(|kind| kind.name));
+            format!("there is no machine `{name}`{near}; quell explore --list names them all")
+        })
     }
 
     /// Returns the features that the engine gets.

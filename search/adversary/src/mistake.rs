@@ -14,6 +14,7 @@
 use crate::broken::Boundary;
 use crate::kind::{MachineKind, Stores};
 use quell_mutants::Mutant;
+use quell_workloads::files::hint;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// An operation that is ordered.
@@ -167,6 +168,17 @@ impl Mistake {
     /// The mistake of this name.
     pub fn named(name: &str) -> Option<Mistake> {
         Mistake::all().find(|mistake| mistake.name() == name)
+    }
+
+    /// The mistake of this name.
+    ///
+    /// # Errors
+    /// If there is none: a sentence with the nearest name.
+    pub fn find(name: &str) -> Result<Mistake, String> {
+        Mistake::named(name).ok_or_else(|| {
+            let near = hint(name, Mistake::all().map(Mistake::name));
+            format!("there is no mutant `{name}`{near}; quell explore --list names them all")
+        })
     }
 
     /// Its name.

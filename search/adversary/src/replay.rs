@@ -8,6 +8,7 @@ use crate::scenario::Scenario;
 use crate::session::{Case, Session};
 use quell_vm::contract::Violation;
 use quell_vm::contract::timeline::Line;
+use quell_workloads::files::hint;
 use std::fmt::Write;
 
 /// The code that replays a run: `scenario:machine:policy[!mistake]:deviations`, the policy as
@@ -62,7 +63,10 @@ pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
 /// If it names something unknown or is cut short.
 pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
     parse_code_of(code, |name| {
-        Scenario::named(name).ok_or_else(|| format!("there is no scenario `{name}`"))
+        Scenario::named(name).ok_or_else(|| {
+            let near = hint(name, Scenario::ALL.iter().map(|known| known.name));
+            format!("there is no scenario `{name}`{near}")
+        })
     })
 }
 
@@ -81,15 +85,10 @@ pub fn parse_code_of<'p>(
         ));
     };
     let scenario = named(scenario)?;
-    let kind =
-        MachineKind::named(machine).ok_or_else(|| format!("there is no machine `{machine}`"))?;
+    let kind = MachineKind::find(machine)?;
     let (policy, mistake) = match policy.split_once('!') {
         None => (policy, None),
-        Some((policy, name)) => {
-            let known = Mistake::named(name);
-            let known = known.ok_or_else(|| format!("there is no mistake `{name}`"))?;
-            (policy, Some(known))
-        }
+        Some((policy, name)) => (policy, Some(Mistake::find(name)?)),
     };
     let policy = policy
         .parse()

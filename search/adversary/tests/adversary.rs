@@ -203,7 +203,7 @@ fn bad_codes_are_refused_with_the_reason() {
         ("nonsense:x86:all:", "no scenario `nonsense`"),
         ("unmap-access:pdp11:all:", "no machine `pdp11`"),
         ("unmap-access:x86:some:", "`some` is not a mechanism"),
-        ("unmap-access:x86:all!Unknown:", "no mistake `Unknown`"),
+        ("unmap-access:x86:all!Unknown:", "no mutant `Unknown`"),
         ("unmap-access:x86:all:12", "no choice"),
     ] {
         let error = parse_code(code).expect_err(code);

@@ -16,7 +16,7 @@
 //! let refused = reader.finish("mine.toml", name).unwrap_err();
 //! assert_eq!(
 //!     refused.to_string(),
-//!     "mine.toml:1: name: expected a text in quotes, found integer\n\
+//!     "mine.toml:1: name: expected a text in quotes, found `3`\n\
 //!      mine.toml:2: color: unknown; expected one of name"
 //! );
 //! ```
@@ -32,4 +32,4 @@ mod reader;
 
 pub use error::{FileError, Mistake};
 pub use near::{hint, nearest};
-pub use reader::{Item, MOST_MISTAKES, Reader, in_order};
+pub use reader::{Item, MOST_MISTAKES, Reader, found, in_order};

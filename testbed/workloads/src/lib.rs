@@ -462,6 +462,7 @@ impl Workload {
             return Err(BadParameter::Unknown {
                 workload: self.name(),
                 name: name.to_string(),
+                hint: files::hint(name, known.iter().copied()),
                 known: match &known[..] {
                     [] => "none".into(),
                     known => known.join(", "),

@@ -131,12 +131,14 @@ pub enum BadParameter {
     #[error("`{0}` is not of the form name=value")]
     NotAPair(String),
     /// The workload has no parameter of that name.
-    #[error("{workload} has no parameter `{name}`; it has {known}")]
+    #[error("{workload} has no parameter `{name}`{hint}; it has {known}")]
     Unknown {
         /// The workload.
         workload: &'static str,
         /// The given name.
         name: String,
+        /// The nearest name, as the end of a sentence.
+        hint: String,
         /// The names there are.
         known: String,
     },

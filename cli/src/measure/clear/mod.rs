@@ -60,7 +60,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs the measurement.
+/// Runs the measurement. The exit code is 1 if a target is missed.
 ///
 /// # Errors
 ///
@@ -88,7 +88,8 @@ pub fn run(args: &ClearArgs) -> Result<ExitCode> {
     } else {
         write(&print::text(&report, output::width(), output::colour()));
     }
-    Ok(ExitCode::SUCCESS)
+    let met = report.verdicts.iter().all(|verdict| verdict.pass);
+    Ok(ExitCode::from(u8::from(!met)))
 }
 
 #[cfg(test)]

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 use quell_host::live::Options;
 use quell_host::live::bench::ALL;
+use quell_host::predict::HOST_FILE;
+use quell_workloads::files::hint;
 
-use crate::output::{INTERRUPTED, say};
+use crate::output::{Destination, INTERRUPTED, say};
 use crate::usage::usage;
 
 /// Everything that was asked for was refused; nothing was measured.
@@ -21,9 +23,6 @@ const EXIT_NOT_RESTORED: u8 = 4;
 ///
 /// Runs without privileges as far as that goes and says what root or a knob would add. Whatever it sets up (a zram swap
 /// device, a memory cgroup, a hugetlb page, temporary files) is put back at the end, on an error and on Ctrl-C.
-///
-/// Exit codes: 0 measured (parts may have been refused, with the reason), 1 failed, 2 bad arguments, 3 nothing could be
-/// measured, 4 something could not be put back, 130 interrupted.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Print one JSON object instead of tables (keys: docs/measuring.md)
@@ -41,9 +40,10 @@ pub struct HostArgs {
     /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where to write this host's machine file for the model (`quell run --machine`, `quell predict`)
-    #[arg(long, value_name = "FILE", default_value = quell_host::predict::HOST_FILE)]
-    machine_file: PathBuf,
+    /// Where to write this host's machine file for the model (`quell run --machine`, `quell predict`) [default:
+    /// quell-host.toml]
+    #[arg(long, value_name = "FILE")]
+    machine_file: Option<PathBuf>,
     /// Write no machine file
     #[arg(long, conflicts_with = "machine_file")]
     no_machine_file: bool,
@@ -55,7 +55,8 @@ fn known_name(name: &str) -> Result<String, String> {
         Ok(name.to_owned())
     } else {
         Err(format!(
-            "there is no such benchmark; there are: {}",
+            "there is no such benchmark{}; there are: {}",
+            hint(name, names.iter().copied()),
             names.join(", ")
         ))
     }
@@ -80,11 +81,21 @@ impl HostArgs {
                 dir.display()
             )));
         }
+        let asked = self.machine_file.is_some();
+        if let Some(path) = &self.machine_file {
+            if !self.only.is_empty() && !self.only.iter().any(|name| name == "discard") {
+                return Err(usage(format_args!(
+                    "--machine-file {}: it is made from the benchmark discard, which --only leaves out",
+                    path.display()
+                )));
+            }
+            Destination::open("--machine-file", Some(path), "")?;
+        }
         let report = Options {
             seconds: self.seconds,
             only: self.only,
             dir,
-            machine_file: self.machine_file,
+            machine_file: self.machine_file.unwrap_or_else(|| HOST_FILE.into()),
             no_machine_file: self.no_machine_file,
         }
         .measure()?;
@@ -97,7 +108,9 @@ impl HostArgs {
             EXIT_NOT_RESTORED.into()
         } else if report.interrupted {
             INTERRUPTED.into()
-        } else if report.benchmarks.iter().any(|b| b.failed.is_some()) {
+        } else if report.benchmarks.iter().any(|b| b.failed.is_some())
+            || asked && !report.machine_file.is_some_and(|file| file.path.is_some())
+        {
             ExitCode::FAILURE
         } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
             EXIT_NOTHING_MEASURED.into()

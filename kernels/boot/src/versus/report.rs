@@ -369,14 +369,6 @@ impl Report {
                 .map(move |remark| format!("{workload} ({variant}, {cpus} CPUs): {remark}"))
         })
     }
-
-    /// The comparison as one JSON document.
-    ///
-    /// # Errors
-    /// If it cannot be written as JSON.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self)
-    }
 }
 
 /// A count per operation: exact where it is small.
@@ -442,7 +434,7 @@ mod tests {
     #[test]
     fn the_keys_of_the_json_stay() {
         let report = report(Ok(side(0.5, 9_000.0)));
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         let row = &json["rows"][0];
         assert_eq!(
             (&row["workload"], &row["cpus"]),
@@ -460,7 +452,7 @@ mod tests {
     #[test]
     fn a_missing_side_is_said_and_no_number_is_made_up() {
         let report = report(Err("it panicked".to_string()));
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert!(json["rows"][0]["quell"].is_null());
         let text = report.markdown("quell versus linux");
         assert!(
@@ -494,11 +486,15 @@ mod tests {
         .unwrap()
         .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        assert!(!report.json().unwrap().contains("linux_on_quell"));
+        assert!(
+            !serde_json::to_string(&report)
+                .unwrap()
+                .contains("linux_on_quell")
+        );
         report.linux_on_quell = Some("6.12, quell=all".to_string());
         let on_quell = Some(Ok(side(0.25, 5_938.95)));
         report.add(case, 2, Ok(side(1.0, 11_877.9)), on_quell, None);
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
         let text = report.markdown("quell versus linux");
         let row = "| dontneed | others busy | 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
@@ -523,7 +519,7 @@ mod tests {
         let row = "| 2.000 (1.000..4.000) | 2.000 | 100 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("the medians of 3 boots"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["linux"]["spread"]["interrupts"][1], 4.0);
         assert!(json["rows"][0]["quell"].get("spread").is_none());
     }

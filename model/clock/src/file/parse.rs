@@ -4,7 +4,7 @@ use super::builtin::BUILT_IN;
 use super::machine::{MachineFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use crate::Architecture;
-use quell_workloads::files::{FileError, Item, Reader, hint};
+use quell_workloads::files::{FileError, Item, Reader, found, hint};
 use toml::de::{DeTable, DeValue};
 
 /// Reads one `{ value, unit, source, assumed }`.
@@ -18,7 +18,7 @@ fn value(
     let description = parameter.description();
     let here = at.span().start;
     let Some(table) = at.get_ref().as_table() else {
-        let found = at.get_ref().type_str();
+        let found = found(at.get_ref());
         reader.refuse(
             here,
             &name,
@@ -34,10 +34,10 @@ fn value(
             key.get_ref().as_ref(),
             "value" | "unit" | "source" | "assumed"
         ) {
-            let message = format!(
-                "unknown key `{}`; expected value, unit, source and assumed",
-                key.get_ref()
-            );
+            let word = key.get_ref();
+            let near = hint(word, ["value", "unit", "source", "assumed"]);
+            let message =
+                format!("unknown key `{word}`{near}; expected value, unit, source and assumed");
             reader.refuse(key.span().start.min(inner.span().start), &name, message);
             return None;
         }
@@ -67,7 +67,11 @@ fn value(
                 reader.refuse(
                     at,
                     &name,
-                    format!("`{word}` is not one of {}", words.join(", ")),
+                    format!(
+                        "`{word}` is not one of {}{}",
+                        words.join(", "),
+                        hint(&word, words.iter().copied())
+                    ),
                 );
                 return None;
             };
@@ -75,8 +79,14 @@ fn value(
         }
         unit => {
             let Some(number) = number(inner.get_ref()) else {
-                let found = inner.get_ref().type_str();
-                reader.refuse(at, &name, format!("expected a number, found {found}"));
+                let message = format!(
+                    "expected a number from {} to {}{}, found {}",
+                    description.least,
+                    description.most,
+                    base_unit(unit),
+                    found(inner.get_ref())
+                );
+                reader.refuse(at, &name, message);
                 return None;
             };
             let spellings = unit.spellings();
@@ -110,12 +120,11 @@ fn value(
     let (least, most) = bounds(description);
     if !(least..=most).contains(&amount) {
         let (low, high) = (description.least, description.most);
-        let in_unit = match description.unit {
-            Unit::Time => " ns",
-            Unit::Frequency => " GHz",
-            Unit::Bytes => " B",
-            Unit::Rate => " GB/s",
-            _ => "",
+        let in_unit = base_unit(description.unit);
+        // With all digits only if they are few.
+        let written = match written.len() < 20 {
+            true => written,
+            false => found(inner.get_ref()),
         };
         reader.refuse(
             at,
@@ -144,6 +153,17 @@ fn value(
         source,
         assumed,
     })
+}
+
+/// The unit in which ranges are given, behind a blank.
+fn base_unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Time => " ns",
+        Unit::Frequency => " GHz",
+        Unit::Bytes => " B",
+        Unit::Rate => " GB/s",
+        Unit::Count | Unit::Factor | Unit::Choice(_) => "",
+    }
 }
 
 /// The number of an integer or float, if it is one and finite.
@@ -217,18 +237,22 @@ fn read(
     let document = reader.document()?;
     let table = document.get_ref();
     let (mut name, mut title, mut based_on) = (None, None, None);
+    let mut base_assumed = false;
     for (key, value) in table {
         let word = key.get_ref().as_ref();
         match word {
             "name" => name = reader.text(word, value),
             "title" => title = reader.text(word, value),
+            "base_assumed" => base_assumed = reader.truth(word, Some(value)),
             "based_on" => based_on = Some((reader.text(word, value)?, value.span().start)),
             _ if PARAMETERS.iter().any(|known| known.section == word) => {}
             _ => {
-                let names = PARAMETERS
-                    .iter()
-                    .map(|known| known.section)
-                    .chain(["name", "title", "based_on"]);
+                let names = PARAMETERS.iter().map(|known| known.section).chain([
+                    "name",
+                    "title",
+                    "based_on",
+                    "base_assumed",
+                ]);
                 let hint = hint(word, names);
                 reader.refuse(
                     key.span().start,
@@ -274,7 +298,7 @@ fn read(
         let value = match find(parameter) {
             Some(at) => value(reader, parameter, cycle, at),
             None => match &base {
-                Some(base) => Some(inherited(base, parameter, cycle)),
+                Some(base) => Some(inherited(base, parameter, cycle, base_assumed)),
                 None => {
                     missing.push(parameter);
                     None
@@ -318,8 +342,12 @@ fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
 }
 
 /// A value of the machine that a file is based on; cycles follow the file's own clock.
-fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>) -> Value {
+fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>, assumed: bool) -> Value {
     let mut value = base.value(parameter).clone();
+    if assumed && !value.assumed {
+        value.assumed = true;
+        value.source = format!("as on {}: {}", base.name(), value.source);
+    }
     if let ("cycles", Some(cycle), Ok(number)) =
         (value.unit.as_str(), cycle, value.written.parse::<f64>())
     {

@@ -63,7 +63,17 @@ fn as_line(text: &str) -> Result<(String, String), Mistake> {
     let (number, word) = match parameter.description().unit {
         Unit::Choice(_) => (None, value),
         unit => {
-            let end = value.find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)));
+            // `nan` and `1e300` are no units, so they are part of the number.
+            let power = |at: usize| {
+                value[at..].starts_with(['e', 'E'])
+                    && value[at + 1..].starts_with(|c: char| c.is_ascii_digit())
+            };
+            let part =
+                |&(at, c): &(usize, char)| c.is_ascii_digit() || ".+-".contains(c) || power(at);
+            let end = value
+                .char_indices()
+                .find(|place| !part(place))
+                .map(|(at, _)| at);
             let (number, written) = value.split_at(end.unwrap_or(value.len()));
             let spellings = unit.spellings();
             let written = match written.trim() {

@@ -24,51 +24,44 @@ const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "
 /// How many CPUs a timeline shows.
 const TIMELINE_CPUS: usize = 4;
 
-/// Performs the runs that only the report needs, and builds it.
+/// The runs that the report needs beyond the table's.
+pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
+    let alone = plans.iter().flat_map(|plan| {
+        let single = single_policies().map(|(_, policy)| policy);
+        let all = single.chain(["baseline", "all"]);
+        all.map(|policy| plan.compared(policy))
+    });
+    let varied = plans.iter().flat_map(|plan| {
+        let guesses = guesses(plan).into_iter();
+        let changes = guesses.flat_map(|parameter| FACTORS.map(|by| Some((parameter, by))));
+        changes
+            .chain([None])
+            .flat_map(|change| [plan.before(), plan.after()].map(|job| plan.varied(job, change)))
+    });
+    let scaling = scaling_jobs().into_iter().map(|(_, _, job)| job);
+    let shootdowns = shootdown_jobs().into_iter().map(|(_, job)| job);
+    alone
+        .chain(scaling)
+        .chain(shootdowns)
+        .chain(varied)
+        .collect()
+}
+
+/// Builds the report from the results of the table's runs and of [`jobs`].
 pub fn build(
     plans: &[Experiment],
     rows: &[Row],
     guards: &[guards::Row],
-    results: &mut Results,
+    results: &Results,
 ) -> Markup {
-    let scaling = scaling_jobs();
-    let shootdowns = shootdown_jobs();
-    results.run(
-        "each mechanism alone",
-        plans
-            .iter()
-            .flat_map(|plan| single_policies().map(|(_, policy)| plan.compared(policy)))
-            .chain(
-                plans
-                    .iter()
-                    .flat_map(|plan| ["baseline", "all"].map(|policy| plan.compared(policy))),
-            ),
-    );
-    results.run(
-        "from 1 to 1024 CPUs",
-        scaling.iter().map(|(_, _, job)| job.clone()),
-    );
-    results.run(
-        "one shootdown in detail",
-        shootdowns.iter().map(|(_, job)| job.clone()),
-    );
-    results.run(
-        "every guess by half",
-        plans.iter().flat_map(|plan| {
-            let guesses = guesses(plan);
-            let changes = guesses
-                .into_iter()
-                .flat_map(|parameter| FACTORS.map(|by| Some((parameter, by))))
-                .chain([None]);
-            changes.flat_map(|change| {
-                [
-                    plan.varied(plan.before(), change),
-                    plan.varied(plan.after(), change),
-                ]
-            })
-        }),
-    );
-    page(plans, rows, guards, results, &scaling, &shootdowns)
+    page(
+        plans,
+        rows,
+        guards,
+        results,
+        &scaling_jobs(),
+        &shootdown_jobs(),
+    )
 }
 
 /// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a

@@ -89,7 +89,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
     );
     let _ = writeln!(
         text,
-        "name = {name:?}\ntitle = {title:?}\nbased_on = {base:?}"
+        "name = {name:?}\ntitle = {title:?}\nbased_on = {base:?}\nbase_assumed = true"
     );
     let mut sections: Vec<&str> = Vec::new();
     for entry in entries {

@@ -5,6 +5,9 @@ use std::io::{self, BufRead};
 /// What a line may have; the rest of a longer one is skipped.
 const LONGEST: usize = 1 << 20;
 
+/// A longer line, or as many bytes of lines without an event, are no recording.
+pub const ENDLESS: u64 = 16 << 20;
+
 /// Reads line after line, and counts lines and bytes.
 #[derive(Debug)]
 pub struct Lines<R> {
@@ -42,6 +45,13 @@ impl<R: BufRead> Lines<R> {
             let used = end.map_or(buffer.len(), |end| end + 1);
             self.from.consume(used);
             read += used;
+            if read as u64 > ENDLESS {
+                let why = format!(
+                    "a line of more than {} MB is no text of a recorder",
+                    ENDLESS >> 20
+                );
+                return Err(io::Error::other(why));
+            }
             if end.is_some() || used == 0 {
                 break;
             }

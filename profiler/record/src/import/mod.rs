@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use counters::Counters;
 use head::Head;
-use lines::Lines;
+use lines::{ENDLESS, Lines};
 use waiting::{Kind, Waiting, keep};
 
 /// How many different stacks are remembered; beyond that they are forgotten and read anew.
@@ -448,8 +448,13 @@ impl Import {
                 ),
                 None => (self.name.clone(), String::new()),
             };
-            let what =
-                format!("no event is in this file{line}; see docs/record.md for what writes one");
+            let read = match self.lines.bytes > ENDLESS {
+                true => format!("the first {} MB of ", ENDLESS >> 20),
+                false => String::new(),
+            };
+            let what = format!(
+                "no event is in {read}this file{line}; see docs/record.md for what writes one"
+            );
             return Err(SourceError { place, what });
         }
         if self.unreadable > 0 {
@@ -482,7 +487,8 @@ impl Source for Import {
             if !self.ready.is_empty() {
                 continue;
             }
-            if !self.step()? {
+            let endless = self.samples == 0 && self.lines.bytes > ENDLESS;
+            if endless || !self.step()? {
                 self.ended = true;
                 self.end()?;
             }

@@ -56,11 +56,8 @@ impl Recorded {
     /// Says what is wrong, and where if that is known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let written = Written::parse(text)?;
-        let kind = MachineKind::named(&written.machine)
-            .ok_or_else(|| format!("there is no machine `{}`", written.machine))?;
-        let known = |name: &String| {
-            Mistake::named(name).ok_or_else(|| format!("there is no mistake `{name}`"))
-        };
+        let kind = MachineKind::find(&written.machine)?;
+        let known = |name: &String| Mistake::find(name);
         let policy = written
             .policy
             .parse()

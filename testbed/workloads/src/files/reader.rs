@@ -1,6 +1,6 @@
 //! Values with their places, and the mistakes found so far.
 
-use super::{FileError, Mistake};
+use super::{FileError, Mistake, hint};
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
@@ -124,7 +124,7 @@ impl<'t> Reader<'t> {
         known: &[&str],
     ) -> Option<&'v DeTable<'d>> {
         let Some(table) = item.get_ref().as_table() else {
-            let found = item.get_ref().type_str();
+            let found = found(item.get_ref());
             self.refuse(
                 item.span().start,
                 key,
@@ -148,7 +148,11 @@ impl<'t> Reader<'t> {
                 self.refuse(
                     inner.span().start,
                     &whole,
-                    format!("unknown; expected one of {}", known.join(", ")),
+                    format!(
+                        "unknown{}; expected one of {}",
+                        hint(word, known.iter().copied()),
+                        known.join(", ")
+                    ),
                 );
             }
         }
@@ -159,7 +163,7 @@ impl<'t> Reader<'t> {
         match item.get_ref().as_str() {
             Some(text) => Some(text.to_owned()),
             None => {
-                let found = item.get_ref().type_str();
+                let found = found(item.get_ref());
                 self.refuse(
                     item.span().start,
                     key,
@@ -177,6 +181,15 @@ impl<'t> Reader<'t> {
             self.refuse(item.span().start, key, "expected true or false");
             false
         })
+    }
+}
+
+/// Names the value in a mistake: a number as it was written, other values by their kind.
+pub fn found(value: &DeValue<'_>) -> String {
+    match (value.as_float(), value.as_integer()) {
+        (Some(float), _) => format!("`{}`", float.as_str()),
+        (_, Some(integer)) => format!("`{}`", integer.as_str()),
+        (None, None) => value.type_str().to_owned(),
     }
 }
 
@@ -211,7 +224,7 @@ mod tests {
         let error = reader.finish("file", Some(())).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "file:1: a: expected a text in quotes, found integer\n\
+            "file:1: a: expected a text in quotes, found `1`\n\
              file:3: c: expected true or false\n\
              file: d: missing: a number"
         );

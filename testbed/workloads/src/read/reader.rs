@@ -51,7 +51,7 @@ impl Expressions for Reader<'_> {
         } else {
             Err(format!(
                 "expected a number or an expression in quotes, found {}",
-                value.type_str()
+                crate::files::found(value)
             ))
         };
         let read = read.and_then(|expression| {

@@ -53,14 +53,22 @@ impl Summary {
         of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))
     }
 
-    /// The same, as a person reads it.
-    pub fn overhead_percent(&self) -> String {
-        match self.overhead() * 100.0 {
-            percent if percent.is_finite() => format!("{percent:.2} %"),
-            _ => "more than 100 %".to_owned(),
+    /// The same, as a person reads it: in milliseconds where so little ran that a percentage says nothing.
+    pub fn overhead_text(&self) -> String {
+        let spent = self.recorder + self.kernel;
+        let (spent, of) = match self.used {
+            Some(used) if share(self.hit, used) > share(spent, self.busy) => (self.hit, used),
+            _ => (spent, self.busy),
+        };
+        match of < SHORT {
+            true => format!("{:.1} ms", spent.as_secs_f64() * 1e3),
+            false => format!("{:.2} %", self.overhead() * 100.0),
         }
     }
 }
+
+/// Programs that used less CPU time are too short for a percentage.
+const SHORT: Duration = Duration::from_millis(100);
 
 /// What was spent, as a share of that; of nothing, nothing is no share, and all else an infinite one.
 fn share(spent: Duration, of: Duration) -> f64 {
@@ -80,7 +88,7 @@ impl fmt::Display for Summary {
              traced, {:.0} ns more if they change memory, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
              is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
              times; recorded during {:.1} % of {:.1} s; {} events lost",
-            self.overhead_percent(),
+            self.overhead_text(),
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
@@ -135,13 +143,9 @@ mod tests {
             exit: None,
             outlived: false,
         };
-        assert_eq!(summary(0, 0).overhead_percent(), "0.20 %");
-        assert_eq!(summary(1, 10).overhead_percent(), "10.00 %");
-        assert_eq!(summary(1, 0).overhead_percent(), "more than 100 %");
-        assert!(
-            summary(1, 0)
-                .to_string()
-                .starts_with("overhead more than 100 %: ")
-        );
+        assert_eq!(summary(0, 0).overhead_text(), "0.20 %");
+        assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
+        assert_eq!(summary(97, 13).overhead_text(), "97.0 ms");
+        assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
     }
 }
