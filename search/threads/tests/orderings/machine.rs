@@ -309,14 +309,14 @@ pub struct World {
 }
 
 std::thread_local! {
-    /// Frees this execution's leaked memory.
+    /// Values of this execution, to be dropped when it is over.
     static LEAKED: std::cell::RefCell<Vec<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 /// Shares a value with all threads of an execution, however long they live.
 pub fn leak<T: 'static>(value: T) -> &'static T {
-    let place = Box::into_raw(Box::new(ManuallyDrop::new(value)));
-    // SAFETY: the place comes from a box, and is freed once. Nothing is dropped: loom's objects belong to the execution.
+    let place = Box::into_raw(Box::new(value));
+    // SAFETY: the place comes from a box, and is freed once.
     let free = move || drop(unsafe { Box::from_raw(place) });
     LEAKED.with_borrow_mut(|leaked| leaked.push(Box::new(free)));
     // SAFETY: the place holds a value until `forget_last`, which is called when no thread uses it any more.

@@ -125,10 +125,14 @@ fn race_named(name: &str) -> Option<&'static Race> {
 /// Runs every race, all of which must hold. Returns the orderings that they pass.
 fn places() -> Vec<Place> {
     let races: Vec<&'static Race> = RACES.iter().collect();
-    let runs = two_at_a_time(&races, |race| (race.name, run(race, None)));
+    let runs = two_at_a_time(&races, |race| {
+        let began = std::time::Instant::now();
+        let held = run(race, None);
+        println!("{}: {:?}, {:.1?}", race.name, held.0, began.elapsed());
+        (race.name, held)
+    });
     let mut seen = Vec::new();
     for (name, (result, passed)) in runs {
-        println!("{name}: {result:?}");
         result.unwrap_or_else(|why| panic!("{name} is lost: {why}"));
         seen.extend(passed);
     }
