@@ -350,7 +350,7 @@ def _parts(
 
     with _Bar(progress) as tell:
         if on == "ray":
-            # Asked before anything is sent: what is wrong is told in a sentence.
+            # Checked before anything is sent, to report mistakes in a sentence.
             size = getattr(_native, f"{call}_size")(_cluster.native(asked))
             return _cluster.work(f"{call}_json", asked, arguments, size, address, tell, each)
         whole = getattr(_native, f"{call}_json")

@@ -19,7 +19,7 @@ def interrupted():
             time.sleep(after)
             assert child.poll() is None, "the call is too short to be interrupted"
             child.send_signal(signal.SIGINT)
-            # A limit for what would not end: a busy host takes long to bring a cluster to rest.
+            # A limit for hangs: on a busy host a cluster takes long to settle.
             rest, _ = child.communicate(timeout=600)
         finally:
             child.kill()

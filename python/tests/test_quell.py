@@ -138,7 +138,7 @@ def test_a_breach_is_found_and_its_code_replays_it():
     assert without_rates(ours) == explored(str(BROKEN))
     (row,) = ours["scenarios"]
     assert row["violations"] == 1
-    # The code names no program: a file's name is what stands in it.
+    # The code names no program: a file's name identifies its content.
     assert row["replay"].startswith(str(BROKEN)) and row["violation"]["clause"]
 
 

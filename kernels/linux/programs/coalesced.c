@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Is a page gone for all threads when the call returns that took it away, also where all threads take pages away at the
- * same time and one flush is made for several of them?
+ * Tests that a discarded page is gone for all threads when the call returns, even if all threads discard pages at
+ * the same time and share a flush.
  *
  *   joined [ROUNDS]
  *
- * One thread on each CPU. In each round each but one writes its page, looks at everybody's so that its TLB has them
- * all, discards its own at the same time as the others theirs, and looks again at each page whose owner says that its
- * call has returned: nothing but zero may be there. The one that is left looks all the time, so that its TLB has the
- * pages again between the flush for one and the flush for the next. Says what passed and failed as TAP does.
+ * One thread on each CPU. In each round each but one writes its page, reads everybody's so that its TLB has them
+ * all, discards its own at the same time as the others, and reads again each page whose owner's call has returned:
+ * only zero may be there. The remaining thread reads all the time, so that its TLB has the pages again between the
+ * flush for one and the flush for the next. Prints results as TAP.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,7 +24,7 @@
 #define PAGE 4096ul
 #define WORDS (PAGE / sizeof(uint64_t))
 #define MOST 64
-/* The thread that discards nothing: not the first, which comes to run before and after each of the others. */
+/* The thread that discards nothing: not the first, which runs before and after each of the others. */
 #define WATCHER 1
 
 static unsigned long rounds = 500, threads;
@@ -45,7 +45,7 @@ static void meet(unsigned long times)
 		__builtin_ia32_pause();
 }
 
-/* Looks at a page, which must be zero if its owner has said so before. Whether it had. */
+/* Reads a page, which must be zero if its owner's call has returned. Returns whether it had. */
 static bool look(unsigned long owner, unsigned long round)
 {
 	bool is_gone = atomic_load(&gone[owner]) == round;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left
- * a stale translation behind? This file is long because each way in which a page can go and come back is a function of
- * its own.
+ * Tests that a read through a file mapping returns the file's content, even if the kernel has unmapped the page and
+ * left a stale translation behind.
  *
- *   fresh [ROUNDS [ACT]]       one thread acts, the others have the pages in their TLBs and look again when it has acted
- *   fresh on TYPE ROUNDS       the same with all that changes a file, on a file system of this type, made on /dev/ram1
- *   fresh soak SECONDS         readers and writers of files larger than the memory of their control group, at random
+ *   fresh [ROUNDS [ACT]] one thread acts, the others have the pages in their TLBs and read again when it has acted
+ *   fresh on TYPE ROUNDS the same with everything that changes a file, on a file system of this type, made on
+ * /dev/ram1
+ *   fresh soak SECONDS readers and writers of files larger than the memory of their control group, at random
  *
- * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files or on
- * that file system. Says what passed and failed as TAP does.
+ * Runs as root in its own control group (version 2), /sys/fs/cgroup/program, and keeps its files in /files or on
+ * that file system. Prints results as TAP.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,11 +35,11 @@
 
 #define PAGE 4096ul
 #define WORDS (PAGE / sizeof(uint64_t))
-/* The emulator's TLB has room for so many beside others. */
+/* The emulator's TLB has room for this many besides others. */
 #define PAGES 64ul
 #define SIZE (PAGES * PAGE)
 #define RECLAIM "/sys/fs/cgroup/program/memory.reclaim"
-/* What the engine shows of itself, and takes from tests where the kernel was built for them. */
+/* The engine's counters, and controls for tests if the kernel has them. */
 #define QUELL "/sys/kernel/debug/x86/quell/"
 
 /* Where the files are. */
@@ -86,7 +86,7 @@ static void catch_faults(void)
 	sigaction(SIGBUS, &action, NULL);
 }
 
-/* What is there, or the signal that came of looking; one that stores writes the same there again. */
+/* Returns the word there, or the signal of the access. With `stores`, it writes the same word back. */
 static uint64_t look(volatile uint64_t *place, bool stores)
 {
 	int signal = sigsetjmp(away, 0);
@@ -106,7 +106,7 @@ static volatile uint64_t *mapping;
 static int file;
 static atomic_uint turn, answered;
 static atomic_ulong stale;
-/* What each page must show: its first word, or the signal that comes of looking. */
+/* The expected result of each page: its first word, or a signal. */
 static _Atomic uint64_t expected[PAGES];
 static _Atomic uint64_t found;
 static unsigned int watchers;
@@ -124,8 +124,8 @@ static void stay(bool alone)
 }
 
 /*
- * Turns are odd for "touch the pages, so that the TLB has them", even for "look". No thread of the kernel runs on this
- * CPU between the two: on the way back from one a CPU catches up with what its address space defers.
+ * Turns are odd for "touch the pages, so that the TLB has them", even for "read". No kernel thread runs on this CPU
+ * between the two: on returning from one, a CPU makes its address space's deferred flushes.
  */
 static void *watch(void *argument)
 {
@@ -139,7 +139,10 @@ static void *watch(void *argument)
 		last = now;
 		if (now & 1)
 			stay(true);
-		/* The last page is the one that goes last. One that faults comes back, and has the kernel pay for all the others. */
+		/*
+		 * The last page is unmapped last. A page that faults is read in again, which makes the kernel flush
+		 * all the others.
+		 */
 		for (size_t page = PAGES; page-- > 0;) {
 			uint64_t want = atomic_load(&expected[page]), saw = look(mapping + page * WORDS, atomic_load(&storing));
 
@@ -201,7 +204,7 @@ static size_t present(void)
 	return count;
 }
 
-/* Writes to a file of the kernel's; false if it has none of that name. */
+/* Writes to a kernel file; false if there is none of that name. */
 static bool tell(const char *place, const char *what)
 {
 	int told = open(place, O_WRONLY);
@@ -215,8 +218,8 @@ static bool tell(const char *place, const char *what)
 }
 
 /*
- * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have
- * a thread of its own put pages in order on every CPU, which would catch up with the deferred flush, and waits for watchers.
+ * Makes the kernel reclaim this many clean pages, never more than there are. Otherwise it would try again and again,
+ * and at last run a kernel thread on every CPU, which would make the deferred flush, and wait for watchers.
  */
 static void reclaim_some(size_t pages)
 {
@@ -248,7 +251,7 @@ static bool evict(void)
 	return false;
 }
 
-/* What an act leaves as it is until the others have looked: a flush for its end would hide what they look for. */
+/* Kept by an act until the others have read: its cleanup would flush the entries under test. */
 
 static void *left;
 static size_t left_bytes;
@@ -261,7 +264,7 @@ static void leave(void *memory, size_t bytes)
 	left_bytes = bytes;
 }
 
-/* Has a helper do something, on the CPU of the one that acts. */
+/* Makes a helper do something, on the acting thread's CPU. */
 static void have_helper(void *(*work)(void *))
 {
 	if (pthread_create(&helper, NULL, work, NULL))
@@ -270,8 +273,8 @@ static void have_helper(void *(*work)(void *))
 }
 
 /*
- * The same, and returns as the helper has stopped before its flush, where it stays until tidy(); false if it does not
- * come there. A kernel that was not built for tests stops nobody, and the act goes on beside the helper.
+ * The same, but returns when the helper has paused before its flush, where it stays until tidy(); false if it does
+ * not get there. A kernel without test controls pauses nobody, and the act runs concurrently with the helper.
  */
 static bool hold_helper(void *(*work)(void *))
 {
@@ -379,7 +382,7 @@ static void by_child(uint64_t value)
 	expect(value);
 }
 
-/* What the file held before an act changed it to `value`. */
+/* The file's content before an act changed it to `value`. */
 #define WAS(value)	((value) - CHANGED)
 #define CHANGED		0x1000ul
 /* An act that this file system does not have: the pages are as they were. */
@@ -485,8 +488,8 @@ static void by_map_fixed(uint64_t value)
 }
 
 /*
- * Gives the frames to others, who write to them: the kernel keeps them aside for a second, or until it is told not to.
- * No mapping is taken away meanwhile, and no page of a file comes back: these would have the kernel pay.
+ * Gives the frames to others, who write to them: the kernel parks them for a second, or until a write to its control
+ * file. Meanwhile no mapping is removed, and no page of a file is read in, because both would make the kernel flush.
  */
 static void by_reuse(uint64_t value)
 {
@@ -503,7 +506,7 @@ static void by_reuse(uint64_t value)
 	leave(memory, bytes);
 }
 
-/* So many pages are collapsed or inserted: whole blocks of every file system here. */
+/* The pages that are collapsed or inserted: whole blocks of every file system here. */
 #define SOME		16ul
 
 static void by_punch(uint64_t value)
@@ -631,7 +634,7 @@ static void by_failed_write(uint64_t value)
 		words[word] = value + word / WORDS;
 	munmap(memory + SIZE / 2, SIZE / 2);
 	(void)!pwrite(direct, memory, SIZE, 0);
-	/* What the file holds now, past the page cache. */
+	/* The file's present content, bypassing the page cache. */
 	if (pread(direct, memory, SIZE / 2, 0) != (ssize_t)SIZE / 2)
 		die("a direct read");
 	for (size_t page = 0; page < PAGES / 2; page++)
@@ -644,7 +647,7 @@ static void by_failed_write(uint64_t value)
 
 static const struct {
 	const char *name;
-	/* Maps what the others look at. They store, too, but to a mapping that is read-only. */
+	/* Maps the watchers' memory. They store too, but to a mapping that is read-only. */
 	void (*map)(void);
 	/* Has the kernel take the pages away, or the right to write to them; false if it does not. */
 	bool (*evict)(void);
@@ -744,7 +747,7 @@ static int directed(unsigned long rounds, const char *only, bool everything, boo
 			acts[act].act(value + CHANGED);
 			next_turn();
 			tidy();
-			/* The next round has pages of its own: those that are used again and again are not reclaimed at once. */
+			/* The next round needs fresh pages: recently used ones are not reclaimed at once. */
 			if (ftruncate(file, 0))
 				die("ftruncate");
 		}
@@ -800,7 +803,7 @@ static int on_file_system(const char *type, unsigned long rounds)
 #define LARGE 6144ul
 
 struct page_state {
-	/* The version that a writer is about to write, and the one that it has written. */
+	/* The version that a writer is about to write, and the last complete one. */
 	_Atomic uint64_t begun, done;
 };
 
@@ -853,7 +856,7 @@ static void read_at_random(int from, unsigned short seed[3])
 			pages = mmap(NULL, LARGE * PAGE, PROT_READ, draw(seed) & 1 ? MAP_SHARED : MAP_PRIVATE, from, 0);
 			if (pages == MAP_FAILED)
 				die("mmap");
-			/* Readahead would bring pages that no reader looks at. */
+			/* Readahead would bring in pages that no reader uses. */
 			madvise((void *)pages, LARGE * PAGE, MADV_RANDOM);
 		}
 		least = atomic_load(&state->done);
@@ -892,7 +895,7 @@ static void write_at_random(int buffered, int direct, unsigned short seed[3], si
 			die("pwrite");
 		atomic_store(&state->done, version);
 		count++;
-		/* What is dirty is not reclaimed without a flush. */
+		/* Dirty pages are not reclaimed without a flush. */
 		if (draw(seed) % 256 == 0)
 			fdatasync(buffered);
 	}

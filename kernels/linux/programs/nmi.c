@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Does an NMI read another process's page through a translation whose flush was received and not yet made?
+ * Tests that no NMI reads another process's page through a translation whose flush was received and not made yet.
  *
  *   nmi
  *
- * A thread on CPU 1 looks at a page all the time. CPU 0 discards the page, and returns as CPU 1 has received the request;
- * the kernel stops CPU 1 there, before its flush (quell_probe.c, only in kernels that are built for tests). Another process
- * gets the frame and writes to it. Then an NMI comes to CPU 1, whose handler reads a string at the page's address, as BPF
- * programs on perf events do. It must be refused.
+ * A thread on CPU 1 reads a page all the time. CPU 0 discards the page, and returns when CPU 1 has received the
+ * request. The kernel pauses CPU 1 there, before its flush (quell_probe.c, only in kernels built for tests). Another
+ * process gets the frame and writes to it. Then CPU 1 takes an NMI whose handler reads a string at the page's
+ * address, as BPF programs on perf events do. The read must be refused.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -123,7 +123,7 @@ int main(void)
 		die("pthread_create");
 	while (atomic_load(&looks) < 1000)
 		usleep(100);
-	/* What asking allocates is there before the frame is free. */
+	/* Makes all allocations before the frame is free. */
 	ask(state, &copied, &length, text);
 	snprintf(command, sizeof(command), "1 %lx", (unsigned long)page);
 	tell(command);

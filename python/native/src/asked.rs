@@ -1,4 +1,4 @@
-//! What is asked for, read from text by the code that the command reads it with, and what is wrong with it, raised.
+//! Parses requests with the command's own code, and raises their mistakes as exceptions.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,12 +11,12 @@ use quell_workloads::Workload;
 /// No machine has more CPUs.
 const MOST_CPUS: usize = 1024;
 
-/// What was asked for is wrong.
+/// The request is wrong.
 pub fn refused(why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(why.to_string())
 }
 
-/// What became of a trial that has no figure.
+/// The result of a trial without a figure.
 pub fn failed(error: &TrialError) -> PyErr {
     match error.is_usage() {
         true => refused(error),
@@ -46,7 +46,7 @@ pub fn shard(text: &str) -> PyResult<Shard> {
         .map_err(|why| refused(format_args!("part {text}: {why}")))
 }
 
-/// A workload whose file's text is given, or that is found on this host.
+/// Returns a workload from the text of its file, or from this host.
 pub fn workload(name: &str, text: Option<&str>) -> PyResult<Workload> {
     match text {
         Some(text) => Workload::parse(name, text).map_err(refused),

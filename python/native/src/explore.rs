@@ -1,7 +1,7 @@
 //! The adversary's search.
 //!
-//! A case is searched on its own and the same way on every host, so it is the piece that is handed to a core, or to
-//! another machine. A part of the cases is a [`Shard`] of their list, as a part of a sweep is of its grid.
+//! A case has the same result on every host, so it is the unit of work for a core or another machine. A part of the
+//! cases is a [`Shard`] of their list, like a part of a sweep's grid.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::asked::{policy, refused, shard};
 use crate::watched::{Listeners, watched};
 
-/// What is searched.
+/// A search request.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct SearchRequest {
@@ -68,7 +68,7 @@ fn effort((kind, amount): SearchLimit) -> PyResult<Effort> {
     })
 }
 
-/// What came of a case: the JSON of its row in `quell explore --json`, the schedules, and the processor time in
+/// The result of a case: the JSON of its row in `quell explore --json`, the schedules, and the processor time in
 /// seconds.
 type Row = (String, u64, Option<f64>);
 

@@ -1,15 +1,14 @@
 //! The native part of the Python module `quell`.
 //!
-//! It hands over text: what a run comes to is the JSON that the command prints, and the Python in `python/quell` makes
-//! objects of it. So there is one description of a result, and no figure is rounded on its way. Arguments are checked
-//! by the same code as the command's; what is wrong with them is a `ValueError`, what goes wrong in a run a
-//! `RuntimeError`.
+//! It returns text: the JSON that the command prints, from which the Python code in `python/quell` makes objects. So
+//! there is one description of a result, and no figure is rounded on its way. The command's own code checks arguments;
+//! a mistake raises `ValueError`, a failed run `RuntimeError`.
 //!
-//! While a call works Python's other threads run, and its own looks for signals ([`watched`]).
+//! While a call works, Python's other threads run, and its own checks for signals ([`watched`]).
 //!
-//! What is asked of another host carries the texts of the files that it names: machines as TOML, workloads and programs
-//! by their names. The result of a part of a grid or of the adversary's cases depends on the part alone, so it may be
-//! run anywhere, and again.
+//! A request to another host contains the files that it names: machines as TOML, workloads and programs by their
+//! names. The result of a part of a grid, or of the adversary's cases, depends on the part alone, so it may run
+//! anywhere, and again.
 
 mod asked;
 mod explore;
@@ -29,7 +28,7 @@ use quell_experiments::{machines, run, workloads};
 use asked::{cpus, failed, policy, refused, shard, workload};
 use watched::{Listeners, watched};
 
-/// A run's figures do not depend on where Python's heap is: what this module allocates comes from here.
+/// Makes a run's figures independent of Python's heap.
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
@@ -48,7 +47,7 @@ impl Machine {
         Ok(Machine { file })
     }
 
-    /// The machine that such a text says, which needs no other file.
+    /// Parses a machine from text that needs no other file.
     #[staticmethod]
     fn from_toml(name: &str, text: &str) -> PyResult<Self> {
         let file = MachineFile::parse(name, text).map_err(refused)?;
@@ -132,12 +131,12 @@ fn run_json(
 /// Names with the values that each takes.
 type Axes = Vec<(String, Vec<String>)>;
 
-/// A grid that is asked for.
+/// A request for a grid.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct GridRequest {
     workload: String,
-    /// The text of its file, if it is none of this host.
+    /// The text of its file, if the file is not on this host.
     text: Option<String>,
     machines: Vec<Machine>,
     policies: Vec<String>,
@@ -211,7 +210,7 @@ fn sweep_json(
     lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// The text of the file that a workload's or a program's name stands for; `None` if it is no file.
+/// Returns the text of a workload's or a program's file; `None` if the name is not a file's.
 #[pyfunction]
 fn file_text(name: &str) -> PyResult<Option<String>> {
     let is_file = quell_adversary::cases::is_file(name)

@@ -1,4 +1,4 @@
-//! Recordings: what `quell record --json` prints of one.
+//! Recordings, as `quell record --json` prints them.
 
 use std::path::PathBuf;
 

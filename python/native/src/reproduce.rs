@@ -1,4 +1,4 @@
-//! The published figures beside the model's.
+//! Published figures beside the model's.
 
 use std::sync::atomic::Ordering::Relaxed;
 

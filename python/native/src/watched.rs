@@ -1,9 +1,8 @@
-//! Work beside Python's thread, which looks for signals meanwhile and tells of what is done.
+//! Runs work on other threads while Python's thread checks for signals and reports progress.
 //!
-//! The work is done in pieces on other threads. Python's thread wakes every few hundredths of a second, so a handler of
-//! signals runs soon, and calls into Python are made on no other thread. An exception that a handler raises
-//! (`KeyboardInterrupt` after Ctrl-C), or a function that is told of progress, ends the call: no further piece begins,
-//! and the exception is raised when those under way have ended.
+//! The work is done in pieces. Python's thread wakes every few hundredths of a second, so a signal handler runs soon,
+//! and no other thread calls into Python. If a handler (`KeyboardInterrupt` after Ctrl-C) or a progress callback
+//! raises an exception, no further piece begins, and the exception is raised when those under way have ended.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -17,16 +16,16 @@ use pyo3::prelude::*;
 /// How often signals are looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whom to tell, on Python's thread.
+/// The callbacks, on Python's thread.
 #[derive(Clone, Copy, Default)]
 pub struct Listeners<'a, 'py> {
     /// How many pieces are done, and of how many.
     pub progress: Option<&'a Bound<'py, PyAny>>,
-    /// What came of a piece, as soon as it is done.
+    /// Gets each piece's result as soon as it is done.
     pub found: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// What is known of work under way.
+/// The state of work under way.
 #[derive(Default)]
 pub struct Work {
     /// Whether no further piece is to begin.
@@ -41,7 +40,7 @@ impl Work {
         self.done.fetch_add(1, Relaxed);
     }
 
-    /// This came of it.
+    /// Adds a result.
     pub fn found(&self, text: &str) {
         self.list().push(text.to_owned());
         self.done();
@@ -52,7 +51,7 @@ impl Work {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what was not told yet.
+    /// Calls the callbacks for new results.
     fn tell(&self, listeners: Listeners<'_, '_>, pieces: usize, last: &mut usize) -> PyResult<()> {
         let now = self.done.load(Relaxed);
         let found = std::mem::take(&mut *self.list());
@@ -71,10 +70,10 @@ impl Work {
     }
 }
 
-/// Works in so many pieces on `threads` threads, on all cores unless said otherwise.
+/// Works in this many pieces on `threads` threads, on all cores by default.
 ///
 /// # Errors
-/// What a signal's handler or a listener raised; then the work was told to stop, and has ended.
+/// The exception of a signal handler or a callback; then the work has stopped.
 pub fn watched<T: Send>(
     py: Python<'_>,
     listeners: Listeners<'_, '_>,
@@ -83,7 +82,7 @@ pub fn watched<T: Send>(
     work: impl FnOnce(&Work) -> T + Send,
 ) -> PyResult<T> {
     let wrong = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
-    // A core that has no thread of its own has one that all calls share.
+    // Idle cores use the pool that all calls share.
     let pool = threads
         .map(|threads| {
             rayon::ThreadPoolBuilder::new()
@@ -120,7 +119,7 @@ pub fn watched<T: Send>(
     })
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: write protection of file pages that are about to be written, with one flush for many.
+ * quell in Linux: write-protects file pages before writeback, with one flush for many.
  *
- * folio_mkclean() flushes each page by itself, because the content is captured right after it. Writeback takes folios
- * in batches (writeback_get_folio()), so here the whole batch loses its writable entries first.
+ * folio_mkclean() flushes each page by itself, because the content is captured right after it. Writeback takes
+ * folios in batches (writeback_get_folio()), so this removes the writable entries of a whole batch first.
  */
 #include <linux/backing-dev.h>
 #include <linux/cpumask.h>
@@ -18,9 +18,9 @@
 #include "internal.h"
 
 /*
- * Takes the right to write, and the dirty bit, from one mapping of a folio, and says in `arg` if it had one. The entry is
- * flushed with what this task unmaps: so another that meets it before, and has nothing to take from it any more, as
- * mprotect(), flushes.
+ * Clears the writable and dirty bits of one mapping of a folio, and sets `arg` if they were set. The entry is
+ * flushed with the pages that this task unmaps. Code that finds the entry before that, and has nothing left to
+ * clear, flushes: mprotect(), for example.
  */
 static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 			    unsigned long address, void *arg)
@@ -59,12 +59,12 @@ static bool quell_cannot_clean(struct vm_area_struct *vma, void *arg)
 }
 
 /*
- * Write-protects folios that are about to be written, with one flush for all: folio_clear_dirty_for_io() then finds
- * nothing to flush for those that no CPU has written to meanwhile.
+ * Write-protects folios that are about to be written, with one flush for all. Then folio_clear_dirty_for_io() has
+ * nothing to flush for folios that no CPU has written meanwhile.
  *
- * The folios stay locked until the flush is done. A task that captures the content of a folio holds its lock, so none
- * takes an entry that is clean in the table for one that no CPU writes through any more. What a CPU writes before the
- * flush belongs to a folio that is still dirty.
+ * The folios stay locked until the flush is complete. Code that captures the content of a folio holds its lock, so
+ * it never relies on a clean entry in the table through which a CPU may still write. Writes before the flush belong
+ * to a folio that is still dirty.
  */
 void quell_clean_folios(struct address_space *mapping, struct folio_batch *folios)
 {
@@ -77,7 +77,9 @@ void quell_clean_folios(struct address_space *mapping, struct folio_batch *folio
 	DECLARE_BITMAP(locked, PAGEVEC_SIZE);
 	unsigned int i;
 
-	/* Where no other CPU is told, a flush for each folio costs less than a second walk of its mappings. */
+	/*
+	 * If no other CPU must be interrupted, a flush for each folio costs less than a second walk of its mappings.
+	 */
 	if (folio_batch_count(folios) < 2 || num_online_cpus() < 2)
 		return;
 	bitmap_zero(locked, PAGEVEC_SIZE);

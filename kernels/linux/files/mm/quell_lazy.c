@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and defers the flush.
+ * quell in Linux: lazy unmap (S3). Reclaim unmaps clean file pages and defers the flush.
  *
- * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared
- * and the page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps
- * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
- * next owner:
+ * If every mapping of a page is clean and read-only, no stale entry can change it. So its entries are cleared and
+ * the page leaves the page cache without a flush. A stale read returns the right bytes as long as the frame keeps
+ * them and they are the file's. This file ensures both, from a page's last mapping to its frame's next owner:
  *
- *   - What a task unmaps between two flushes is a batch. All of it is deferred, or all of it is flushed: it is
- *     deferred if each page that was unmapped has left the page cache and was fit for it (quell_lazy_remove()).
- *   - With the first such page the batch gets a number, which the table of places notes for each of them, by (mapping,
- *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
- *     that it is pending, the stamp of its deferred flush, or that it was flushed. A task that fills the slot of the
- *     page cache again, or changes the file's bytes without filling it, looks there and pays first. As long as the
- *     batch is pending it cannot wait for the task that has it, which may sleep: it flushes what is pending each mm
- *     that maps the page, as a task does that takes such a mapping away. No other CPU is interrupted.
- *   - The frames are parked: they have no owner, and go to the page allocator after the deferred flush was paid. There
- *     are at most quell_most that defer; for one more the oldest eighth is paid for, for drain_all_pages() (memory is
- *     short, or a caller wants these very frames) and after a second all are, each time with one round of interrupts
- *     to the CPUs that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the
- *     deferred flushes are so old, as it is in the kernel anyway (quell_lazy_catch_up()): such CPUs are not
- *     interrupted for the oldest eighth.
- *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
+ *   - The pages that a task unmaps between two flushes are a batch, which is deferred or flushed as a whole. It is
+ *     deferred if each unmapped page has left the page cache and was suitable (quell_lazy_remove()).
+ *   - With the first such page the batch gets a number. The table of places records the number for each page, by
+ *     (mapping, index), before the page leaves the page cache. stamps[] holds the state of each number: pending, the
+ *     stamp of the deferred flush, or flushed. A task that fills the slot again, or changes the file's bytes without
+ *     filling it, looks there and flushes first. It cannot wait for the task of a pending batch, which may sleep.
+ *     Instead it flushes what is pending in each mm that maps the page, like a task that removes such a mapping. No
+ *     other CPU is interrupted.
+ *   - The frames are parked: they have no owner, and return to the page allocator after the deferred flush. At most
+ *     quell_most are parked. A further one makes the flushes of the oldest eighth. drain_all_pages() makes all of
+ *     them (memory is short, or a caller needs these very frames), and so does a timer after a second. Each time,
+ *     one round of interrupts reaches the CPUs that have not flushed since. A CPU that reclaims or reads pages
+ *     flushes by itself while its deferred flushes are younger than that, since it is in the kernel anyway
+ *     (quell_lazy_catch_up()). Such CPUs are not interrupted for the oldest eighth.
+ *   - A task that removes the mapping finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
- * One word per place of the table is enough although pages share places: it has a fingerprint of the page, and where
- * two batches that are not paid for meet, none, which stands for every page and every batch up to the later one.
+ * One word per place of the table is enough although pages share places. It has a fingerprint of the page. If two
+ * outstanding batches meet there, it has none, which matches every page and every batch up to the later one.
  *
- * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
+ * Numbers up to quell_lazy_places.paid are flushed: mostly a task that fills a slot checks only this.
  *
- * Not deferred, but flushed as ever: folios of more than one page, what is not a regular file on a file system that
- * says that it keeps these rules (FS_FLUSHES_DEFERRED), a page that one mapping could be written through or
- * that is dirty, a page that stays in the page cache after all, and what was unmapped with any of these.
+ * Always flushed: folios of more than one page; files that are not regular files on a file system with
+ * FS_FLUSHES_DEFERRED; pages that are dirty or have a writable mapping; pages that stay in the page cache after all;
+ * and anything unmapped in one batch with these.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -55,12 +54,12 @@
 #define QUELL_PRINT		(BIT_ULL(QUELL_PRINT_BITS) - 1)
 #define QUELL_LAST_NUMBER	(U64_MAX >> QUELL_PRINT_BITS)
 
-/* So many batches may be neither flushed nor paid for; for one more there is no number, and it is flushed. */
+/* The most batches that are neither flushed nor finished; a further one gets no number and is flushed. */
 #define QUELL_BATCHES		512
 /* In the place of a batch's stamp: it is neither flushed nor deferred yet. */
 #define QUELL_PENDING		U64_MAX
 
-/* Where too many frames defer, one lot of so many is paid for. */
+/* If too many frames are parked, one in this many lots is flushed. */
 #define QUELL_PAID_PART		8
 
 /* A range of more pages than this is not looked up page by page. */
@@ -77,8 +76,8 @@ static u64 stamps[QUELL_BATCHES];
 static u64 last_number;
 
 /*
- * Parked frames, in lots: a ring. From lots_first to lots_paid they have been paid for and may leave; from there to
- * lots_next they defer. Those before lots_sealed take no frame more: a task pays for them.
+ * Parked frames in lots: a ring. Lots from lots_first to lots_paid are flushed and may leave; those from there to
+ * lots_next are deferred. Lots before lots_sealed accept no more frames, because a task is flushing them.
  */
 static struct folio_batch *lots __ro_after_init;
 static unsigned int lots_mask __ro_after_init;
@@ -118,8 +117,8 @@ bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, a task stops before it flushes or defers, unless a test writes 0 before: it
- * does meanwhile what it likes. Who stops there is counted.
+ * Milliseconds for which a task pauses before it flushes or defers a batch, until a test writes 0. Meanwhile the
+ * test can interfere. Paused tasks are counted.
  */
 u32 quell_hold;
 atomic_t quell_held = ATOMIC_INIT(0);
@@ -152,17 +151,17 @@ static void quell_advance(void)
 			break;
 		paid++;
 	}
-	/* Whoever finds a number in it sees the flushes done. */
+	/* A task that reads a number here sees the flushes completed. */
 	smp_store_release(&quell_lazy_places.paid, (paid << QUELL_PRINT_BITS) | QUELL_PRINT);
 }
 
-/* A number for a batch that is pending; 0 if there is none. */
+/* Returns the number of a new pending batch; 0 if there is none. */
 static u64 quell_number_new(void)
 {
 	u64 number = 0;
 
 	spin_lock(&lazy_lock);
-	/* Who pays moves it, too; here it is what was flushed. */
+	/* Making a deferred flush advances it too; here it is advanced past flushed batches. */
 	if (last_number - (quell_lazy_places.paid >> QUELL_PRINT_BITS) >= QUELL_BATCHES)
 		quell_advance();
 	if (last_number - (quell_lazy_places.paid >> QUELL_PRINT_BITS) < QUELL_BATCHES &&
@@ -177,10 +176,9 @@ static u64 quell_number_new(void)
 }
 
 /*
- * On return no CPU uses a translation to these pages of the file, unless one of their mappings was taken away: that
- * task flushes what is pending. A mapping that has left an entry behind was there before the slot was empty, as the
- * caller has found it; one that is split or joined is in the tree no more, and then again, under this lock. Waits for
- * other CPUs.
+ * Completes the flushes of all translations to these pages of the file, unless one of their mappings was removed:
+ * that task flushes what is pending. A mapping that left an entry behind existed before the caller found the slot
+ * empty. One that is split or joined leaves the tree and returns under this lock. Waits for other CPUs.
  */
 static noinline void quell_flush_pending_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
@@ -192,7 +190,7 @@ static noinline void quell_flush_pending_mappings(struct address_space *mapping,
 	i_mmap_unlock_read(mapping);
 }
 
-/* On return no CPU uses a translation to this page, for which the word stands. Waits for other CPUs. */
+/* Completes the flushes of all translations to the page of this word. Waits for other CPUs. */
 static noinline void quell_flush_pending_word(u64 word, struct address_space *mapping, pgoff_t index)
 {
 	u64 last = word >> QUELL_PRINT_BITS, number = last, youngest = 0;
@@ -222,7 +220,7 @@ static noinline void quell_flush_pending_word(u64 word, struct address_space *ma
 
 static u64 quell_fingerprint(u64 key)
 {
-	/* Other bits than those that say which place, as far as there are; never 0. */
+	/* Bits other than those that select the place, as far as there are any; never 0. */
 	return (key >> QUELL_LEAST_PLACE_BITS & QUELL_PRINT) | 1;
 }
 
@@ -247,7 +245,7 @@ static __always_inline void quell_record(u64 key, u64 number)
 	quell_record_beside(place, word);
 }
 
-/* On return no CPU uses a translation to what was the page at this place. */
+/* Completes the flushes of all translations to the former page at this place. */
 static void quell_flush_pending_page(struct address_space *mapping, pgoff_t index)
 {
 	u64 key = quell_key(mapping, index), word = READ_ONCE(*quell_place(key)), print = word & QUELL_PRINT;
@@ -259,8 +257,8 @@ static void quell_flush_pending_page(struct address_space *mapping, pgoff_t inde
 /* Parked frames. */
 
 /*
- * Pays for the oldest of the lots that defer, one of so many. The younger the deferred flush, the more CPUs have not
- * flushed since. Sleeps not, but waits for other CPUs.
+ * Makes the deferred flushes of the oldest lots, one in this many. The younger a deferred flush, the more CPUs have
+ * not flushed since. Does not sleep, but waits for other CPUs.
  */
 static void quell_pay_parked(unsigned int one_of)
 {
@@ -285,9 +283,9 @@ static void quell_pay_parked(unsigned int one_of)
 }
 
 /*
- * Takes the first lot out of the ring, in the reverse order. The page allocator gives out first what it got last, so
- * pages that are read in one after the other get their frames in the order of those that were reclaimed one after the
- * other: as they mostly lay side by side, requests to devices have fewer pieces. Under lazy_lock; it was paid for.
+ * Removes the first lot from the ring, in reverse order. The page allocator hands out the last freed frame first. So
+ * pages that are read in one after the other get frames in the order in which theirs were reclaimed, mostly
+ * adjacent, and requests to devices have fewer segments. Under lazy_lock; the lot is flushed.
  */
 static void quell_take_lot(struct folio_batch *folios)
 {
@@ -321,7 +319,7 @@ void quell_lazy_drain(void)
 static void quell_drain_later(struct work_struct *work)
 {
 	quell_lazy_drain();
-	/* Who has parked frames meanwhile found others there. */
+	/* Another task has parked frames meanwhile. */
 	if (READ_ONCE(lots_first) != READ_ONCE(lots_next))
 		schedule_delayed_work(to_delayed_work(work), HZ);
 }
@@ -391,7 +389,7 @@ static bool quell_is_fit(struct address_space *mapping)
 	return false;
 }
 
-/* The file has become a swap file, as its flags say. */
+/* The file has become a swap file; its flags show it. */
 void quell_lazy_unfit(struct address_space *mapping)
 {
 	/* Pairs with quell_is_fit(): it sees the flags, or its note is taken away here. */
@@ -399,15 +397,15 @@ void quell_lazy_unfit(struct address_space *mapping)
 	clear_bit(QUELL_AS_FIT, &mapping->flags);
 }
 
-/* Whether the folio is one that this file knows what to do with, if it is a fit file's. */
+/* Returns whether this file can handle the folio, given a suitable file. */
 static __always_inline bool quell_is_plain(struct folio *folio)
 {
 	return !folio_test_large(folio) &&
-	       /* Its frame is wanted by a caller that has drained already: alloc_contig_range(), memory that goes offline. */
+	       /* Frames for callers that have drained already: alloc_contig_range(), memory offlining. */
 	       !is_migrate_isolate_page(&folio->page);
 }
 
-/* What this task unmaps next, or has unmapped, must not be deferred. */
+/* Prevents deferring the pages that this task unmaps next, or has unmapped. */
 void quell_lazy_spoil(void)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
@@ -428,7 +426,7 @@ static noinline void quell_lazy_remove_first(struct address_space *mapping, stru
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	/* If it may not be deferred, it stays what was unmapped last, and so the batch is flushed. */
+	/* A page that may not be deferred stays the last unmapped one, which makes the batch flush. */
 	if (!quell_is_plain(folio) || !quell_is_fit(mapping))
 		return;
 	if (!reclaim->number)
@@ -473,15 +471,15 @@ static bool quell_may_park(struct folio_batch *folios, unsigned int deferring)
 	return true;
 }
 
-/* Whether what this task has unmapped may be deferred; and something was. */
+/* Returns whether this task's unmapped pages may be deferred, and there are any. */
 static bool quell_may_end_deferred(struct quell_reclaim *reclaim)
 {
 	return reclaim && reclaim->number && !reclaim->unmapped;
 }
 
 /*
- * What this task has unmapped is deferred with this stamp, or flushed if it is 0: says so under the number of the
- * batch, which has none after that, and parks or frees the frames that wait for it.
+ * Ends this task's batch: deferred with this stamp, or flushed if it is 0. Records that under the batch's number,
+ * which becomes free, and parks or frees the waiting frames.
  */
 static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
 {
@@ -500,8 +498,8 @@ static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
 }
 
 /*
- * Owes the flush of what this task has unmapped and parks the frames that wait for it, and those of `folios`, in whose
- * place there may be others, to be freed.
+ * Defers the flush of this task's unmapped pages, and parks the waiting frames and those of `folios`. Folios to be
+ * freed instead may take their place.
  */
 static void quell_end_deferred(struct quell_reclaim *reclaim, struct folio_batch *folios)
 {
@@ -533,10 +531,10 @@ static bool quell_keep_waiting(struct quell_reclaim *reclaim, struct folio_batch
 }
 
 /*
- * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
- * mapped. If the flush may be deferred it is true, and there is nothing to be flushed: the folios wait for the end of
- * the batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may
- * wait, or there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are
+ * Called when reclaim is about to flush and to free these folios. This task has unmapped some of them; others may
+ * never have been mapped. Returns true if the flush may be deferred: then there is nothing to flush, and the folios
+ * wait for the end of the batch. That is the end of this call of reclaim (quell_lazy_close()), or here, if no more
+ * may wait or there is no such call (MADV_PAGEOUT). Then they are parked, and the folios left in their place are
  * others to be freed.
  */
 bool quell_lazy_defer(struct folio_batch *folios)
@@ -547,7 +545,7 @@ bool quell_lazy_defer(struct folio_batch *folios)
 		return false;
 	if (!current->reclaim_state) {
 		quell_end_deferred(reclaim, folios);
-		/* What is flushed is nothing; the batch ends. */
+		/* Nothing needs a flush; the batch ends. */
 		return false;
 	}
 	if (!quell_keep_waiting(reclaim, folios))
@@ -565,7 +563,7 @@ void quell_lazy_close(void)
 	try_to_unmap_flush();
 }
 
-/* What was noted and what waits, at the end of a batch that was flushed. */
+/* Updates numbers and waiting frames at the end of a flushed batch. */
 void quell_lazy_end_flushed(struct quell_reclaim *reclaim)
 {
 	quell_end(reclaim, 0);
@@ -589,8 +587,8 @@ static void quell_flush_pending_range(struct address_space *mapping, pgoff_t fir
 }
 
 /*
- * A new folio was put into slots of the page cache. It is locked, so no task has changed it yet. What was there before
- * left without a flush, perhaps: the word of the page is not paid for, or there is more than one page.
+ * A new folio was put into slots of the page cache. It is locked, so no task has changed it yet. The former page may
+ * have left without a flush: its word is outstanding, or there is more than one page.
  */
 void quell_lazy_fill(struct address_space *mapping, unsigned long index, long nr)
 {

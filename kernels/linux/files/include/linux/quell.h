@@ -2,10 +2,9 @@
 /*
  * quell in Linux: the hooks that memory management calls.
  *
- * Four static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0
- * and S3 are not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1);
- * quell_lazy() for flushes that are deferred (S3). All are off unless the command line turns them on, and never change
- * after boot.
+ * Four static branches enable parts of the engine: quell_tlb() switches and flushes (S2, S4), which the others need;
+ * quell_batch() common flushes (S0); quell_extents() zeroing (S1); quell_lazy() deferred flushes (S3). All are off
+ * unless the command line enables them, and never change after boot.
  */
 #ifndef _LINUX_QUELL_H
 #define _LINUX_QUELL_H
@@ -67,7 +66,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		    bool freed_tables);
 void quell_mm_flush_pending(struct mm_struct *mm);
 bool quell_nmi_uaccess_okay(void);
-/* On return every flush that was asked for before has been made, where its receipt was enough for others. May wait. */
+/* Completes every earlier flush for which a receipt was enough for others. May wait. */
 void quell_flushed(void);
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
@@ -88,13 +87,13 @@ void quell_lazy_fill(struct address_space *mapping, unsigned long index,
 void quell_lazy_changed(struct address_space *mapping, unsigned long first,
 			unsigned long last);
 
-/* What mm/quell_lazy.c knows of the page that was in a slot of the page cache. Shorter tables there are none. */
+/* The state of mm/quell_lazy.c for the page that was in a slot of the page cache. The smallest table size. */
 #define QUELL_LEAST_PLACE_BITS	10
 
 struct quell_lazy_places {
 	u64 *place;
 	u64 mask;
-	/* No larger word than this stands for a page that is not paid for. */
+	/* Words up to this one have been flushed. */
 	u64 paid;
 };
 extern struct quell_lazy_places quell_lazy_places;
@@ -111,10 +110,10 @@ static __always_inline u64 *quell_place(u64 key)
 	return &quell_lazy_places.place[key & quell_lazy_places.mask];
 }
 
-/* A CPU that fills the slot of one page of so many of a file looks whether it is behind with the deferred flush. */
+/* One fill of this many slots of a file checks whether its CPU is behind with deferred flushes. */
 #define QUELL_FILLS_TOGETHER	16
 
-/* A folio of so many pages was put into slots of the page cache. */
+/* A folio of this many pages was put into slots of the page cache. */
 static __always_inline void quell_lazy_filled(struct address_space *mapping,
 					      unsigned long index, long nr)
 {
@@ -126,7 +125,7 @@ static __always_inline void quell_lazy_filled(struct address_space *mapping,
 		quell_lazy_fill(mapping, index, nr);
 }
 
-/* So many pages of one call migrate_pages() unmaps before it flushes: 32 MB. */
+/* The most pages that one call of migrate_pages() unmaps before it flushes: 32 MB. */
 #define QUELL_MIGRATE_TOGETHER	8192
 
 #else

@@ -16,16 +16,19 @@
 struct folio;
 struct mm_struct;
 
-/* So many lots of frames wait for the end of a batch. A call of reclaim mostly has some 50. */
+/* The number of lots of frames that wait for the end of a batch. A call of reclaim mostly has some 50 frames. */
 #define QUELL_WAITING	2
 
-/* In the place of what was unmapped last: something in the batch must not be deferred. */
+/* In place of the last unmapped folio: something in the batch must not be deferred. */
 #define QUELL_SPOILT	((struct folio *)1)
 
 struct quell_reclaim {
 	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
 	struct mm_struct *covered;
-	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL; or QUELL_SPOILT. */
+	/*
+	 * For mm/quell_lazy.c (S3): the last unmapped folio that is still in the page cache, or NULL, or
+	 * QUELL_SPOILT.
+	 */
 	struct folio *unmapped;
 	/* The number of the batch, once a page of it may be deferred, or 0; and how many those are since frames last waited. */
 	u64 number;
@@ -39,8 +42,8 @@ struct quell_reclaim {
 };
 
 /*
- * What set_tlb_ubc_flush_pending() does: an entry of an mm that is not covered was cleared, or lost rights, and could
- * be written through. Under the lock of its table.
+ * Replaces set_tlb_ubc_flush_pending(): an entry of an mm that is not covered was cleared or lost rights, and was
+ * writable. Called under the lock of its table.
  */
 void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address);
 
@@ -64,14 +67,14 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim);
  */
 u64 quell_reclaim_defer(struct quell_reclaim *reclaim);
 
-/* On return no CPU uses a translation whose flush was deferred with this number or a smaller one. One load if it is paid. */
+/* Completes the deferred flushes up to this number. One load if they are complete already. */
 void quell_deferral_flush_pending(u64 number);
 /* Whether it is so for this number; a smaller one may still be deferred. */
 bool quell_deferral_is_paid(u64 number);
 
 /* Of mm/quell_lazy.c, for the architecture. */
 void quell_lazy_end_flushed(struct quell_reclaim *reclaim);
-/* Before the engine is made: what may be refused; false if there is no memory. Taken back if there is no engine. */
+/* Allocates memory before the engine is created; false if there is none. Undone if there is no engine. */
 bool quell_lazy_init(void);
 void quell_lazy_exit(void);
 bool quell_lazy_leave_out(const char *name);
@@ -85,7 +88,7 @@ static __always_inline bool quell_reclaim_covers(struct mm_struct *mm)
 	return reclaim && reclaim->covered == mm;
 }
 
-/* What is done for an entry of an mm that is covered, or was reported. Devices are told as it is cleared. */
+/* Handles an entry of an mm that is covered, or was reported. Devices are notified when it is cleared. */
 static __always_inline void quell_reclaim_added(struct mm_struct *mm, bool writable)
 {
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, 0, -1UL);
@@ -93,7 +96,7 @@ static __always_inline void quell_reclaim_added(struct mm_struct *mm, bool writa
 		current->tlb_ubc.writable = true;
 }
 
-/* What this task has unmapped was flushed, or was deferred before; the next batch begins. */
+/* Everything that this task has unmapped was flushed or deferred; the next batch begins. */
 static __always_inline void quell_lazy_end(struct quell_reclaim *reclaim)
 {
 	/* Without a number there is no page that may be deferred, and so no frame that waits. */
@@ -134,7 +137,7 @@ enum quell_rule {
 
 #ifdef CONFIG_QUELL_MUTANTS
 bool quell_keeps(enum quell_rule rule);
-/* Of mm/quell_lazy.c: what a test sets and asks. */
+/* Controls and counters of mm/quell_lazy.c for tests. */
 extern u32 quell_hold;
 extern atomic_t quell_held;
 void quell_stay(void);

@@ -3,20 +3,20 @@
  * quell in Linux: the engine and its machine.
  *
  * The engine is an object without source here (quell_engine.o), behind <quell/engine.h>. It decides which CPUs must
- * forget what, when, and when that is done; this file gives it a machine (quell_hw_*), spaces (mm->context.quell) and
- * CPUs, and brings it what changed in one mm: flush_tlb_mm_range() becomes one flush, without a batch.
+ * flush what and when, and waits for them. This file provides a machine (quell_hw_*), spaces (mm->context.quell) and
+ * CPUs, and passes changes of one mm to the engine: flush_tlb_mm_range() becomes one flush, without a batch.
  *
- * Above it stand
+ * These files build on it:
  *
  *   - quell_reclaim.c: batches of many mms, and deferred flushes;
- *   - mm/quell.c: write protection of file pages before they are written, with such a batch;
- *   - mm/quell_lazy.c: clean file pages that reclaim takes away, whose flush may be deferred;
- *   - quell_unmap.c: what a task unmaps, until try_to_unmap_flush();
- *   - quell_init.c: the command line, the beginning, what was counted.
+ *   - mm/quell.c: write protection of file pages before writeback, with such a batch;
+ *   - mm/quell_lazy.c: clean file pages that reclaim unmaps, with a flush that may be deferred;
+ *   - quell_unmap.c: pages that a task unmaps, until try_to_unmap_flush();
+ *   - quell_init.c: command line, initialization, statistics.
  *
- * Switches, and what touches CR3, are in quell_tlb.h, which is part of tlb.c.
+ * Context switches and CR3 are in quell_tlb.h, which is part of tlb.c.
  *
- * Everything that calls the engine stays on its CPU meanwhile: preemption is off, or interrupts are.
+ * Callers of the engine stay on their CPU meanwhile: preemption or interrupts are off.
  */
 #define pr_fmt(fmt) "quell: " fmt
 
@@ -53,14 +53,14 @@ DEFINE_PER_CPU(struct quell_this_cpu, quell_this) = {
 struct quell_engine quell_engine;
 struct quell_zero_plan quell_zero_plan __ro_after_init;
 
-/* What is kept of an mm. */
+/* The state of an mm. */
 struct quell_mm {
 	struct quell_space space;
 	struct quell_coalesced coalesced;
 };
 static struct kmem_cache *mm_cache __ro_after_init;
 
-/* The machine. What touches CR3 is in quell_tlb.h. */
+/* The machine. Functions that access CR3 are in quell_tlb.h. */
 
 uint32_t quell_hw_this_cpu(void)
 {
@@ -112,7 +112,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 		__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }
 
-/* Serves this CPU's inbox. It takes no lock, reads no clock and wakes no task up. The gate stands without an engine, too. */
+/* Serves this CPU's inbox without locks, clock or wakeups. The gate exists even without an engine. */
 DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 {
 	u8 reason = this_cpu_read(quell_this.reason);
@@ -128,7 +128,9 @@ DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 	trace_quell_exit(QUELL_VECTOR);
 }
 
-/* Another CPU does not answer: said when the wait is longer than a long handler's, and each time that it has doubled. */
+/*
+ * Warns that another CPU does not answer: when the wait exceeds a long handler's, and each time that it has doubled.
+ */
 static void quell_waits_long(uint32_t target, uint64_t turns)
 {
 	if (turns >= 1 << 26)
@@ -144,8 +146,8 @@ void quell_panic(const char *message, size_t length)
 }
 
 /*
- * The engine's memory is copied and cleared some hundred bytes at a time, where what the processor has for long runs is
- * slower than eight bytes at a time. Its object calls these in the place of memcpy() and memset().
+ * Copies and clears the engine's memory, some hundred bytes at a time. For that length, string instructions are
+ * slower than eight bytes at a time. The engine's object calls these instead of memcpy() and memset().
  */
 void *quell_copy(void *to, const void *from, size_t bytes);
 void *quell_fill(void *to, int byte, size_t bytes);
@@ -238,8 +240,8 @@ bool quell_mm_new(struct mm_struct *mm)
 }
 
 /*
- * The last reference is gone, and with it every CPU that had the mm loaded lazily: switch_mm_irqs_off() comes before
- * mmdrop_lazy_tlb(). So no CPU is waited for.
+ * Called after the last reference is dropped. No CPU has the mm loaded lazily any more, because switch_mm_irqs_off()
+ * precedes mmdrop_lazy_tlb(). So no CPU is waited for.
  */
 void quell_mm_retire(struct mm_struct *mm)
 {
@@ -327,10 +329,9 @@ static __always_inline void quell_flush_space(struct quell_space *space, const s
 }
 
 /*
- * Whether this task may share a flush of everything with others: where several threads take away what they had mapped
- * at the same time, mmu_gather has each flush everything. With two CPUs there is nothing to be gained. A task waits for
- * the other as it would wait for its targets; an interrupt handler must not, as it may have interrupted the one that it
- * would wait for.
+ * Returns whether this task may share a full flush. If several threads unmap at the same time, mmu_gather makes each
+ * flush everything. Two CPUs gain nothing. A task waits for the other as it would for its targets; an interrupt
+ * handler must not, because it may have interrupted that task.
  */
 static __always_inline bool quell_may_join(struct mm_struct *mm)
 {
@@ -338,8 +339,8 @@ static __always_inline bool quell_may_join(struct mm_struct *mm)
 }
 
 /*
- * The engine hears of a change when it is flushed, not before: mm_tlb_flush_pending() is for those who meet the entry
- * meanwhile.
+ * The engine learns of a change when it is flushed. Until then, mm_tlb_flush_pending() is for code that finds the
+ * entry.
  */
 void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		    unsigned long end, unsigned int stride_shift,
@@ -387,7 +388,7 @@ static void quell_resched(void)
 	cond_resched();
 }
 
-/* The folio lies in the direct map, in one piece. The page that will be touched is zeroed last. */
+/* The folio is contiguous in the direct map. The page to be touched is zeroed last. */
 bool quell_zero_folio(struct folio *folio, unsigned long address)
 {
 	void *start = folio_address(folio);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/*
- * quell in Linux: what the files of the glue in this folder share, and the half of it in tlb.c.
- */
+/* quell in Linux: declarations for the glue in this folder, and for its part in tlb.c. */
 #ifndef _ARCH_X86_MM_QUELL_H
 #define _ARCH_X86_MM_QUELL_H
 
@@ -22,7 +20,7 @@ extern struct quell_engine quell_engine;
 extern struct quell_zero_plan quell_zero_plan;
 extern struct quell_hooks quell_hooks;
 
-/* The engine refuses only what would be a mistake of these files. */
+/* The engine refuses only mistakes of these files. */
 #define quell_check(status) ({						\
 	enum quell_status __status = (status);				\
 	WARN_ONCE(__status != QUELL_STATUS_OK, "%s",			\
@@ -30,8 +28,8 @@ extern struct quell_hooks quell_hooks;
 })
 
 /*
- * The same for calls of which the engine refuses nothing unless it looks for misuse, as it does in the kernels that are
- * for trying these files.
+ * The same for calls that the engine refuses only if it checks for misuse, as it does in the kernels for testing
+ * these files.
  */
 #define quell_expect(status) ({						\
 	enum quell_status __expected = (status);			\
@@ -48,7 +46,7 @@ struct quell_this_cpu {
 	struct quell_cpu *cpu;
 	/* Which space the engine has loaded last on this CPU, whether it was made to leave it or not; or none. */
 	struct quell_space *space;
-	/* Whose space the engine is told to load, or was told last. */
+	/* The mm whose space is being loaded, or was loaded last. */
 	struct mm_struct *mm;
 	/* ASIDs under which kernel entries are out of date: see quell_kernel_entries_are_stale(). */
 	u16 stale;

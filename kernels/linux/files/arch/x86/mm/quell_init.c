@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/*
- * quell in Linux: the command line, the beginning, and what was counted.
- */
+/* quell in Linux: command line, initialization, statistics. */
 #define pr_fmt(fmt) "quell: " fmt
 
 #include <linux/debugfs.h>
@@ -18,9 +16,9 @@
 #include "quell.h"
 
 /*
- * So many batches can be deferred at once; one more pays for the others first. A CPU that is a sixteenth of them behind
- * flushes by itself (quell_catch_up()), so it is a few batches long: then those of CPUs that reclaim have flushed long
- * before the frames are wanted. 12 KB.
+ * The most batches that can be deferred at once; a further one first makes the others' flushes. A CPU that is a
+ * sixteenth of them behind flushes by itself (quell_catch_up()). So reclaiming CPUs, a few batches behind, have
+ * flushed long before the frames are needed. 12 KB.
  */
 #define QUELL_LEDGER	64
 
@@ -112,8 +110,8 @@ static bool __init quell_cpus_init(void)
 }
 
 /*
- * Makes the engine, and what only an engine needs: first what may be refused, then the caches, which are not. If it
- * returns false, nothing is kept.
+ * Creates the engine and everything that only an engine needs: first the parts that may be refused, then the caches,
+ * which are not. If it returns false, nothing is kept.
  */
 static bool __init quell_make(struct quell_setup *setup)
 {
@@ -195,7 +193,7 @@ void __init quell_init(void)
 		pr_info("tags (PCIDs) are not part of \"all\": no boot with PCIDs has passed the tests; \"tags\" adds them\n");
 }
 
-/* What it counted. */
+/* Prints the engine's counters. */
 
 static int statistics_show(struct seq_file *file, void *unused)
 {
@@ -220,7 +218,7 @@ static int policy_show(struct seq_file *file, void *unused)
 DEFINE_SHOW_ATTRIBUTE(policy);
 
 #ifdef CONFIG_QUELL_MUTANTS
-/* Whatever is written: frames that are parked go to the page allocator's lists of this CPU. */
+/* On any write, returns parked frames to the page allocator's lists of this CPU. */
 static ssize_t drain_write(struct file *file, const char __user *text, size_t bytes, loff_t *at)
 {
 	quell_lazy_drain();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux, for a test: an NMI between the receipt of a request and its flush, whose handler reads a string of the
- * program that it interrupts.
+ * quell in Linux, for a test: raises an NMI between the receipt of a request and its flush. The handler reads a
+ * string of the interrupted program.
  *
- * "CPU ADDRESS" is written to the file `probe`. The next request that this CPU receives stops before its flush, until
- * something else is written there, or for ten seconds; then the CPU sends itself an NMI. The file has what the handler got: what
- * strncpy_from_user_nofault() and strnlen_user_nofault() returned, and the string.
+ * Write "CPU ADDRESS" to the file `probe`. The next request that this CPU receives pauses before its flush, until
+ * the next write, for at most ten seconds. Then the CPU sends itself an NMI. Reading the file shows the results of
+ * strncpy_from_user_nofault() and strnlen_user_nofault() in the handler, and the string.
  */
 #include <linux/debugfs.h>
 #include <linux/nmi.h>
@@ -36,7 +36,7 @@ static int quell_probe_nmi(unsigned int kind, struct pt_regs *regs)
 	return NMI_HANDLED;
 }
 
-/* Interrupts are off; the CPU may come here for flushes of its own, too. */
+/* Interrupts are off. The CPU's own flushes may call this too. */
 void quell_probe(void)
 {
 	cycles_t end;

@@ -2,8 +2,8 @@
 /*
  * quell in Linux: batches of reclaim, migration and writeback, and deferred flushes.
  *
- * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that
- * name it. It ends with a flush, or, if everything in it was clean and read-only, with a deferred flush (S3), which
+ * A batch (struct quell_reclaim) holds a reference to each mm in it, because spaces must outlive the batches that
+ * name them. It ends with a flush or, if everything in it was clean and read-only, with a deferred flush (S3), which
  * has a number.
  */
 #include <linux/mm.h>
@@ -88,14 +88,14 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 	quell_reclaim_forget(reclaim);
 }
 
-/* The deferred flush stands in the spaces and in the ledger, not in the batch: the mms may go. */
+/* The spaces and the ledger keep the deferred flush, not the batch. So the mms may be freed. */
 u64 quell_reclaim_defer(struct quell_reclaim *reclaim)
 {
 	struct quell_stamp stamp = { };
 
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	/* A stamp of zero says that no flush is deferred. */
+	/* Stamp zero means that no flush is deferred. */
 	if (quell_check(quell_batch_finish_deferred(&reclaim->batch, NULL, &stamp)))
 		quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	quell_expect(quell_catch_up(&quell_engine));
@@ -116,12 +116,12 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 }
 
 /*
- * One page is reported as what it is. With the second of an mm everything is, as Linux does it: then the batch covers
- * the mm, and there is nothing to be added. Where more batches of the mm are outstanding than the engine counts, each
- * report takes a generation of its own, so it hears of each page. The mm for which a batch has no place left has those
- * before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off. The last
- * reference to one of those may go there, and takes pgd_lock: this lock is the page table's own, never the mm's
- * (SPLIT_PTE_PTLOCKS), which is taken inside of pgd_lock.
+ * The first page of an mm is reported by itself. The second reports the whole mm, as in Linux; then the batch covers
+ * the mm, and nothing need be added. If more batches of the mm are outstanding than the engine counts, each report
+ * takes a generation of its own, so each page is reported. A batch without a place for another mm is flushed first
+ * and waited for, under the page table's lock: nobody spins for that with interrupts off. The last reference to an
+ * mm may be dropped there, which takes pgd_lock: the page table's lock is its own, never the mm's
+ * (SPLIT_PTE_PTLOCKS), which nests inside pgd_lock.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * quell in Linux: switches, and what the engine does to this CPU's TLB. Included at the end of tlb.c, whose static
- * functions it uses: whatever touches CR3 or PCIDs goes through those, so that page-table isolation, linear address
- * masking and memory encryption are Linux's business here as there.
+ * quell in Linux: context switches, and the engine's operations on this CPU's TLB. Included at the end of tlb.c,
+ * whose static functions it uses for all accesses to CR3 and PCIDs. So Linux still handles page-table isolation,
+ * linear address masking and memory encryption.
  *
- * cpu_tlbstate stays true: loaded_mm and loaded_mm_asid say what CR3 says whenever interrupts are on, and mm_cpumask()
- * names at least the CPUs that have the mm loaded: each that ever had. Only ctxs[], which the engine has for itself, is
- * not used. The engine's tag is Linux's ASID plus one. One ASID is left to the kernel's own root, so that a walker that
- * has left a user's tables finds nothing of them.
+ * cpu_tlbstate stays valid: whenever interrupts are on, loaded_mm and loaded_mm_asid match CR3. mm_cpumask()
+ * contains every CPU that has ever loaded the mm. Only ctxs[] is unused, because the engine has its own. The
+ * engine's tag is Linux's ASID plus one. One ASID is reserved for the kernel's own root, so that a walker that has
+ * left a user's tables finds none of their entries.
  */
 #include "quell.h"
 
@@ -21,7 +21,7 @@ static noinline bool quell_kernel_entries_are_stale(u16 asid)
 
 	if (this_cpu_read(cpu_tlbstate.invalidate_other)) {
 		this_cpu_write(cpu_tlbstate.invalidate_other, false);
-		/* All but the one that is loaded, which was kept up to date. */
+		/* All but the loaded one, which is up to date. */
 		this_cpu_or(quell_this.stale, QUELL_ALL_ASIDS &
 			    ~BIT(this_cpu_read(cpu_tlbstate.loaded_mm_asid)));
 	}
@@ -31,7 +31,7 @@ static noinline bool quell_kernel_entries_are_stale(u16 asid)
 	return stale;
 }
 
-/* Of a load: what is not CR3. `prev` is asked for its LDT alone. */
+/* The parts of a load besides CR3. `prev` is used only for its LDT. */
 static __always_inline void quell_loaded(struct mm_struct *next, unsigned long lam, bool flush)
 {
 	struct mm_struct *prev = NULL;
@@ -70,7 +70,7 @@ static __always_inline void quell_load_untagged(struct mm_struct *next, unsigned
 	quell_loaded(next, lam, true);
 }
 
-/* In quell_mm_switch() alone. It and what it calls last save no registers where there are no tags. */
+/* Called only from quell_mm_switch(). Without tags, it and its last callee save no registers. */
 void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
 {
 	struct mm_struct *next = this_cpu_read(quell_this.mm);
@@ -82,8 +82,8 @@ void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
 }
 
 /*
- * In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. What the kernel's own tag holds is kept:
- * Linux flushes the kernel's mappings by itself, and the engine, which has no kernel space here, relies on nothing of it.
+ * Called from quell_mm_switch(), from the handler on a lazy CPU, and when the CPU goes offline. Entries under the
+ * kernel's own tag are kept: Linux flushes the kernel's mappings by itself, and the engine has no kernel space here.
  */
 void quell_hw_unload_root(void)
 {
@@ -169,7 +169,10 @@ static __always_inline void quell_mm_exchange(struct mm_struct *next)
 {
 	if (unlikely(next == &init_mm))
 		quell_forget();
-	/* Whom Linux asks by mm_cpumask(): before LAM is read. A CPU that has left stays in it; asked, it finds another mm. */
+	/*
+	 * Add the CPU to mm_cpumask(), which Linux interrupts, before reading LAM. A CPU that has left stays in it,
+	 * and finds another mm when interrupted.
+	 */
 	else if (unlikely(!cpumask_test_cpu(smp_processor_id(), mm_cpumask(next))))
 		quell_mm_load_first(next);
 	else
@@ -182,7 +185,7 @@ static noinline void quell_mm_exchange_guarded(struct mm_struct *next, struct ta
 	quell_mm_exchange(next);
 }
 
-/* What was loaded last is what is to be loaded. */
+/* The mm to load is loaded already. */
 static noinline void quell_mm_stay(struct mm_struct *mm)
 {
 	if (this_cpu_read(cpu_tlbstate_shared.is_lazy)) {
@@ -194,7 +197,7 @@ static noinline void quell_mm_stay(struct mm_struct *mm)
 	}
 }
 
-/* Interrupts are off. What is rare is a function of its own, so that the way from one mm to another saves no registers. */
+/* Interrupts are off. Rare cases are separate functions, so that the usual path saves no registers. */
 void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 {
 	lockdep_assert_irqs_disabled();

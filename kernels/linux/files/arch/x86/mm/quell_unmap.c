@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: what a task unmaps, from try_to_unmap_one() to try_to_unmap_flush().
+ * quell in Linux: pages that a task unmaps, from try_to_unmap_one() to try_to_unmap_flush().
  *
- * Reclaim and migration have a batch while they unmap. Whether it is deferred in the end is for mm/quell_lazy.c to say.
+ * Reclaim and migration have a batch while they unmap. mm/quell_lazy.c decides whether it is deferred in the end.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
@@ -13,8 +13,8 @@
 #include "quell.h"
 
 /*
- * From the first entry of an mm on, every later observer in it asks the engine, which knows what is outstanding: the
- * count of what is pending in the mm is not 0, and what is flushed is not counted there.
+ * From the first entry of an mm on, every later observer in it calls the engine, which knows the outstanding
+ * flushes. The mm's count of pending batches is not 0, and the number of flushed ones is not kept there.
  */
 void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address)
 {
