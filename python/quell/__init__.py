@@ -1,10 +1,11 @@
 """quell from Python: what TLB shootdowns cost, on the machine in software.
 
-`run` is one workload on one machine, `sweep` a grid of runs as a table, `explore` the adversary's search, `Machine` a
-machine whose figures can be changed, `read` a recording. They give what the command `quell` gives, figure by figure.
+`run` runs one workload on one machine, `sweep` a grid of runs as a table, and `explore` the adversary's search.
+`Machine` is a machine with figures that can be changed; `read` reads a recording. All figures equal those of the command
+`quell`.
 
-What is asked for wrongly raises `ValueError`, what goes wrong in a run `RuntimeError`. While a call works, other threads
-of Python run. Ctrl-C raises `KeyboardInterrupt` as soon as the runs under way have ended; no further one begins.
+Invalid arguments raise `ValueError`, a failed run `RuntimeError`. While a call works, other threads of Python run. Ctrl-C
+raises `KeyboardInterrupt` as soon as the runs under way have ended; no further one begins.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ __version__: str = _native.__version__
 __all__ = ["Machine", "explore", "machines", "read", "reproduce", "run", "sweep", "workloads"]
 
 Value = Union[str, int, float, bool]
-"""A value as the command reads it: ``"64M"``, ``512``; ``True`` is ``yes``."""
+"""Formats a value for the command: ``"64M"``, ``512``; ``True`` is ``yes``."""
 
 Progress = Union[bool, Callable[[int, int], object]]
-"""``True`` shows a bar (with tqdm); a function is told how many runs, or cases of a search, are done, and of how many."""
+"""``True`` shows a bar (with tqdm); a function gets the numbers of finished and of all runs, or cases of a search."""
 
 Found = Optional[Callable[[dict[str, Any]], object]]
-"""Is told of each result as soon as it is there, in any order."""
+"""Gets each result as soon as it is available, in any order."""
 
 
 class Machine:
     """A machine: a built-in one, or a machine file by its path.
 
-    Raises `ValueError` if there is none, or its file is wrong, with every mistake.
+    Raises `ValueError` if there is none, or if its file is invalid; the message lists every mistake.
     """
 
     def __init__(self, name: Union[str, os.PathLike[str]] = "haswell-server") -> None:
@@ -51,33 +52,33 @@ class Machine:
 
     @property
     def title(self) -> str:
-        """It, in words."""
+        """A description."""
         return self._native.title
 
     def set(self, key: str, value: Value) -> Machine:
-        """Sets a figure, as in ``machine.set("interrupt.send", "900ns")``; gives the machine back.
+        """Sets a figure, for example ``machine.set("interrupt.send", "900ns")``, and returns the machine.
 
-        Raises `ValueError` if there is no such figure or it cannot have that value; the machine is as it was then.
+        Raises `ValueError` if there is no such figure, or it cannot have that value; the machine is unchanged then.
         """
         self._native.set_text(f"{key}={_text(value)}")
         return self
 
     @classmethod
     def from_toml(cls, text: str) -> Machine:
-        """The machine of a machine file's text, which may be based on a built-in machine."""
+        """Creates a machine from a machine file's text, which may be based on a built-in machine."""
         machine = cls.__new__(cls)
         machine._native = _native.Machine.from_toml("text", text)
         return machine
 
     def to_toml(self) -> str:
-        """The text of a machine file that says all of its figures, each with its source."""
+        """Returns the text of a machine file with all figures and their sources."""
         return self._native.to_toml()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Machine.from_toml, (self.to_toml(),)
 
     def copy(self) -> Machine:
-        """Another one with the same figures."""
+        """Returns a copy."""
         other = Machine.__new__(Machine)
         other._native = self._native.copy()
         return other
@@ -109,14 +110,14 @@ def _machine(machine: AnyMachine) -> Machine:
 
 
 def _listed(values: Any) -> list[Any]:
-    """A list of what is one value or several."""
+    """Makes a list of one value or several."""
     if isinstance(values, (str, Machine, os.PathLike)) or not isinstance(values, Iterable):
         return [values]
     return list(values)
 
 
 def _within(name: str, value: Optional[int], least: int, most: int) -> Optional[int]:
-    """A number that the native part takes, or none."""
+    """Checks a number for the native part; ``None`` is allowed."""
     if value is not None and (isinstance(value, bool) or not least <= value <= most):
         raise ValueError(f"{name} {value}: expected {least} to {most}")
     return value
@@ -127,7 +128,7 @@ def _axes(values: Optional[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
 
 
 class _Bar:
-    """Tells a function, or a bar of tqdm, how far a call is."""
+    """Reports a call's progress to a function or to a bar of tqdm."""
 
     def __init__(self, progress: Progress) -> None:
         self.bar: Any = None
@@ -166,11 +167,11 @@ def run(
     set: Optional[Mapping[str, Value]] = None,
     progress: Progress = False,
 ) -> dict[str, Any]:
-    """Runs a workload, built in or a file: the object that ``quell run --json`` prints.
+    """Runs a workload, built in or a file. Returns the object that ``quell run --json`` prints.
 
-    `params` are the workload's, `set` are figures of the machine. The figure is given with `seeds` seeds, from `seed`
-    on (``values``); all counts are those of the first. A breach of the contract is no exception: look at
-    ``violations``.
+    `params` are parameters of the workload, `set` are figures of the machine. ``values`` has the workload's figure for
+    `seeds` seeds, from `seed` on; all counts are those of the first. A violation of the contract raises no exception:
+    check ``violations``.
     """
     asked = _machine(machine)
     if set:
@@ -203,15 +204,15 @@ def sweep(
     on: Optional[str] = None,
     address: Optional[str] = None,
 ) -> Union[pandas.DataFrame, polars.DataFrame, list[dict[str, Any]]]:
-    """Runs a grid, each with each, on all cores: a row for each run, in the order of ``quell sweep``.
+    """Runs all combinations of a grid on all cores. Returns a row for each run, in the order of ``quell sweep``.
 
     `frame` is ``"pandas"``, ``"polars"``, or ``"records"``: a list of the objects in the lines of ``quell sweep``'s
-    results. In a frame a parameter is a column of its name, or ``param.`` and its name where a run has another value of
-    that name (``seed``), a count one like ``engine.flushes`` (0 where nothing was
-    counted), a value that is not there is empty. A run that failed has an ``error`` and no ``value``.
+    results. In a frame, a parameter has a column of its name, or ``param.`` and its name if runs have another column of
+    that name (``seed``). A count has one such as ``engine.flushes``, 0 if nothing was counted. Missing values are empty.
+    A failed run has an ``error`` and no ``value``.
 
-    With ``on="ray"`` the runs are made on the workers of a cluster of Ray: of the one that this process is connected to
-    (``ray.init``), of the one at `address` or ``RAY_ADDRESS``, or else of this host. The rows are the same.
+    With ``on="ray"`` the runs use the workers of a Ray cluster: the one that this process is connected to
+    (``ray.init``), the one at `address` or ``RAY_ADDRESS``, or otherwise this host. The rows are the same.
     """
     if frame not in ("pandas", "polars", "records"):
         raise ValueError(f"frame {frame}: expected pandas, polars or records")
@@ -265,15 +266,14 @@ def explore(
     on: Optional[str] = None,
     address: Optional[str] = None,
 ) -> dict[str, Any]:
-    """Searches for interleavings that break the contract: the object that ``quell explore --json`` prints.
+    """Searches for interleavings that break the contract. Returns the object that ``quell explore --json`` prints.
 
-    `names` are scenarios, workloads, or files with workloads or programs; all scenarios if none is given, on every
-    machine of the adversary and under the usual policies if none of these is. A case has 1000 random schedules, or
-    `schedules` of them, or all cases share `minutes`; with `exhaustive` it has every schedule, until there were `most`. A
-    breach is no exception: a row of ``scenarios`` with ``violations`` has the ``violation`` and its ``replay`` code.
-    `found` is told of each such row, and of the others.
+    `names` are scenarios, workloads, or files with workloads or programs. The default is all scenarios, on every machine
+    of the adversary and under the usual policies. A case has 1000 random schedules, or `schedules` of them, or all cases
+    share `minutes`; with `exhaustive` it has every schedule, up to `most`. A violation raises no exception: a row of
+    ``scenarios`` with ``violations`` has the ``violation`` and its ``replay`` code. `found` gets every row.
 
-    `on` and `address` are those of `sweep`; a case is searched by one worker.
+    `on` and `address` are those of `sweep`; one worker searches a case.
     """
     if (schedules is not None) + (minutes is not None) + exhaustive > 1:
         raise ValueError("schedules, minutes and exhaustive: expected one of them")
@@ -320,7 +320,7 @@ def explore(
 
 
 def _row_text(row: Any) -> str:
-    """What is told of a row: on this host its text alone."""
+    """Returns the part of a row for callbacks: on this host its text alone."""
     return row if isinstance(row, str) else row[0]
 
 
@@ -342,7 +342,7 @@ def _parts(
     found: Found,
     read: Callable[[Any], dict[str, Any]],
 ) -> list[Any]:
-    """What a call comes to, in order: here as a whole, on a cluster in parts."""
+    """Returns the results of a call in order: here as a whole, on a cluster in parts."""
 
     def each(row: Any) -> None:
         if found is not None:
@@ -358,17 +358,17 @@ def _parts(
 
 
 def reproduce(only: Optional[str] = None, *, progress: Progress = False) -> list[dict[str, Any]]:
-    """The published figures beside the model's: the ``rows`` of ``quell reproduce --json``, all, or of one mechanism
-    (``"S2"``) or one workload (``"swap"``)."""
+    """Returns the ``rows`` of ``quell reproduce --json``, published figures beside the model's: all, or those of one
+    mechanism (``"S2"``) or one workload (``"swap"``)."""
     with _Bar(progress) as tell:
         return [json.loads(row) for row in _native.reproduce_json(only, tell)]
 
 
 def read(path: Union[str, os.PathLike[str]], *, program: Optional[str] = None) -> dict[str, Any]:
-    """What a recording says: the object that ``quell record --import PATH --json`` prints, of sites of `program` alone if
-    that is named.
+    """Reads a recording. Returns the object that ``quell record --import PATH --json`` prints, with the sites of `program`
+    alone if that is given.
 
-    A recording is what ``quell record -o`` kept, or what ``perf script`` or ``trace-cmd report`` printed.
+    A recording is a file of ``quell record -o``, or the output of ``perf script`` or ``trace-cmd report``.
     """
     return json.loads(_native.read_json(os.fspath(path), program))
 
@@ -377,7 +377,7 @@ _COUNTS = {"engine": "engine.", "machine_counts": "machine."}
 
 
 def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The columns of a table of records."""
+    """Returns the columns of a table of records."""
     columns: dict[str, list[Any]] = {}
     for name in records[0]:
         if name == "parameters":
@@ -393,10 +393,10 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def machines() -> list[str]:
-    """The names of the built-in machines."""
+    """Returns the names of the built-in machines."""
     return _native.machine_names()
 
 
 def workloads() -> list[str]:
-    """The names of the built-in workloads."""
+    """Returns the names of the built-in workloads."""
     return _native.workload_names()

@@ -1,7 +1,7 @@
-"""Work on a cluster of Ray, cut into parts of which each may be run anywhere, and again.
+"""Splits work into parts for the workers of a Ray cluster.
 
-A part is one of those that `quell sweep --shard` runs: what comes out of it depends on it alone. So a part whose worker
-is lost is run once more on another, and all parts together are what one machine gives, in the same order.
+A part is a shard of `quell sweep --shard`: its result depends on it alone. So a part whose worker is lost is run again
+on another, and all parts together equal the result of one machine, in the same order.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, Callable, Optional
 from . import _native
 
 PARTS_FOR_EACH_CPU = 16
-"""So many that no CPU waits long for another's last one, and that little is lost with a worker."""
+"""Enough that no CPU waits long for another's last part, and that little is lost with a worker."""
 
 RETRIES = 10
-"""A part that has lost so many workers is what kills them."""
+"""A part that has lost this many workers must be killing them."""
 
 CANCELS = 100
-"""How often a part that goes on is cancelled, once a second."""
+"""The most cancellations of a part, once a second."""
 
 INTERRUPTS = 30
-"""How often it is only interrupted. After that its worker is ended."""
+"""The first ones only interrupt it. Later ones end its worker."""
 
 
 def part_of(function: str, asked: dict[str, Any], arguments: tuple[Any, ...], part: str) -> list[Any]:
-    """One part, on one thread: what a worker does."""
+    """Performs one part on one thread of a worker."""
     return getattr(_native, function)(native(asked), *arguments, part, 1, None, None)
 
 
 def native(asked: dict[str, Any]) -> dict[str, Any]:
-    """The same with machines as the native part has them; they do not travel."""
+    """Replaces machines by the native ones, which cannot be sent to a worker."""
     return {**asked, "machines": [getattr(machine, "_native", machine) for machine in asked["machines"]]}
 
 
@@ -43,8 +43,8 @@ def work(
     tell: Optional[Callable[[int, int], object]],
     found: Callable[[Any], object],
 ) -> list[Any]:
-    """The rows of all parts, in the order of one machine. `arguments` is told how many CPUs there are; `found` is told
-    of each row when its part has arrived."""
+    """Returns the rows of all parts, in the order of one machine. `arguments` gets the number of CPUs; `found` gets each
+    row when its part has arrived."""
     try:
         import ray
     except ImportError as missing:
@@ -83,9 +83,9 @@ def work(
 
 
 def end(ray: Any, parts: list[Any]) -> None:
-    """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in
-    the part yet, and on a busy host is not for a long time: so the parts that go on are told again, for a while. One that
-    goes on after that would keep its CPU from all others for good: its worker is ended."""
+    """Ends parts that are under way. Ray interrupts the Python code that a worker runs at that moment, which may not be
+    the part yet, for a long time on a busy host. So the remaining parts are interrupted again for a while. After that,
+    the workers of those that still run are ended, to release their CPUs."""
     for told in range(CANCELS):
         for part in parts:
             ray.cancel(part, force=told >= INTERRUPTS)

@@ -1,4 +1,4 @@
-"""What several tests do."""
+"""Fixtures of several tests."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def interrupted():
-    """Runs a program that says "begun" and then works, and interrupts it: it must say "interrupted" and end well."""
+    """Runs a program that prints "begun" and then works, and interrupts it. It must print "interrupted" and succeed."""
 
     def run(program, after):
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

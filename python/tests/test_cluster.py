@@ -1,4 +1,4 @@
-"""The same on a cluster of Ray, here of several worker processes on this host: the same rows, though a worker is lost."""
+"""Tests a Ray cluster of several worker processes on this host: the rows are the same, even if a worker is lost."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def cluster():
 
 @pytest.fixture
 def lossy(monkeypatch, tmp_path):
-    """Makes the worker that has the second part kill itself when it has done it, and counts how often."""
+    """Makes the worker of the second part kill itself at its end, and counts how often."""
 
     def arrange(times):
         real = _cluster.part_of
@@ -55,7 +55,7 @@ def lossy(monkeypatch, tmp_path):
 
 
 def all_workers_are_free():
-    """Whether they are in the end; a worker that was told so ends its part when it comes to it."""
+    """Returns whether all end; a cancelled worker ends its part when the signal is handled."""
     ends = time.monotonic() + 600
     while ray.available_resources().get("CPU", 0) < WORKERS and time.monotonic() < ends:
         time.sleep(0.2)
@@ -94,7 +94,7 @@ def test_without_another_attempt_a_lost_worker_is_an_error(lossy, monkeypatch):
 
 
 def test_a_worker_needs_none_of_this_hosts_files(tmp_path, monkeypatch):
-    """What travels is texts: the workers' folder is another, where these paths lead nowhere."""
+    """Files are sent as text: in the workers' folder, these paths do not exist."""
     workload = tmp_path / "mine.toml"
     workload.write_text((Path(__file__).parents[2] / "workloads/dontneed.toml").read_text())
     machine = tmp_path / "machine.toml"
@@ -121,7 +121,7 @@ def test_a_worker_needs_none_of_this_hosts_files(tmp_path, monkeypatch):
 
 
 def test_a_call_that_ends_early_leaves_the_workers_to_others():
-    """The first part finds a breach, what is told of it raises, and the other parts would never end."""
+    """The first part finds a violation, its callback raises, and the other parts would never end."""
 
     def enough(row):
         raise LookupError(row["name"])

@@ -1,4 +1,4 @@
-"""The module beside the command: the same figures, errors as exceptions, calls that can be interrupted.
+"""Compares the module with the command: the same figures, errors as exceptions, calls that can be interrupted.
 
 `QUELL_COMMAND` names the command to compare with; `scripts/test-python` builds it.
 """
@@ -99,7 +99,7 @@ def test_what_a_sweep_finds_is_told_as_it_is_found():
 
 
 def without_rates(report):
-    """A search without how fast the host was."""
+    """Returns a search without the host's speed."""
     assert report["schedules_per_second"] > 0
     rows = report["scenarios"]
     assert all("schedules_per_cpu_second" in row for row in [report, *rows])
@@ -107,7 +107,7 @@ def without_rates(report):
 
 
 def explored(*arguments):
-    """What the command finds; a breach is one of its exit codes."""
+    """Returns the command's findings; an exit code means a violation."""
     ran = subprocess.run([os.environ["QUELL_COMMAND"], "explore", *arguments, "--json"], capture_output=True, text=True)
     assert ran.returncode in (0, 1), ran.stderr
     return without_rates(json.loads(ran.stdout))

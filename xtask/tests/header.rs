@@ -46,10 +46,10 @@ fn generated() -> String {
     )
 }
 
-/// The end of what cbindgen.toml puts before the declarations.
+/// The end of cbindgen.toml's preamble.
 const END_OF_PREAMBLE: &str = "#define QUELL_ALIGNED(n) __attribute__";
 
-/// What cbindgen writes, and what stands in the header for it.
+/// cbindgen's types, and their replacements in the header.
 const TYPES: [(&str, &str); 7] = [
     ("uint8_t", "quell_u8"),
     ("uint16_t", "quell_u16"),

@@ -134,7 +134,7 @@ impl Core {
         &mut self.cpus[self.current]
     }
 
-    /// Lets the scheduler choose the CPU that goes on.
+    /// Lets the scheduler choose the CPU that continues.
     pub fn choose(&mut self) -> Option<usize> {
         let (chosen, limits) = self.scheduler.choose(&mut self.cpus)?;
         self.current = chosen;

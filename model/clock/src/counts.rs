@@ -9,7 +9,7 @@ macro_rules! counts {
         pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)* }
 
         impl Counts {
-            /// What was counted since an earlier moment.
+            /// Returns the counts since an earlier moment.
             pub fn since(&self, earlier: &Counts) -> Counts {
                 Counts { $($name: self.$name - earlier.$name,)* }
             }

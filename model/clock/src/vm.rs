@@ -1,8 +1,7 @@
-//! The memory manager on the machine: what most callers run.
+//! Runs programs on the memory manager on the machine.
 //!
-//! [`Run`] puts the pieces together: machine, engine, manager, one process that every CPU enters,
-//! and a program. The manager's code is exactly that of a kernel; all this file does is to hand it
-//! interrupts, faults and calls.
+//! [`Run`] combines machine, engine, manager, one process that every CPU enters, and a program. The manager's code is
+//! exactly that of a kernel; this file only passes it interrupts, faults and calls.
 
 use crate::kernel::Kernel;
 use crate::machine::Model;

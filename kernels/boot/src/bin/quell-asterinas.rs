@@ -56,7 +56,7 @@ fn apply(folder: &Path) -> anyhow::Result<()> {
     let engine = home.join("../../engine/quell").canonicalize()?;
     let names = [("QUELL", engine.to_str().context("a path that is text")?)];
     Edits::read(&home.join("port.toml"), &names)?.apply(folder, &home)?;
-    println!("{}: stands on quell", folder.display());
+    println!("{}: uses quell now", folder.display());
     Ok(())
 }
 

@@ -97,7 +97,7 @@ void quell_clean_folios(struct address_space *mapping, struct folio_batch *folio
 		__set_bit(i, locked);
 		cleaned = false;
 		rmap_walk(folio, &walk);
-		/* What was written through the mapping may be more than the buffers know of. */
+		/* More may have been written through the mapping than the buffers record. */
 		if (cleaned)
 			folio_mark_dirty(folio);
 	}

@@ -122,7 +122,7 @@ parameters! {
         Architecture architecture: Unit::Choice(Architecture::NAMES), 0..=0;
         /// Clock of the core; times given in cycles are multiples of its period.
         Frequency frequency: Unit::Frequency, 0.1..=10;
-        /// How many CPUs a run has that does not ask for another number.
+        /// The default number of CPUs of a run.
         Cpus cpus: Unit::Count, 1..=1024;
         /// CPUs that share a socket, its last-level cache and its memory node.
         CpusPerSocket cpus_per_socket: Unit::Count, 1..=1024;
@@ -132,7 +132,7 @@ parameters! {
         Pause pause: Unit::Time, 0.1..=1000;
         /// A full barrier when no store is outstanding.
         Fence fence: Unit::Time, 0.1..=10000;
-        /// What a locked operation costs beyond the access to its line.
+        /// The cost of a locked operation beyond the access to its line.
         Atomic atomic: Unit::Time, 0..=1000;
         /// Masking or unmasking interrupts.
         Mask mask: Unit::Time, 0..=1000;
@@ -158,9 +158,9 @@ parameters! {
         L2Huge l2_huge: Unit::Count, 0..=1024;
         /// Second-level TLB: ways of the entries for 1 GB pages.
         L2HugeWays l2_huge_ways: Unit::Count, 0..=1024;
-        /// Which entry of a set makes room.
+        /// The replacement policy of a set.
         Replacement replacement: Unit::Choice(&["lru", "pseudo-lru"]), 0..=0;
-        /// What an access pays that misses the first level and hits the second.
+        /// The cost of an access that misses the first level and hits the second.
         L2Hit l2_hit: Unit::Time, 0.1..=1000;
         /// Walker cache: entries that name leaf tables (2 MB of reach each).
         WalkerLeaf walker_leaf: Unit::Count, 0..=1024;
@@ -168,9 +168,9 @@ parameters! {
         WalkerLarge walker_large: Unit::Count, 0..=1024;
         /// Walker cache: entries that name tables of 1 GB entries (512 GB of reach each).
         WalkerHuge walker_huge: Unit::Count, 0..=1024;
-        /// What a walk costs beyond the tables it reads.
+        /// The cost of a walk beyond the tables it reads.
         Walk walk: Unit::Time, 0..=1000;
-        /// How many times longer a walk takes under nested paging.
+        /// The factor by which nested paging lengthens a walk.
         NestedWalk nested_walk: Unit::Factor, 1..=30;
         /// Whether walkers set accessed and dirty bits themselves.
         HardwareDirty hardware_dirty: Unit::Choice(&["no", "yes"]), 0..=0;
@@ -188,9 +188,9 @@ parameters! {
         RootKeep root_keep: Unit::Time, 0.1..=100000;
         /// Loading a root and dropping the entries under its tag.
         RootFlush root_flush: Unit::Time, 0.1..=100000;
-        /// A range of more pages is invalidated as a whole.
+        /// The most pages of a range that are invalidated one by one; a longer one is invalidated as a whole.
         FullAbove full_above: Unit::Count, 1..=1000000;
-        /// A request of more ranges that lie apart is invalidated as a whole.
+        /// The most separate ranges of a request; one with more is invalidated as a whole.
         Ranges ranges: Unit::Count, 1..=11;
     }
     broadcast {
@@ -200,12 +200,12 @@ parameters! {
         BroadcastIssue issue: Unit::Time, 0..=100000;
         /// From issue to completion everywhere, when nothing else is under way.
         BroadcastLatency latency: Unit::Time, 0..=100000;
-        /// What the wait for completion takes longer when the CPU has filled a page (compressed or
-        /// copied into it) since its last one: the barrier waits for those stores too.
+        /// The additional wait for completion if the CPU has filled a page (compressed or copied into it) since its
+        /// last one: the barrier waits for those stores too.
         BroadcastDrain drain: Unit::Time, 0..=100000;
         /// How long one broadcast invalidation occupies the interconnect, per CPU that must answer.
         BroadcastOccupancy occupancy: Unit::Time, 0..=100000;
-        /// What one broadcast invalidation costs every other CPU.
+        /// The cost of one broadcast invalidation for every other CPU.
         BroadcastDisturb disturb: Unit::Time, 0..=100000;
     }
     interrupt {
@@ -215,19 +215,18 @@ parameters! {
         InterruptCluster cluster: Unit::Count, 1..=1024;
         /// From the end of sending until the target notices, same socket.
         InterruptDelivery delivery: Unit::Time, 1..=100000;
-        /// What is added when sender and target are on different sockets.
+        /// The additional time when sender and target are on different sockets.
         InterruptRemote remote: Unit::Time, 0..=100000;
-        /// How long one interrupt that comes from another socket occupies the way into its target's; later ones queue
-        /// behind it.
+        /// How long one interrupt from another socket occupies the path into its target's; later ones queue behind it.
         InterruptLink link: Unit::Time, 0..=100000;
         /// Entering the handler.
         InterruptEntry entry: Unit::Time, 0.1..=100000;
         /// Leaving the handler, end-of-interrupt included.
         InterruptExit exit: Unit::Time, 0.1..=100000;
-        /// Lines of its first-level cache that the interrupted program fetches again from the second level, because
-        /// what served the interrupt took their place; those that the exit's time has in it not counted.
+        /// First-level cache lines that the interrupted program must fetch from the second level again, because the
+        /// handler displaced them; without those included in the exit's time.
         Displaced displaced: Unit::Count, 0..=65536;
-        /// What a halted CPU needs to wake before it can enter the handler.
+        /// The time that a halted CPU needs to wake before it can enter the handler.
         IdleWake idle_wake: Unit::Time, 0..=1000000;
     }
     cache {
@@ -265,21 +264,21 @@ parameters! {
         RemoteLatency remote_latency: Unit::Time, 1..=100000;
         /// Reading a line from a slow node.
         SlowLatency slow_latency: Unit::Time, 1..=100000;
-        /// What one core reads from local memory when it streams.
+        /// The rate at which one core streams from local memory.
         StreamRate stream_rate: Unit::Rate, 0.01..=10000;
-        /// What one core reads from a slow node when it streams.
+        /// The rate at which one core streams from a slow node.
         SlowRate slow_rate: Unit::Rate, 0.01..=10000;
-        /// What all CPUs of a socket together get from a node of ordinary memory.
+        /// The rate at which all CPUs of a socket together read from a node of ordinary memory.
         NodeRate node_rate: Unit::Rate, 0.01..=10000;
-        /// What all CPUs together get from a slow node.
+        /// The rate at which all CPUs together read from a slow node.
         SlowNodeRate slow_node_rate: Unit::Rate, 0.01..=10000;
-        /// What one core copies from node to node (bytes copied, not moved twice).
+        /// The rate at which one core copies between nodes (bytes copied, not moved twice).
         CopyRate copy_rate: Unit::Rate, 0.01..=10000;
     }
     zero {
-        /// Starting a string instruction or a clearing loop: what a call costs before it is at full speed.
+        /// Starting a string instruction or a clearing loop: a call's cost before it reaches full speed.
         ZeroStart start: Unit::Time, 0..=1000000;
-        /// What is added when a clear does not continue where the one before ended.
+        /// The additional time of a clear that does not continue where the last one ended.
         ZeroJump jump: Unit::Time, 0..=1000000;
         /// Zeroing through the caches with string instructions (`rep stos`, `dc zva`), start not counted.
         StringRate string_rate: Unit::Rate, 0.01..=10000;
@@ -289,22 +288,22 @@ parameters! {
         BypassRate bypass_rate: Unit::Rate, 0.01..=10000;
         /// Zeroing whole lines around the caches with AMD's `clzero`; 0 if the processor has no such instruction.
         ClzeroRate clzero_rate: Unit::Rate, 0..=10000;
-        /// Draining what went around the caches, once per call.
+        /// Draining the stores that bypassed the caches, once per call.
         BypassDrain bypass_drain: Unit::Time, 0..=1000000;
         /// Length from which string instructions no longer allocate cache lines; 0 if they always do.
         ElideFrom elide_from: Unit::Bytes, 0..=17592186044416.0;
         /// How many times faster string instructions are from that length on.
         ElideGain elide_gain: Unit::Factor, 1..=100;
-        /// With which loop the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores, non-temporal
-        /// ones of general registers (`movnti`, `stnp`), or `clzero`.
+        /// The loop with which the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores,
+        /// non-temporal ones of general registers (`movnti`, `stnp`), or `clzero`.
         ZeroLoop loop: Unit::Choice(&["string", "stores", "nontemporal", "clzero"]), 0..=0;
     }
     virtualization {
-        /// What sending an interrupt costs more in a guest.
+        /// The additional cost of sending an interrupt in a guest.
         GuestSend send: Unit::Time, 0..=1000000;
-        /// What the delivery of an interrupt takes longer in a guest.
+        /// The additional time of delivering an interrupt in a guest.
         GuestDelivery delivery: Unit::Time, 0..=1000000;
-        /// What waking a halted CPU takes longer in a guest.
+        /// The additional time of waking a halted CPU in a guest.
         GuestWake wake: Unit::Time, 0..=10000000;
     }
     user {
@@ -320,11 +319,11 @@ parameters! {
         Area area: Unit::Time, 0..=1000000;
         /// Allocating from the per-CPU cache of frames.
         Allocate allocate: Unit::Time, 0..=1000000;
-        /// What is added when the node's allocator must be asked.
+        /// The additional time when the node's allocator must be called.
         Refill refill: Unit::Time, 0..=1000000;
         /// Freeing to the per-CPU cache of frames.
         Free free: Unit::Time, 0..=1000000;
-        /// What is added when frames go to the node's allocator.
+        /// The additional time when frames return to the node's allocator.
         Spill spill: Unit::Time, 0..=1000000;
         /// Finding one mapping of a frame through the reverse map.
         ReverseMap reverse_map: Unit::Time, 0..=1000000;
@@ -332,11 +331,11 @@ parameters! {
         List list: Unit::Time, 0..=1000000;
         /// Compressing a page, whatever it contains.
         Compress compress: Unit::Time, 0..=10000000;
-        /// What compressing adds for each byte of the result.
+        /// The additional time of compressing for each byte of the result.
         CompressByte compress_byte: Unit::Time, 0..=10000;
         /// Decompressing a page, whatever it contains.
         Decompress decompress: Unit::Time, 0..=10000000;
-        /// What decompressing adds for each byte of its input.
+        /// The additional time of decompressing for each byte of its input.
         DecompressByte decompress_byte: Unit::Time, 0..=10000;
         /// Looking a page up in the page cache.
         CacheLookup cache_lookup: Unit::Time, 0..=1000000;
@@ -346,8 +345,8 @@ parameters! {
         DeviceWrite device_write: Unit::Time, 0..=100000000;
         /// Transfer rate of a device.
         DeviceRate device_rate: Unit::Rate, 0.001..=1000;
-        /// Whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are waited for and held
-        /// with interrupts off.
+        /// Whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are taken and held with
+        /// interrupts off.
         MaskedLocks masked_locks: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Choosing another process and switching to it, without loading its root.
         Schedule schedule: Unit::Time, 0..=1000000;
