@@ -572,8 +572,9 @@ struct quell_setup {
     quell_u32 interface;
     /// What the machine can do.
     struct quell_features features;
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means "all", which a
-    /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means all
+    /// mechanisms that the library was built with. Read once, at most QUELL_POLICY_LENGTH bytes. A library without the
+    /// feature "text" refuses anything but NULL.
     const char *policy;
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     struct quell_cpu *cpus;
@@ -778,6 +779,8 @@ enum quell_status quell_engine_new(struct quell_engine *engine,
 
 /// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
 /// off if it doesn't fit in `size` bytes; 64 are enough.
+///
+/// Refuses in a library without the feature "text".
 ///
 /// Context: any.
 enum quell_status quell_policy_text(const struct quell_engine *engine,
@@ -1182,6 +1185,8 @@ enum quell_status quell_batch_finish(struct quell_batch *batch,
 /// before this function returns, and does on a machine with broadcasts, whose barrier it then executes. The callback may
 /// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
 /// quell_batch_finish is refused.
+///
+/// Refuses in a library without the feature "start".
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///

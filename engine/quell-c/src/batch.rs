@@ -319,6 +319,8 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
 /// quell_batch_finish is refused.
 ///
+/// Refuses in a library without the feature "start".
+///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///
 /// Context: any but an NMI. Does not wait.
@@ -336,6 +338,9 @@ pub unsafe extern "C" fn quell_batch_start(
         // SAFETY: C vouches for its memory, keeps the spaces, and started no flush of the batch.
         unsafe {
             let place = open(batch)?;
+            if !cfg!(feature = "start") {
+                return Err(quell_status::Unsupported);
+            }
             BatchPlace::settle(place);
             let Some(callback) = callback else {
                 BatchPlace::start(place, false);

@@ -6,9 +6,11 @@ use crate::place::{
     Made, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
 };
 use crate::status::{answer, quell_status};
-use crate::text::{Line, of_c};
+use crate::text::Line;
+#[cfg(feature = "text")]
+use crate::text::of_c;
 use crate::values::enum_quell_tagging;
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 use quell::{
     Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
 };
@@ -59,8 +61,9 @@ pub struct quell_setup {
     pub interface: u32,
     /// What the machine can do.
     pub features: quell_features,
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means "all", which a
-    /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means all
+    /// mechanisms that the library was built with. Read once, at most QUELL_POLICY_LENGTH bytes. A library without the
+    /// feature "text" refuses anything but NULL.
     pub policy: *const c_char,
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     pub cpus: *mut quell_cpu,
@@ -88,6 +91,74 @@ pub struct quell_setup {
     pub message_size: usize,
 }
 
+/// A refusal: the status, and the mistake with its remedy.
+struct Refusal(quell_status, Reason);
+
+/// The mistake that quell_engine_new refuses.
+enum Reason {
+    /// In words that are complete.
+    Fixed(&'static CStr),
+    /// A text that is no policy.
+    #[cfg(feature = "text")]
+    Policy(quell::PolicyError),
+}
+
+/// Refuses. A library without the feature "text" gives no reason but the status.
+const fn refused(status: quell_status, text: &'static CStr) -> Refusal {
+    let text = if cfg!(feature = "text") { text } else { c"" };
+    Refusal(status, Reason::Fixed(text))
+}
+
+impl From<quell_status> for Refusal {
+    fn from(status: quell_status) -> Self {
+        refused(status, status.text())
+    }
+}
+
+impl From<Unsupported> for Refusal {
+    fn from(error: Unsupported) -> Self {
+        let text = match error {
+            Unsupported::Cpus { .. } => {
+                c"quell_setup.cpu_count is 0 or above QUELL_MAX_CPUS: for up to 8192 CPUs build with the feature \"cpus-8192\""
+            }
+            Unsupported::NoBroadcasts => {
+                c"quell_features.broadcast is 1: build the library with the feature \"broadcast\""
+            }
+            Unsupported::NoTags => {
+                c"quell_features.tags is 0, so there is no tag: set tagging to QUELL_TAGGING_NONE"
+            }
+            Unsupported::BroadcastOfPerCpuTags => {
+                c"quell_features.broadcast is 1 with QUELL_TAGGING_PER_CPU: broadcasts need QUELL_TAGGING_GLOBAL or _NONE"
+            }
+            Unsupported::GlobalTagsWithoutBroadcast => {
+                c"quell_features.broadcast is 0 with QUELL_TAGGING_GLOBAL: set it to 1, or use QUELL_TAGGING_PER_CPU"
+            }
+            Unsupported::TagBits { .. } => {
+                c"quell_features.tags is above 16 with QUELL_TAGGING_GLOBAL: it is the number of bits, 8 or 16"
+            }
+            Unsupported::FewTags { .. } => {
+                c"quell_features.tags gives fewer global tags than there are CPUs and one to spare: use QUELL_TAGGING_NONE"
+            }
+            Unsupported::NoState { .. } => {
+                c"quell_setup.cpu_places has no place for one of the CPUs"
+            }
+            Unsupported::LeftOut { mechanism } => match mechanism {
+                Mechanism::Batch => c"quell_setup.policy has S0: build with the feature \"batch\"",
+                Mechanism::Extents => c"quell_setup.policy has S1: build with the feature \"extents\"",
+                Mechanism::Tags => c"quell_setup.policy has S2: build with the feature \"tags\"",
+                Mechanism::LazyUnmap => c"quell_setup.policy has S3: build with the feature \"lazy\"",
+                Mechanism::RemoteFlush => c"quell_setup.policy has S4: build with the feature \"remote\"",
+            },
+            Unsupported::LedgerInUse => {
+                c"quell_setup.ledger belongs to another engine: give each engine memory of its own"
+            }
+            // The engine may learn to refuse more. It has slots if it was given any.
+            _ => c"quell_setup describes a machine on which the engine does not run",
+        };
+        refused(quell_status::Unsupported, text)
+    }
+}
+
 /// Checks that the library was built with what the policy and the machine need.
 ///
 /// # Errors
@@ -103,47 +174,38 @@ fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> 
 }
 
 /// # Errors
-/// If a number has no name in the header. The reason goes to `why`.
-fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quell_status> {
-    let mut refuse = |what: core::fmt::Arguments<'_>| {
-        why.set(what);
-        quell_status::Unsupported
-    };
+/// If a number has no name in the header.
+fn features(given: &quell_features) -> Result<Features, Refusal> {
     let tags = given.tags;
     let tagging = match given.tagging {
         0 => Tagging::None,
         1 => Tagging::PerCpu {
             count: tags.try_into().map_err(|_| {
-                refuse(format_args!(
-                    "quell_features.tags is {tags}: the highest tag is at most 65535"
-                ))
+                refused(
+                    quell_status::Unsupported,
+                    c"quell_features.tags is above 65535: it is the highest tag",
+                )
             })?,
         },
         2 => Tagging::Global {
-            bits: tags.try_into().map_err(|_| {
-                refuse(format_args!(
-                    "quell_features.tags is {tags}: global tags have at most 16 bits"
-                ))
-            })?,
+            bits: tags.try_into().unwrap_or(u8::MAX),
         },
-        other => {
-            return Err(refuse(format_args!(
-                "quell_features.tagging is {other}: it is an enum quell_tagging"
-            )));
+        _ => {
+            return Err(refused(
+                quell_status::Unsupported,
+                c"quell_features.tagging is no enum quell_tagging",
+            ));
         }
     };
-    let broadcast = match given.broadcast {
-        0 => false,
-        1 => true,
-        other => {
-            return Err(refuse(format_args!(
-                "quell_features.broadcast is {other}: it is 0 or 1"
-            )));
-        }
-    };
+    if given.broadcast > 1 {
+        return Err(refused(
+            quell_status::Unsupported,
+            c"quell_features.broadcast is neither 0 nor 1",
+        ));
+    }
     Ok(Features {
         tagging,
-        broadcast,
+        broadcast: given.broadcast == 1,
         full_above: given.full_above,
     })
 }
@@ -151,22 +213,24 @@ fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quel
 /// Initialises an array in C's memory.
 ///
 /// # Errors
-/// If there are elements and no memory, or if it is not aligned.
+/// If there are elements and no memory, or if it is not aligned: `why`.
 ///
 /// # Safety
 /// `first` is memory for `count` elements that is used for nothing else, for ever; or it is NULL, or `count` is 0.
 unsafe fn array<P: Place>(
     first: *mut P,
     count: usize,
+    why: &'static CStr,
     make: impl Fn(usize) -> P::Content,
-) -> Result<&'static [P::Content], quell_status> {
+) -> Result<&'static [P::Content], Refusal> {
     if count == 0 {
         return Ok(&[]);
     }
     // Elements of C's array are `size_of::<P>()` apart, so their content must have that size.
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
-    examine(first)?;
-    let first = room(first)?;
+    let first: *mut P::Content = examine(first)
+        .map(|()| first.cast())
+        .map_err(|status| refused(status, why))?;
     for index in 0..count {
         // SAFETY: within the array, as the caller promises.
         unsafe { first.add(index).write(make(index)) };
@@ -178,7 +242,7 @@ unsafe fn array<P: Place>(
 /// Initialises the state of each CPU at its place.
 ///
 /// # Errors
-/// If a place is NULL or not aligned. The reason goes to `why`.
+/// If a place is NULL or not aligned.
 ///
 /// # Safety
 /// `first` is an array of `count` pointers, each NULL or to memory that is used for nothing else. Both stay for ever.
@@ -186,22 +250,23 @@ unsafe fn places(
     first: *const *mut quell_cpu,
     count: usize,
     make: impl Fn(usize) -> <quell_cpu as Place>::Content,
-    why: &mut Line<'_>,
-) -> Result<Places, quell_status> {
-    examine(first)?;
+) -> Result<Places, Refusal> {
+    let why =
+        c"quell_setup.cpu_places, or a pointer in it, is NULL or not aligned to QUELL_LINE_ALIGN";
+    let examined = |place| examine(place).map_err(|status| refused(status, why));
+    examine(first).map_err(|status| refused(status, why))?;
     // Before any memory is written.
     for cpu in 0..count {
         // SAFETY: within the array, as the caller promises.
-        if let Err(status) = examine(unsafe { *first.add(cpu) }) {
-            why.set(format_args!(
-                "quell_setup.cpu_places[{cpu}] is NULL or not aligned"
-            ));
-            return Err(status);
-        }
+        examined(unsafe { *first.add(cpu) })?;
     }
     for cpu in 0..count {
         // SAFETY: as the caller promises.
-        unsafe { room(*first.add(cpu))?.write(make(cpu)) };
+        unsafe {
+            (*first.add(cpu))
+                .cast::<<quell_cpu as Place>::Content>()
+                .write(make(cpu))
+        };
     }
     // SAFETY: a pointer to initialised memory that stays for ever is a reference; no code writes the array any more.
     Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
@@ -230,134 +295,181 @@ pub unsafe extern "C" fn quell_engine_new(
     engine: *mut quell_engine,
     setup: *const quell_setup,
 ) -> quell_status {
-    answer(|| {
-        examine(engine)?;
-        examine(setup)?;
-        let place = room(engine)?;
-        // The first field of every version of it.
-        // SAFETY: C has initialised it.
-        if unsafe { (*setup).interface } != QUELL_INTERFACE {
-            return Err(quell_status::Interface);
-        }
-        // SAFETY: C has initialised it; every field is a number or a pointer.
-        let setup = unsafe { &*setup };
-        // SAFETY: C vouches for the message's memory.
-        let mut why = unsafe { Line::new(setup.message, setup.message_size) };
-        // SAFETY: the memory is zeroed, or holds an engine.
-        if unsafe { Made::is_in_use(place) } {
-            return Err(quell_status::Online);
-        }
-        let policy = if setup.policy.is_null() {
-            Policy::ALL
-        } else {
-            // SAFETY: C vouches for the text.
-            unsafe { policy(setup.policy, &mut why) }?
-        };
-        let features = features(&setup.features, &mut why)?;
-        let hooks = if setup.hooks.is_null() {
-            quell_hooks::default()
-        } else {
-            examine(setup.hooks)?;
-            // SAFETY: C has initialised them; what is zero is no function.
-            unsafe { *setup.hooks }
-        };
-        if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
-            why.set(format_args!(
-                "quell_hooks.start_secondary: the library was built without the feature \"secondary\""
-            ));
-            return Err(quell_status::Unsupported);
-        }
-        let unsupported = |why: &mut Line<'_>, error| {
-            why.set(format_args!("{error}"));
-            quell_status::Unsupported
-        };
-        // All that the engine may refuse, before any memory is written.
-        features
-            .check(setup.cpu_count)
-            .and_then(|()| is_built_in(&policy, &features))
-            .map_err(|error| unsupported(&mut why, error))?;
-        let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
-        let slots = cpus.checked_mul(each).ok_or_else(|| {
-            why.set(format_args!(
-                "slots_per_cpu is {each}: no memory is so large"
-            ));
-            quell_status::Unsupported
-        })?;
-        if !setup.cpus.is_null() && !setup.cpu_places.is_null() {
-            why.set(format_args!(
-                "quell_setup has both cpus and cpu_places: the state of a CPU is in one place"
-            ));
-            return Err(quell_status::Unsupported);
-        }
-        for (is_missing, what) in [
-            (setup.cpus.is_null() && setup.cpu_places.is_null(), "cpus"),
-            (setup.slots.is_null() && slots != 0, "slots"),
-            (
-                setup.ledger.is_null() && setup.ledger_entries != 0,
-                "ledger",
-            ),
-        ] {
-            if is_missing {
-                why.set(format_args!("quell_setup.{what} is NULL"));
-                return Err(quell_status::Null);
-            }
-        }
-        // SAFETY: C gives the arrays to the engine for ever.
-        let slots = unsafe { array(setup.slots, slots, |_| Slot::new()) }?;
-        let per_cpu = |cpu: usize| match each {
-            0 => PerCpu::new(),
-            _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
-        };
-        let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
-            // SAFETY: C gives the arrays to the engine for ever.
-            (unsafe { array(setup.cpus, cpus, per_cpu) }?, &[])
-        } else {
-            // SAFETY: C gives the places, and the array that names them, to the engine for ever.
-            let places = unsafe { places(setup.cpu_places, cpus, per_cpu, &mut why) }?;
-            (&[], places)
-        };
-        // SAFETY: C gives the ledger to the engine for ever.
-        let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
-        // SAFETY: C gives this memory to the engine, and does not move it.
-        unsafe {
-            Made::make(
-                place,
-                cpus,
-                Machine::new(features, hooks, places, cpus),
-                |machine| {
-                    match places {
-                        [] => Engine::new(machine, per_cpu, ledger, policy),
-                        _ => Engine::with_own_state(machine, cpus, ledger, policy),
-                    }
-                    .map_err(|error| unsupported(&mut why, error))
-                },
-            )
-        }
-    })
+    // SAFETY: C vouches for its memory.
+    let made = unsafe { make(engine, setup) };
+    let Err(Refusal(status, reason)) = made else {
+        return quell_status::Ok;
+    };
+    // The message's place is known if the interface is.
+    if status == quell_status::Interface || examine(setup).is_err() {
+        return status;
+    }
+    // SAFETY: C has initialised the setup, and vouches for the message's memory.
+    let mut line = unsafe { Line::new((*setup).message, (*setup).message_size) };
+    match reason {
+        Reason::Fixed(text) => line.set(text),
+        #[cfg(feature = "text")]
+        Reason::Policy(error) => line.set_formatted(format_args!("quell_setup.policy: {error}")),
+    }
+    status
 }
 
+/// Makes an engine, like [`quell_engine_new`].
+///
 /// # Errors
-/// If the text is no policy. The reason goes to `why`.
+/// As that refuses.
 ///
 /// # Safety
-/// `text` ends with a zero byte or has QUELL_POLICY_LENGTH bytes.
-unsafe fn policy(text: *const c_char, why: &mut Line<'_>) -> Result<Policy, quell_status> {
-    // SAFETY: as the caller promises.
-    let text = unsafe { of_c(text, QUELL_POLICY_LENGTH) };
-    let Some(text) = text else {
-        why.set(format_args!(
-            "quell_setup.policy is longer than {QUELL_POLICY_LENGTH} bytes or is not UTF-8"
+/// As that.
+unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(), Refusal> {
+    examine(setup)?;
+    // The first field of every version of it.
+    // SAFETY: C has initialised it.
+    if unsafe { (*setup).interface } != QUELL_INTERFACE {
+        return Err(quell_status::Interface.into());
+    }
+    // SAFETY: C has initialised it; every field is a number or a pointer.
+    let setup = unsafe { &*setup };
+    examine(engine).map_err(|status| {
+        refused(
+            status,
+            c"quell_engine_new was given memory that is NULL or not aligned to QUELL_LINE_ALIGN",
+        )
+    })?;
+    let place = room(engine)?;
+    // SAFETY: the memory is zeroed, or holds an engine.
+    if unsafe { Made::is_in_use(place) } {
+        return Err(refused(
+            quell_status::Online,
+            c"an engine with a CPU online is in this memory: call quell_cpu_offline on each CPU first",
         ));
-        return Err(quell_status::Policy);
+    }
+    // SAFETY: C vouches for the text.
+    let policy = unsafe { policy(setup.policy) }?;
+    let features = features(&setup.features)?;
+    let hooks = if setup.hooks.is_null() {
+        quell_hooks::default()
+    } else {
+        examine(setup.hooks)
+            .map_err(|status| refused(status, c"quell_setup.hooks is not aligned"))?;
+        // SAFETY: C has initialised them; what is zero is no function.
+        unsafe { *setup.hooks }
     };
-    text.parse().map_err(|error| {
-        why.set(format_args!("quell_setup.policy: {error}"));
-        quell_status::Policy
-    })
+    if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
+        return Err(refused(
+            quell_status::Unsupported,
+            c"quell_hooks.start_secondary is set: build the library with the feature \"secondary\"",
+        ));
+    }
+    // All that the engine may refuse, before any memory is written.
+    features
+        .check(setup.cpu_count)
+        .and_then(|()| is_built_in(&policy, &features))?;
+    let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
+    let Some(slots) = cpus.checked_mul(each) else {
+        return Err(refused(
+            quell_status::Unsupported,
+            c"quell_setup.slots_per_cpu is too large: no memory has room for so many",
+        ));
+    };
+    if !setup.cpus.is_null() && !setup.cpu_places.is_null() {
+        return Err(refused(
+            quell_status::Unsupported,
+            c"quell_setup has both cpus and cpu_places: set one of them",
+        ));
+    }
+    for (is_missing, why) in [
+        (
+            setup.cpus.is_null() && setup.cpu_places.is_null(),
+            c"quell_setup.cpus is NULL, and so is cpu_places: set one of them",
+        ),
+        (
+            setup.slots.is_null() && slots != 0,
+            c"quell_setup.slots is NULL: set it, or slots_per_cpu to 0",
+        ),
+        (
+            setup.ledger.is_null() && setup.ledger_entries != 0,
+            c"quell_setup.ledger is NULL: set it, or ledger_entries to 0",
+        ),
+    ] {
+        if is_missing {
+            return Err(refused(quell_status::Null, why));
+        }
+    }
+    let why = c"quell_setup.slots is not aligned to QUELL_LINE_ALIGN";
+    // SAFETY: C gives the arrays to the engine for ever.
+    let slots = unsafe { array(setup.slots, slots, why, |_| Slot::new()) }?;
+    let per_cpu = |cpu: usize| match each {
+        0 => PerCpu::new(),
+        _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
+    };
+    let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
+        let why = c"quell_setup.cpus is not aligned to QUELL_LINE_ALIGN";
+        // SAFETY: C gives the arrays to the engine for ever.
+        (unsafe { array(setup.cpus, cpus, why, per_cpu) }?, &[])
+    } else {
+        // SAFETY: C gives the places, and the array that names them, to the engine for ever.
+        let places = unsafe { places(setup.cpu_places, cpus, per_cpu) }?;
+        (&[], places)
+    };
+    let why = c"quell_setup.ledger is not aligned to QUELL_LINE_ALIGN";
+    // SAFETY: C gives the ledger to the engine for ever.
+    let ledger = unsafe {
+        array(setup.ledger, setup.ledger_entries, why, |_| {
+            LedgerEntry::new()
+        })
+    }?;
+    // SAFETY: C gives this memory to the engine, and does not move it.
+    unsafe {
+        Made::make(
+            place,
+            cpus,
+            Machine::new(features, hooks, places, cpus),
+            |machine| {
+                Ok(match places {
+                    [] => Engine::new(machine, per_cpu, ledger, policy)?,
+                    _ => Engine::with_own_state(machine, cpus, ledger, policy)?,
+                })
+            },
+        )
+    }
+}
+
+/// Reads a policy. NULL means everything that the library was built with.
+///
+/// # Errors
+/// If the text is no policy.
+///
+/// # Safety
+/// `text` is NULL, ends with a zero byte, or has QUELL_POLICY_LENGTH bytes.
+unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
+    if text.is_null() {
+        return Ok(Machine::MECHANISMS);
+    }
+    #[cfg(not(feature = "text"))]
+    return Err(refused(
+        quell_status::Policy,
+        c"quell_setup.policy is set: build the library with the feature \"text\", or pass NULL for all that is built in",
+    ));
+    #[cfg(feature = "text")]
+    {
+        // SAFETY: as the caller promises.
+        let text = unsafe { of_c(text, QUELL_POLICY_LENGTH) };
+        let Some(text) = text else {
+            return Err(refused(
+                quell_status::Policy,
+                c"quell_setup.policy is longer than 255 bytes or is not UTF-8",
+            ));
+        };
+        text.parse()
+            .map_err(|error| Refusal(quell_status::Policy, Reason::Policy(error)))
+    }
 }
 
 /// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
 /// off if it doesn't fit in `size` bytes; 64 are enough.
+///
+/// Refuses in a library without the feature "text".
 ///
 /// Context: any.
 ///
@@ -376,7 +488,16 @@ pub unsafe extern "C" fn quell_policy_text(
             return Err(quell_status::Null);
         }
         // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
-        unsafe { Line::new(text, size) }.set(format_args!("{policy}"));
+        let mut line = unsafe { Line::new(text, size) };
+        #[cfg(feature = "text")]
+        line.set_formatted(format_args!("{policy}"));
+        #[cfg(not(feature = "text"))]
+        {
+            let _ = policy;
+            line.set(c"");
+            return Err(quell_status::Unsupported);
+        }
+        #[cfg(feature = "text")]
         Ok(())
     })
 }

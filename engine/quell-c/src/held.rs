@@ -175,6 +175,7 @@ impl BatchPlace {
     ///
     /// # Safety
     /// A batch lies here that is not in flight, and no other code uses it.
+    #[inline]
     pub(crate) unsafe fn report(
         room: *mut BatchPlace,
         space: &'static AddressSpace<Machine>,
@@ -189,6 +190,24 @@ impl BatchPlace {
                 run.next += range.pages;
                 return;
             }
+            Self::report_elsewhere(room, space, range, scope);
+        }
+    }
+
+    /// Reports a range that extends none.
+    ///
+    /// # Safety
+    /// As [`BatchPlace::report`].
+    #[inline(never)]
+    unsafe fn report_elsewhere(
+        room: *mut BatchPlace,
+        space: &'static AddressSpace<Machine>,
+        range: PageRange,
+        scope: Scope,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let base = range.stride == PageSize::Base && range.pages <= RUN_PAGES;
             Self::settle(room);
             let batch = (*room).batch.assume_init_mut();
             crate::left::reported(room.cast(), space);
@@ -305,8 +324,8 @@ pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status>
     match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
         BatchPlace::SEAL => Ok(Held::Batch(unsafe { (*room).batch.assume_init_mut() })),
-        BatchPlace::IN_FLIGHT => Ok(Held::InFlight(room)),
-        BatchPlace::ANNOUNCED => Ok(Held::Announced(room)),
+        BatchPlace::IN_FLIGHT if cfg!(feature = "start") => Ok(Held::InFlight(room)),
+        BatchPlace::ANNOUNCED if cfg!(feature = "start") => Ok(Held::Announced(room)),
         _ => Err(quell_status::NoBatch),
     }
 }

@@ -276,6 +276,8 @@ const fn compiled_in() -> Policy {
 // guarantees.
 unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
+    // Without text there is no way to ask for another policy.
+    const POLICY_IS_FIXED: bool = !cfg!(feature = "text");
     const HAS_SECONDARY: bool = cfg!(feature = "secondary");
     const RANGES: usize = crate::capacity::RANGES;
 
@@ -411,7 +413,9 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn flush_answered(&self) {
-        self.flights.look(self);
+        if cfg!(feature = "start") {
+            self.flights.look(self);
+        }
     }
 
     #[cold]

@@ -14,24 +14,37 @@ unsafe extern "C" {
     pub fn quell_panic(message: *const c_char, length: usize);
 }
 
+/// Tells C, and stops this CPU.
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
-    let mut room = [0; 256];
-    // SAFETY: the array is there for as long as the line.
-    let mut line = unsafe { crate::text::Line::new(room.as_mut_ptr(), room.len()) };
-    match info.location() {
-        Some(at) => line.set(format_args!(
-            "{} ({}:{})",
-            info.message(),
-            at.file(),
-            at.line()
-        )),
-        None => line.set(format_args!("{}", info.message())),
+    #[cfg(feature = "text")]
+    {
+        let mut room = [0; 256];
+        // SAFETY: the array is there for as long as the line.
+        let mut line = unsafe { crate::text::Line::new(room.as_mut_ptr(), room.len()) };
+        match info.location() {
+            Some(at) => line.set_formatted(format_args!(
+                "{} ({}:{})",
+                info.message(),
+                at.file(),
+                at.line()
+            )),
+            None => line.set_formatted(format_args!("{}", info.message())),
+        }
+        let length = line.as_bytes().len();
+        // SAFETY: the text is there until the call returns.
+        unsafe { quell_panic(room.as_ptr(), length) };
     }
-    let length = line.as_bytes().len();
-    // SAFETY: the text is there until the call returns.
-    unsafe { quell_panic(room.as_ptr(), length) };
+    #[cfg(not(feature = "text"))]
+    {
+        // Formatting would be a large part of a small library.
+        let _ = info;
+        let text =
+            c"quell was used against its rules; a library with the feature \"text\" says where";
+        // SAFETY: the text is there for ever.
+        unsafe { quell_panic(text.as_ptr(), text.count_bytes()) };
+    }
     loop {
         core::hint::spin_loop();
     }

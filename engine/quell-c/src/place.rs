@@ -270,12 +270,12 @@ impl Made {
     ///
     /// # Safety
     /// `room` is memory for a `Made` that is not moved or used otherwise from now on.
-    pub(crate) unsafe fn make(
+    pub(crate) unsafe fn make<E>(
         room: *mut Made,
         cpus: usize,
         machine: Machine,
-        with: impl FnOnce(&'static Machine) -> Result<CEngine, quell_status>,
-    ) -> Result<(), quell_status> {
+        with: impl FnOnce(&'static Machine) -> Result<CEngine, E>,
+    ) -> Result<(), E> {
         // SAFETY: as the caller promises. The machine is written before it is referred to, and never again.
         unsafe {
             (&raw mut (*room).seal).write(AtomicU64::new(0));

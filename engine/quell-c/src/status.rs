@@ -50,17 +50,19 @@ pub enum quell_status {
 
 impl quell_status {
     /// Returns its meaning in one line.
-    const fn text(self) -> &'static core::ffi::CStr {
+    pub(crate) const fn text(self) -> &'static core::ffi::CStr {
         match self {
             quell_status::Ok => c"done",
-            quell_status::Null => c"a pointer that must not be NULL is NULL",
-            quell_status::Misaligned => c"memory is not aligned as its type demands",
+            quell_status::Null => c"a pointer is NULL: pass memory, unless quell.h says that NULL is allowed",
+            quell_status::Misaligned => {
+                c"memory is not aligned: declare it with its type, or align it to QUELL_LINE_ALIGN"
+            }
             quell_status::Interface => {
                 c"the header is not the library's: set quell_setup.interface to QUELL_INTERFACE, and compile with the library's quell.h"
             }
             quell_status::Policy => c"the text is no policy: see quell_setup.message",
             quell_status::Unsupported => {
-                c"the engine does not run on such a machine: see quell_setup.message"
+                c"the machine or the library cannot do this: see quell_setup.message, or the function in quell.h"
             }
             quell_status::NoEngine => c"there is no engine in this memory: call quell_engine_new first",
             quell_status::NoSpace => {
@@ -71,25 +73,27 @@ impl quell_status {
             }
             quell_status::NoPlan => c"there is no plan in this memory: call quell_zero_plan_new first",
             quell_status::Cpu => {
-                c"the engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state"
+                c"quell_hw_this_cpu returns no number below quell_setup.cpu_count, or `here` is another CPU's state"
             }
             quell_status::Offline => c"this CPU is not online: call quell_cpu_online first",
             quell_status::Online => c"a CPU is online already: call quell_cpu_offline first",
             quell_status::Running => {
-                c"this CPU runs the space: switch to another first, or enter lazy mode"
+                c"this CPU runs the space: call quell_switch_to with another, or quell_enter_lazy, first"
             }
-            quell_status::InBatch => c"an unfinished batch has changes of the space: finish the batch first",
+            quell_status::InBatch => {
+                c"an unfinished batch has changes of the space: call quell_batch_finish first"
+            }
             quell_status::Full => {
-                c"the batch can take no more frames: finish it, then report again"
+                c"the batch can take no more frames: call quell_batch_finish, then report again"
             }
             quell_status::Range => {
-                c"the range is empty, is not a whole number of strides, or ends beyond the address space"
+                c"the range is empty, has no whole number of strides, or is outside the address space: count in pages of 4096 bytes, or use quell_range_of"
             }
             quell_status::Value => {
-                c"a number is not in the enumeration that the header names"
+                c"a number is not in its enumeration: pass an enumerator of the type that quell.h names"
             }
             quell_status::InFlight => {
-                c"the batch's flush was started: call quell_batch_finish"
+                c"the batch's flush was started: call quell_batch_finish, with a callback after that was called"
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Text that passes between C and Rust.
 
 use core::ffi::c_char;
+#[cfg(feature = "text")]
 use core::fmt::{self, Write};
 
 /// A line in C's memory, ended with a zero byte.
@@ -27,10 +28,20 @@ impl Line<'_> {
         Line { bytes, length: 0 }
     }
 
-    /// Writes the line.
-    pub(crate) fn set(&mut self, text: fmt::Arguments<'_>) {
+    /// Writes the line. Text that is too long is cut off.
+    pub(crate) fn set(&mut self, text: &core::ffi::CStr) {
+        let text = text.to_bytes();
+        // The last byte stays the zero.
+        self.length = text.len().min(self.bytes.len().saturating_sub(1));
+        for (to, from) in self.bytes.iter_mut().zip(&text[..self.length]) {
+            *to = *from;
+        }
+    }
+
+    /// Formats the line. Text that is too long is cut off.
+    #[cfg(feature = "text")]
+    pub(crate) fn set_formatted(&mut self, text: fmt::Arguments<'_>) {
         self.length = 0;
-        // Text that is too long is cut off.
         let _ = self.write_fmt(text);
         if let Some(end) = self.bytes.get_mut(self.length) {
             *end = 0;
@@ -38,12 +49,13 @@ impl Line<'_> {
     }
 
     /// Returns the bytes that were written.
-    #[cfg(target_os = "none")]
+    #[cfg(all(target_os = "none", feature = "text"))]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
+#[cfg(feature = "text")]
 impl Write for Line<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
@@ -64,6 +76,7 @@ impl Write for Line<'_> {
 ///
 /// # Safety
 /// The text ends with a zero byte or has more than `most` bytes, and stays as it is for `'a`.
+#[cfg(any(feature = "text", quell_mutants))]
 pub(crate) unsafe fn of_c<'a>(start: *const c_char, most: usize) -> Option<&'a str> {
     // SAFETY: no byte after the first zero is read.
     let length = (0..=most).find(|&index| unsafe { *start.add(index) } == 0)?;

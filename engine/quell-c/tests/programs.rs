@@ -136,16 +136,18 @@ fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
 
 #[test]
 fn what_a_library_was_built_without_is_refused_before_any_memory_is_written() {
-    let Some(library) = kernel_library_with("batch") else {
-        return;
-    };
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = "tests/c/left_out.c";
-    let Some(mut command) = program(directory.path(), file, &library, &[]) else {
-        return;
-    };
-    let (ok, output) = run(&mut command);
-    assert!(ok && output.contains("answers were right"), "{output}");
+    for (features, flags) in [("batch,text", &[][..]), ("batch", &["-DWITHOUT_TEXT"])] {
+        let Some(library) = kernel_library_with(features) else {
+            return;
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = "tests/c/left_out.c";
+        let Some(mut command) = program(directory.path(), file, &library, flags) else {
+            return;
+        };
+        let (ok, output) = run(&mut command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    }
 }
 
 #[test]

@@ -8,11 +8,14 @@
 //! prints the table that `docs/guide/adopt.md` has. The test holds the sizes to that: one that is off by more than a
 //! [`SLACK`]th, with another compiler or another engine, must be looked at and written down.
 
-use crate::support::kernel_library_with;
+use crate::support::{build_c, compiler, kernel_library_with, run, source};
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use std::path::Path;
 use std::process::Command;
+
+/// The row of the small library.
+const SMALL: &str = "a small library, for the calls of `tests/c/small.c`";
 
 /// Mechanisms to build with: a name of the table, and the features.
 const BUILDS: [(&str, &str); 6] = [
@@ -21,7 +24,10 @@ const BUILDS: [(&str, &str); 6] = [
     ("S2 alone", "tags"),
     ("S3 alone", "lazy"),
     ("S4 alone", "remote"),
-    ("all", "batch,extents,tags,lazy,remote,broadcast,secondary"),
+    (
+        "all",
+        "batch,extents,tags,lazy,remote,broadcast,secondary,start,text",
+    ),
 ];
 
 /// The part of a size by which another compiler may be off.
@@ -98,4 +104,70 @@ fn a_mechanism_that_is_left_out_takes_no_text() {
             "{name}: {bytes} bytes of text, and docs/guide/adopt.md says {said}: if that is meant, put the table above there"
         );
     }
+}
+
+/// What `size` calls text, that is code and constants, of a program.
+fn loaded(object: &Path) -> u64 {
+    let (ok, output) = run(Command::new("size").arg(object));
+    assert!(ok, "{output}");
+    let line = output.lines().last().expect("a line for the program");
+    let text = line.split_whitespace().next().expect("its first column");
+    text.parse().expect("a number")
+}
+
+/// A kernel with batches, remote flushes and tags, and no text, takes no more than the guide says.
+#[test]
+#[ignore = "builds the library from Rust's source: `cargo xtask ci c`"]
+fn a_small_library_has_no_text_and_no_panics() {
+    let Some(library) = build_c(&[], &["--small", "--features", "batch,tags,remote"]) else {
+        return;
+    };
+    let Some(mut compiler) = compiler("CC", "cc") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (object, linked) = (folder.path().join("small.o"), folder.path().join("small"));
+    compiler.args([
+        "-std=c11",
+        "-O2",
+        "-ffreestanding",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-c",
+        "-I",
+    ]);
+    compiler
+        .arg(source("include"))
+        .arg(source("tests/c/small.c"));
+    let (ok, output) = run(compiler.arg("-o").arg(&object));
+    assert!(ok, "{output}");
+    let mut ld = Command::new("ld");
+    ld.args(["--gc-sections", "--unresolved-symbols=ignore-all", "-o"]);
+    let (ok, output) = run(ld.arg(&linked).arg(&object).arg(&library));
+    assert!(ok, "{output}");
+    let bytes = loaded(&linked) - loaded(&object);
+    println!("| {SMALL} | {bytes} |");
+    let (said, names) = (documented(SMALL), names(&linked));
+    assert!(
+        bytes.abs_diff(said) <= said / SLACK,
+        "{bytes} bytes of text and constants, and docs/guide/adopt.md says {said}"
+    );
+    assert!(names.iter().any(|name| name.contains("quell_batch_finish")));
+    for left_out in ["core3fmt", "language", "panicking", "from_utf8"] {
+        assert!(
+            !names.iter().any(|name| name.contains(left_out)),
+            "{left_out} is linked"
+        );
+    }
+}
+
+/// The names of a program's symbols, mangled.
+fn names(program: &Path) -> Vec<String> {
+    let bytes = std::fs::read(program).expect("a program");
+    let file = object::File::parse(&*bytes).expect("a program");
+    let symbols = file
+        .symbols()
+        .filter_map(|symbol| symbol.name().ok().map(str::to_owned));
+    symbols.collect()
 }

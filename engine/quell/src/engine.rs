@@ -114,6 +114,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
             return Err(Unsupported::LeftOut { mechanism });
         }
+        if H::POLICY_IS_FIXED && policy != H::MECHANISMS {
+            return Err(Unsupported::OtherPolicy);
+        }
         let broadcasts = hw.broadcasts().filter(|_| features.broadcast);
         if features.broadcast && broadcasts.is_none() {
             return Err(Unsupported::NoBroadcasts);
@@ -193,7 +196,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Returns the mechanisms that are on. The compiler knows that those which the machine leaves out are off.
     #[inline(always)]
     pub(crate) fn on(&self) -> Policy {
-        self.policy.within(&H::MECHANISMS)
+        match H::POLICY_IS_FIXED {
+            true => H::MECHANISMS,
+            false => self.policy.within(&H::MECHANISMS),
+        }
     }
 
     /// Returns whether tags keep entries across switches.
@@ -205,7 +211,8 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Returns whether requests lie in the targets' own lines and this CPU flushes while the others do.
     #[inline(always)]
     pub(crate) fn flushes_at_once(&self) -> bool {
-        H::MECHANISMS.has(Mechanism::RemoteFlush) && self.at_once
+        let always = H::POLICY_IS_FIXED && !H::Broadcasts::EXISTS;
+        H::MECHANISMS.has(Mechanism::RemoteFlush) && (always || self.at_once)
     }
 
     /// Returns the machine's broadcasts, if it has them. On machines that never have, the code for them is compiled

@@ -122,6 +122,8 @@ pub enum Unsupported {
         /// The mechanism.
         mechanism: Mechanism,
     },
+    /// The policy is not the machine's only one ([`Hardware::POLICY_IS_FIXED`](crate::Hardware::POLICY_IS_FIXED)).
+    OtherPolicy,
     /// A CPU has no slot for any tag.
     NoSlots {
         /// The CPU.
@@ -178,6 +180,12 @@ impl fmt::Display for Unsupported {
                 write!(
                     f,
                     "the policy asks for {name} ({title}), which this machine's Hardware::MECHANISMS leaves out"
+                )
+            }
+            Unsupported::OtherPolicy => {
+                write!(
+                    f,
+                    "the policy is not Hardware::MECHANISMS, the only one of this machine"
                 )
             }
             Unsupported::NoSlots { cpu } => {

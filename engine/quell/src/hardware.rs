@@ -175,6 +175,10 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         Self::RANGES
     }
 
+    /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine. Code for any other policy is
+    /// compiled away, and the engine refuses one ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
+    const POLICY_IS_FIXED: bool = false;
+
     /// Set if devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
     /// called.
     const HAS_SECONDARY: bool = false;

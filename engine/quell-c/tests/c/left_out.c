@@ -1,5 +1,5 @@
 /*
- * A library with S0 alone: an engine that asks for more is refused, for a policy and for a machine, and the engine that
+ * A library with S0 alone, with policies as text or without: an engine that asks for more is refused, for a policy and for a machine, and the engine that
  * was in its place goes on.
  */
 #include "checks.h"
@@ -18,14 +18,31 @@ int main(void)
         .cpus = cpus,
         .cpu_count = 1,
     };
+#if defined(WITHOUT_TEXT)
+    char text[8];
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    setup.policy = NULL;
+    DONE(quell_engine_new(&engine, &setup));
+    REFUSED(quell_policy_text(&engine, text, sizeof text), UNSUPPORTED);
+#else
     DONE(quell_engine_new(&engine, &setup));
     setup.policy = "S0+S3";
     REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    setup.policy = "S0", setup.features.broadcast = 1;
+    setup.policy = NULL;
+    DONE(quell_engine_new(&engine, &setup));
+#endif
+    /* NULL is all that there is. */
+    IS(quell_policy_has(&engine, 0), 1);
+    IS(quell_policy_has(&engine, 3), 0);
+    setup.features.broadcast = 1;
     setup.features.tagging = QUELL_TAGGING_GLOBAL, setup.features.tags = 16;
     REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &space, 9));
+    /* Flushes that are not waited for were left out, too. */
+    static struct quell_batch batch;
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
+    REFUSED(quell_batch_start(&batch, NULL, NULL), UNSUPPORTED);
     (void)invalidations;
     printf("%u answers were right\n", asked);
     return 0;

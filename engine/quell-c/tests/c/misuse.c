@@ -49,6 +49,9 @@ static void texts(void)
     for (uint32_t a = 0; a <= QUELL_STATUS_IN_FLIGHT; a++)
         for (uint32_t b = 0; b < a; b++)
             IS(strcmp(quell_status_text(a), quell_status_text(b)) != 0, 1);
+    /* What and how to mend it. */
+    for (uint32_t a = QUELL_STATUS_NULL; a <= QUELL_STATUS_IN_FLIGHT; a++)
+        IS(strstr(quell_status_text(a), "quell") || strstr(quell_status_text(a), "QUELL_"), 1);
     IS(strcmp(quell_status_text(QUELL_STATUS_IN_FLIGHT + 1), quell_status_text(UINT32_MAX)), 0);
     IS(strcmp(quell_counter_label(QUELL_COUNTER_SHOOTDOWNS), "shootdowns"), 0);
     IS(strcmp(quell_counter_label(QUELL_COUNTER_REINSTATED), "reinstated"), 0);
@@ -57,98 +60,114 @@ static void texts(void)
     IS(quell_counter_meaning(UINT32_MAX) == NULL, 1);
 }
 
+/* A refusal has said, in C's names, what is wrong. */
+static void explains(const struct quell_setup *setup)
+{
+    asked++;
+    if (setup->message && setup->message_size > 8 && (!strstr(why, "quell_") || strstr(why, "::"))) {
+        printf("\"%s\" explains nothing to C\n", why);
+        exit(1);
+    }
+}
+
 static void setups(void)
 {
+#define NO_ENGINE(status)                                         \
+    do {                                                          \
+        IS(quell_engine_new(&engine, &setup), QUELL_STATUS_##status); \
+        explains(&setup);                                         \
+    } while (0)
     struct quell_setup setup = good();
     REFUSED(quell_engine_new(NULL, &setup), NULL);
     REFUSED(quell_engine_new(&engine, NULL), NULL);
     REFUSED(quell_engine_new((struct quell_engine *)((char *)&engine + 8), &setup), MISALIGNED);
+    explains(&setup);
     setup.interface = 0;
     REFUSED(quell_engine_new(&engine, &setup), INTERFACE);
     setup = good(), setup.hooks = (const struct quell_hooks *)((const char *)&engine + 1);
-    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    NO_ENGINE(MISALIGNED);
 
     setup = good(), setup.policy = "S0+S9";
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
     says("S9");
     setup.policy = "";
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
     says("a term is missing");
     setup.policy = "all\xff";
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
     says("UTF-8");
     char endless[QUELL_POLICY_LENGTH + 1];
     memset(endless, 'x', sizeof endless);
     setup.policy = endless;
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
-    says("255");
+    NO_ENGINE(POLICY);
+    says("255 bytes");
     /* A message without room, and with little: nothing behind it is written. */
     setup.policy = "S9", setup.message_size = 0, memset(why, '?', sizeof why);
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
     IS(why[0], '?');
     setup.message_size = 4;
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
     IS(strlen(why), 3);
     IS(why[4], '?');
     setup.message = NULL;
-    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    NO_ENGINE(POLICY);
 
     setup = good(), setup.features.tagging = 3;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("tagging is 3");
+    NO_ENGINE(UNSUPPORTED);
+    says("enum quell_tagging");
     setup = good(), setup.features.tags = 65536;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("tags is 65536");
+    NO_ENGINE(UNSUPPORTED);
+    says("above 65535");
     setup.features.tags = 0;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("none of them");
+    NO_ENGINE(UNSUPPORTED);
+    says("QUELL_TAGGING_NONE");
     setup = good(), setup.features.tagging = QUELL_TAGGING_GLOBAL;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("without broadcasts");
+    NO_ENGINE(UNSUPPORTED);
+    says("broadcast is 0 with QUELL_TAGGING_GLOBAL");
     setup.features.broadcast = 1, setup.features.tags = 256;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("tags is 256");
+    NO_ENGINE(UNSUPPORTED);
+    says("tags is above 16");
     setup.features.tags = 17;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("17 bits");
+    NO_ENGINE(UNSUPPORTED);
+    says("tags is above 16");
     setup = good(), setup.features.broadcast = 2;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("broadcast is 2");
+    NO_ENGINE(UNSUPPORTED);
+    says("neither 0 nor 1");
     setup = good(), setup.features.broadcast = 1;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("tags of each CPU's own");
+    NO_ENGINE(UNSUPPORTED);
+    says("broadcast is 1 with QUELL_TAGGING_PER_CPU");
 
     setup = good(), setup.cpu_count = 0;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("not 0");
+    NO_ENGINE(UNSUPPORTED);
+    says("cpu_count");
     setup.cpu_count = QUELL_MAX_CPUS + 1;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
-    says("not 1025");
+    NO_ENGINE(UNSUPPORTED);
+    says("QUELL_MAX_CPUS");
     setup = good(), setup.cpus = NULL;
-    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    NO_ENGINE(NULL);
     says("cpus");
     setup = good(), setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
-    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    NO_ENGINE(MISALIGNED);
     /* One array, or a place for each CPU, and not both. */
     setup = good(), setup.cpu_places = places;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    NO_ENGINE(UNSUPPORTED);
     says("both cpus and cpu_places");
     setup.cpus = NULL, places[0] = &cpus[2], places[2] = &cpus[0];
-    REFUSED(quell_engine_new(&engine, &setup), NULL);
-    says("cpu_places[1]");
+    NO_ENGINE(NULL);
+    says("cpu_places");
     places[1] = (struct quell_cpu *)((char *)cpus + 8);
-    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
-    says("cpu_places[1]");
+    NO_ENGINE(MISALIGNED);
+    says("cpu_places");
     setup.cpu_places = (struct quell_cpu *const *)((char *)places + 1);
-    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    NO_ENGINE(MISALIGNED);
     setup = good(), setup.ledger = NULL;
-    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    NO_ENGINE(NULL);
     says("ledger");
     setup = good(), setup.slots_per_cpu = 2;
-    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    NO_ENGINE(NULL);
     says("slots");
     setup.slots_per_cpu = SIZE_MAX / 2;
-    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    NO_ENGINE(UNSUPPORTED);
     says("slots_per_cpu");
 
     /* Refused, it has made nothing. */
@@ -167,7 +186,7 @@ static void setups(void)
     setup = good(), setup.policy = "all,tags=4,cap=8M";
     DONE(quell_engine_new(&engine, &setup));
     DONE(quell_cpu_online(&engine));
-    REFUSED(quell_engine_new(&engine, &setup), ONLINE);
+    NO_ENGINE(ONLINE);
     DONE(quell_cpu_offline(&engine, NULL));
 
     char text[64];

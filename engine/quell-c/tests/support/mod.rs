@@ -89,6 +89,11 @@ pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
 
 /// The library for kernels, built with these variables in the environment.
 pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
+    build_c(variables, &[])
+}
+
+/// What `scripts/build-c` prints; `None`, said aloud, where no toolchain can.
+pub fn build_c(variables: &[(&str, &str)], options: &[&str]) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
     for name in [
@@ -99,6 +104,7 @@ pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
     ] {
         command.env_remove(name);
     }
+    command.args(options);
     command.envs(variables.iter().copied());
     // What is set for the host's build is not meant for this one.
     for name in [
