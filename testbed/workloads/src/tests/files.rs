@@ -39,7 +39,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
         (
             "name = \"mine\"",
             "name = 7",
-            "mine.toml:1: name: expected a text in quotes, found integer",
+            "mine.toml:1: name: expected a text in quotes, found `7`",
         ),
         (
             "name = \"mine\"",
