@@ -5,8 +5,22 @@
 
 /// The files in the header's order.
 const FILES: &[&str] = &[
-    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "flush",
-    "change", "lazy", "stats", "zero", "mistakes",
+    "status",
+    "place",
+    "values",
+    "machine",
+    "panic",
+    "engine",
+    "cpu",
+    "space",
+    "batch",
+    "flush",
+    "change",
+    "lazy",
+    "stats",
+    "zero",
+    "conformance",
+    "mistakes",
 ];
 
 /// A file of the crate that has the header.

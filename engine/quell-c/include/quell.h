@@ -33,6 +33,11 @@
  *     requests meanwhile, even with interrupts off. The caller holds no lock for which another CPU spins with
  *     interrupts off, unless that CPU calls quell_poll in its loop. There is no time-out.
  *
+ * UNIKERNELS, with one root for the kernel and its program, make one space with that root. Each CPU switches to it once,
+ * after quell_cpu_online, and stays: it never calls quell_enter_lazy, quell_enter_user or quell_leave, and the space is
+ * never retired. Every change is reported with this space, also one of what other kernels call their own half; its
+ * entries are not global. quell_hw_unload_root is called only by quell_cpu_offline, and may load the same root again.
+ *
  * THE MACHINE. The functions quell_hw_* are called on any CPU, with interrupts on or off unless they say otherwise.
  * None of them waits for other CPUs.
  *
@@ -217,6 +222,9 @@ typedef _Bool quell_bool;
 
 /// Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
+
+/// The bytes that quell_conformance_new needs, besides 32 for each CPU.
+#define QUELL_CONFORMANCE_SIZE 16384
 
 /// How much an invalidation drops.
 enum quell_invalidate_kind {
@@ -421,6 +429,16 @@ enum quell_kernel_entries {
     /// Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
     /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
     QUELL_KERNEL_ENTRIES_TAGGED,
+};
+
+/// The rights of the suite to a page.
+enum quell_rights {
+    /// None: the entry is not present.
+    QUELL_RIGHTS_NONE,
+    /// Loads.
+    QUELL_RIGHTS_READ,
+    /// Loads and stores.
+    QUELL_RIGHTS_WRITE,
 };
 
 /// The architecture whose format page-table entries have.
@@ -683,6 +701,20 @@ struct QUELL_ALIGNED(8) quell_deferred_flush {
 /// How memory is zeroed on this processor. quell_zero_plan_new makes it.
 struct QUELL_ALIGNED(8) quell_zero_plan {
     quell_u8 opaque[QUELL_ZERO_PLAN_SIZE];
+};
+
+/// The result of one check of the suite. The texts are not ended with a zero byte.
+struct quell_check {
+    /// Its name, after the clauses of the contract.
+    const char *name;
+    /// The bytes of the name.
+    quell_size name_length;
+    /// On how many CPUs it failed.
+    quell_u64 failures;
+    /// What CPU 0 observed if the check failed there; otherwise empty.
+    const char *saw;
+    /// The bytes of that text.
+    quell_size saw_length;
 };
 
 #ifdef __cplusplus
@@ -1490,6 +1522,66 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              quell_size bytes,
                              const void *fault,
                              void (*preempt)(void));
+
+/// Returns how many CPUs run the suite. Their numbers begin at 0. Like all quell_bench_* functions, it is called on
+/// any CPU.
+extern quell_u32 quell_bench_cpus(void);
+
+/// Allocates physically contiguous frames that nothing else uses, and returns the first. They are not given back.
+extern quell_u64 quell_bench_take_frames(quell_u64 frames);
+
+/// Makes a root table, which maps the kernel and nothing of the suite, and returns its frame.
+extern quell_u64 quell_bench_new_root(void);
+
+/// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing.
+extern void quell_bench_set(quell_u64 root,
+                            quell_u64 page,
+                            quell_u64 frame,
+                            enum quell_rights rights);
+
+/// Unlinks the lowest table above a page, which exists, and returns its frame. Invalidates nothing.
+extern quell_u64 quell_bench_unlink_table(quell_u64 root,
+                                         quell_u64 page);
+
+/// Reads a word of a frame through the kernel's own mapping of memory.
+extern quell_u64 quell_bench_word(quell_u64 frame,
+                                 quell_u32 index);
+
+/// Writes a word of a frame through the kernel's own mapping of memory.
+extern void quell_bench_set_word(quell_u64 frame,
+                                 quell_u32 index,
+                                 quell_u64 value);
+
+/// Loads eight bytes through the loaded root. Returns false if the load faults.
+extern quell_bool quell_bench_try_read(quell_u64 address,
+                                 quell_u64 *value);
+
+/// Stores eight bytes through the loaded root. Returns false if the store faults.
+extern quell_bool quell_bench_try_write(quell_u64 address,
+                                  quell_u64 value);
+
+/// Takes the result of a check, on CPU 0.
+extern void quell_bench_report(const struct quell_check *check);
+
+/// Makes the suite, in memory that it keeps: QUELL_CONFORMANCE_SIZE bytes and 32 for each CPU, aligned to
+/// QUELL_LINE_ALIGN. Only in a library with the feature "conformance".
+///
+/// Refuses memory that is NULL, not aligned or too small, and an engine that was not made.
+///
+/// Context: once, before quell_conformance_run.
+QUELL_MUST_USE
+enum quell_status quell_conformance_new(struct quell_engine *engine,
+                                        void *memory,
+                                        quell_size size);
+
+/// Runs each check on this CPU, once; all CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
+/// online, takes interrupts, and has `current` loaded, or nothing if that is NULL. On return it runs `current`.
+///
+/// Refuses what quell_conformance_new has not prepared, and a `current` that is no space.
+///
+/// Context: interrupts on. Waits.
+QUELL_MUST_USE
+enum quell_status quell_conformance_run(struct quell_space *current);
 
 /// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
 /// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if

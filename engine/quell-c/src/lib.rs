@@ -47,6 +47,8 @@ extern crate std;
 pub mod batch;
 pub mod capacity;
 pub mod change;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod cpu;
 pub mod engine;
 mod flight;

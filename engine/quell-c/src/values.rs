@@ -16,7 +16,7 @@ macro_rules! numbers_of_c {
 // The header says `enum quell_scope` for `enum_quell_scope`, so that C's compilers notice arguments that are exchanged.
 numbers_of_c! {
     enum_quell_architecture enum_quell_break enum_quell_counter enum_quell_kernel_entries enum_quell_purpose
-    enum_quell_scope enum_quell_status enum_quell_stride enum_quell_tagging
+    enum_quell_rights enum_quell_scope enum_quell_status enum_quell_stride enum_quell_tagging
 }
 
 /// The page size of the entries that map a range.

@@ -1,5 +1,6 @@
 //! The tests of the C interface: one program. What is a kernel of its own stays apart (`conformance/`).
 
+mod boot;
 mod cost;
 mod freestanding;
 mod header;

@@ -38,7 +38,8 @@ pub fn compiler(variable: &str, default: &str) -> Option<Command> {
 /// A tool; `None`, said aloud, where it is missing.
 pub fn tool(name: &str, how: &str) -> Option<Command> {
     if Command::new(name).arg("--version").output().is_err() {
-        skip(&format!("there is no `{name}`: {how}"));
+        let line = format!("SKIPPED: there is no `{name}`: {how}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
         return None;
     }
     Some(Command::new(name))
