@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quell_experiments::machines;
 use quell_record::events;
 use quell_record::perf::file::Recording;
-use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summary};
+use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summary, Summing};
 use quell_record::perf::{Statistics, When, counters};
 use rustix::fs::FlockOperation;
 
@@ -100,6 +100,7 @@ impl LiveArgs {
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead() / 100.0,
+            sums: Summing::Beside,
             outlives: self.seconds.is_some(),
             buffer: None,
         };

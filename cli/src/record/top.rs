@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use console::Term;
-use quell_record::events;
 use quell_record::figures::{count, counted, percent, percents};
-use quell_record::perf::live::{Options, Recorder, Refused, Scope, is_running};
+use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summing, is_running};
 use quell_record::top::{Row, Second, Top};
 
 use super::live::{percent as percentage, seconds, told_to_end};
@@ -18,9 +17,9 @@ use crate::table::{Table, number, words};
 
 /// What shootdowns cost each process, live: a line per process, refreshed each second
 ///
-/// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of
-/// one CPU: what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush
-/// for others, at least and at most; – where none of it was seen. `quell record -p PID` says from where.
+/// As root or with CAP_BPF and CAP_PERFMON, on x86-64. The kernel adds flushes up; everything that runs here is looked at; Ctrl-C
+/// ends it. Costs are shares of one CPU: what the process waited for CPUs that it had asked to flush, and what was taken from
+/// it to flush for others. `quell record -p PID` says from where.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Show this process alone; may be repeated
@@ -44,8 +43,9 @@ pub struct TopArgs {
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let options = Options {
-        wanted: events::flushes(),
+        wanted: Vec::new(),
         overhead: args.overhead / 100.0,
+        sums: Summing::Alone,
         outlives: false,
         buffer: None,
     };
@@ -154,12 +154,9 @@ fn heading(second: &Second) -> String {
         counted(second.processes.len() as u64, "process")
     );
     if second.recorded == 0.0 {
-        text += "; nothing was recorded, to cost no more than --overhead";
+        text += "; nothing was added up, to cost no more than --overhead";
     } else if second.recorded < 0.995 {
         text += &format!("; from {} of it", percent(second.recorded));
-    }
-    if second.lost > 0 {
-        text += &format!("; {} lost", counted(second.lost, "event"));
     }
     text
 }
@@ -180,10 +177,7 @@ fn cells(row: &Row) -> [String; 8] {
         count(row.taken),
         row.waited_ns
             .map_or_else(|| "–".into(), |ns| percent(ns / SECOND_NS)),
-        match row.taken > 0 && row.stolen.most == 0.0 {
-            true => "–".into(),
-            false => percents(row.stolen.times(1.0 / SECOND_NS)),
-        },
+        percents(row.stolen.times(1.0 / SECOND_NS)),
         row.call.clone(),
     ]
 }

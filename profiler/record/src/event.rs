@@ -4,7 +4,30 @@
 //! enumeration, so that what follows never looks at a name again. Numbers that the kernel prints as signed and
 //! recorders hand on as unsigned, or the other way round, are made alike here.
 
-use crate::perf::{Sample, Value};
+use crate::perf::{Flushes, Sample, Value};
+
+/// System calls after which other CPUs may have to flush, that give memory back, or that interrupt them for another reason.
+pub(crate) const CALLS: [&str; 19] = [
+    "brk",
+    "fallocate",
+    "ftruncate",
+    "madvise",
+    "mbind",
+    "membarrier",
+    "migrate_pages",
+    "mmap",
+    "move_pages",
+    "mprotect",
+    "mremap",
+    "msync",
+    "munmap",
+    "pkey_mprotect",
+    "process_madvise",
+    "process_mrelease",
+    "remap_file_pages",
+    "shmdt",
+    "userfaultfd",
+];
 
 /// The reasons of `tlb:tlb_flush`, whose numbers are the same since Linux 4.
 pub mod reason {
@@ -31,14 +54,12 @@ pub enum Event<'a> {
         function: &'a str,
         work: u64,
     },
-    /// The same outside of the stretches of time in which everything is recorded.
-    QueueBetween {
-        target: u32,
-        function: &'a str,
-        work: u64,
-    },
-    /// There, some of that work was done, on the CPU that it was queued for.
-    EndBetween { function: &'a str, work: u64 },
+    /// What the kernel added up of a process's flushes, in this call if it is one.
+    Summed { call: &'a str, flushes: Flushes },
+    /// Interrupts that a process took for flushes of others, and the nanoseconds of their work.
+    SummedTaken { interrupts: u64, work_ns: u64 },
+    /// How often other work was queued.
+    SummedWork { function: &'a str, count: u64 },
     /// `ipi:ipi_send_cpu`; a reschedule interrupt has no callback.
     Send { target: u32, call: bool },
     /// `ipi:ipi_send_cpumask`.
@@ -123,15 +144,25 @@ pub fn of(sample: &Sample) -> Event<'_> {
             },
             None => Event::Other,
         },
-        // Without its target it still tells whose it is.
-        "between:csd_queue_cpu" => Event::QueueBetween {
-            target: cpu("cpu").unwrap_or(u32::MAX),
-            function: text("func"),
-            work: bits("csd"),
+        "sums:flushes" => Event::Summed {
+            call: text("call"),
+            flushes: Flushes {
+                flushes: bits("flushes"),
+                full: bits("full"),
+                pages: bits("pages"),
+                remote: bits("remote"),
+                interrupts: bits("interrupts"),
+                waited_ns: bits("waited_ns"),
+                work_ns: bits("work_ns"),
+            },
         },
-        "between:csd_function_exit" => Event::EndBetween {
+        "sums:taken" => Event::SummedTaken {
+            interrupts: bits("interrupts"),
+            work_ns: bits("work_ns"),
+        },
+        "sums:queued" => Event::SummedWork {
             function: text("func"),
-            work: bits("csd"),
+            count: bits("count"),
         },
         "csd:csd_function_entry" => Event::Begin {
             function: text("func"),

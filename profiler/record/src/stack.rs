@@ -160,7 +160,7 @@ const RUNTIMES: &[&str] = &[
 ];
 
 /// What a stack tells.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Told {
     /// The part of the kernel that flushed for a reason of its own.
     pub cause: Option<&'static str>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::answer::LONGEST_NS;
 use crate::attribute::site::{Site, spread};
-use crate::attribute::{Attribution, Weight};
+use crate::attribute::{Attribution, Program, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::scales::{RAN_NS, Scales, is_much, scale};
@@ -40,9 +40,6 @@ const OWNERS: &[(&str, &str)] = &[
 
 /// What stands for a function where the recording does not say which it was.
 const UNTOLD: &str = "not told";
-
-/// The event that is counted between stretches of time in which everything is recorded.
-const OTHERS_BETWEEN: &str = "between:csd_queue_cpu";
 
 /// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
 const RECORDERS: [&str; 2] = ["perf", "code patching"];
@@ -133,13 +130,19 @@ fn scaled(count: u64, scale: f64) -> u64 {
 fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
     let (scale, calls) = (site.weight, scales.calls(site));
     let faults = scales.faults(from, &site.place.program);
-    let (remote, interrupts) = (scaled(site.remote, scale), scaled(site.interrupts, scale));
+    let interrupts = scaled(site.interrupts, scale);
+    let remote = site
+        .summed
+        .map_or(scaled(site.remote, scale), |of| of.remote);
     // Calls have a scale of their own, and flushes may be lost; but one flush interrupts each other CPU once at most.
     let others = from.host.as_ref().map_or(0, |host| host.cpus).max(1) - 1;
     let least = (others > 0).then(|| interrupts.div_ceil(others.into()));
-    let requests = scaled(site.requests, calls)
-        .max(remote)
-        .max(least.unwrap_or(0));
+    let requests = match site.summed {
+        Some(summed) => summed.flushes,
+        None => scaled(site.requests, calls)
+            .max(remote)
+            .max(least.unwrap_or(0)),
+    };
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
@@ -152,8 +155,8 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         interrupts,
         timed: site.timed,
         whole: site.whole,
-        pages: scaled(site.pages, calls),
-        full: scaled(site.full, calls),
+        pages: site.summed.map_or(scaled(site.pages, calls), |of| of.pages),
+        full: site.summed.map_or(scaled(site.full, calls), |of| of.full),
         initiator,
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
@@ -180,9 +183,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 .iter()
                 .filter(|site| site.place.program == program.name);
             let costs = Costs::of(own);
-            let taken = scaled(program.taken, scale);
-            let spread = spread(program.taken, taken as f64);
-            let stolen = Range::of(program.stolen, scale).within(spread);
+            let (taken, stolen) = taken(program, scale);
             let recording = from.prices.as_ref();
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
             // Prices are of this host at another moment: what they say is trusted as far as half of the time.
@@ -191,7 +192,6 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let told = told.map(|ran| (ran.user_ns + ran.kernel_ns) as f64);
             let told = told.filter(|&told| told >= RAN_NS);
             let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
-            // Between windows no event costs it anything.
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
             let worked = from.ran(&program.name).filter(|_| told.is_some());
             let worked = worked.map(|ran| ran.kernel_ns as f64).or(cpu_ns);
@@ -218,6 +218,33 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
         pays(b).total_cmp(&pays(a)).then(b.sent.cmp(&a.sent))
     });
     rows
+}
+
+/// How many interrupts a program took, and what they took from it.
+fn taken(program: &Program, scale: f64) -> (u64, Range) {
+    let seen = program.stolen;
+    match program.summed {
+        (0, _) => {
+            let taken = scaled(program.taken, scale);
+            let spread = spread(program.taken, taken as f64);
+            (taken, Range::of(seen, scale).within(spread))
+        }
+        (taken, work_ns) => {
+            // How much longer an interrupt took than its work is known of those that were recorded.
+            let around = match seen.least {
+                0 => 1.0,
+                least => seen.most as f64 / least as f64,
+            };
+            let least = work_ns as f64;
+            (
+                taken,
+                Range {
+                    least,
+                    most: least * around.max(1.0),
+                },
+            )
+        }
+    }
 }
 
 /// What the interrupts of a program cost it as their initiator.
@@ -270,18 +297,12 @@ impl Costs {
     }
 }
 
-/// Interrupts that were no shootdowns: those in the stretches of time in which everything was recorded, and those between,
-/// of which all were counted and some recorded. A recording that has no such count knows no better than that there were
-/// as many more as there were shootdowns (`scale`).
+/// Interrupts that were no shootdowns: as the kernel added them up, or what those that were recorded stand for. A recording
+/// without such sums knows no better than that there were as many more as there were shootdowns (`scale`).
 fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
-    let between = from.count(OTHERS_BETWEEN);
-    let each = between.map_or(0.0, |count| count.exact as f64 / count.seen.max(1) as f64);
-    let functions: BTreeSet<&Arc<str>> = from
-        .functions
-        .keys()
-        .chain(from.functions_between.keys())
-        .collect();
+    let summed = &from.functions_summed;
+    let functions: BTreeSet<&Arc<str>> = from.functions.keys().chain(summed.keys()).collect();
     let mut add = |function: &str, count: u64, ns: Option<f64>| {
         let cause = owner(function);
         let row = by_owner.entry(cause).or_insert_with(|| OtherRow {
@@ -297,19 +318,15 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     };
     for function in functions {
         let of = from.functions.get(function).copied().unwrap_or_default();
-        let more = from.functions_between.get(function);
-        let all = of.count as f64 + more.map_or(0.0, |&more| more as f64 * each);
-        // The recorder itself makes them where stretches begin and end, and what lies between has none of these.
+        // The recorder itself makes some where stretches begin and end, and what lies between has none of these.
         let own = from.windows_ns.is_some() && RECORDERS.contains(&owner(function));
-        let all = match own || between.is_some() {
-            true => all,
-            false => all * scale,
+        let all = match summed.get(function) {
+            Some(&count) => count as f64,
+            None if own || !summed.is_empty() => of.count as f64,
+            None => of.count as f64 * scale,
         };
         let ns = (of.count > 0).then(|| of.ns as f64 * all / of.count as f64);
         add(function, all.round() as u64, ns);
-    }
-    if let Some(count) = between.filter(|count| count.seen == 0 && count.exact > 0) {
-        add(UNTOLD, count.exact, None);
     }
     let mut rows: Vec<OtherRow> = by_owner.into_values().collect();
     for row in &mut rows {

@@ -2,7 +2,6 @@
 
 mod advice;
 mod answer;
-mod between;
 mod browser;
 mod file;
 mod live;

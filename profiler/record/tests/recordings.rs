@@ -12,7 +12,7 @@ use quell_record::report::{Report, SiteRow};
 use quell_record::workload::Calls;
 use unicode_width::UnicodeWidthStr;
 
-use crate::written::{number, sample, work};
+use crate::written::{number, sample, summed, work};
 
 const PERF: &str = include_str!("recordings/perf.txt");
 const TRACE_CMD: &str = include_str!("recordings/trace-cmd.txt");
@@ -515,55 +515,6 @@ fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     assert_eq!((calls(7), calls(5000)), (10 * recorded, 100 * recorded));
 }
 
-/// The recording, with each interrupt's queueing so many times again as if between stretches, under another program's
-/// name if one is given.
-fn with_more_between(more: usize, program: Option<&str>) -> Report {
-    let mut all = Attribution::new();
-    let mut source = open(PERF.as_bytes());
-    let mut between = Vec::new();
-    while let Some(item) = source.next().unwrap() {
-        if let Item::Sample(sample) = &item
-            && &*sample.event == "csd:csd_queue_cpu"
-        {
-            let mut sample = sample.clone();
-            sample.event = "between:csd_queue_cpu".into();
-            if let Some(program) = program {
-                (sample.pid, sample.tid, sample.comm) = (4_000_000, 4_000_000, program.into());
-            }
-            between.push(sample);
-        }
-        all.item(item, &mut ());
-    }
-    for sample in between {
-        for _ in 0..more {
-            all.item(Item::Sample(sample.clone()), &mut ());
-        }
-    }
-    Report::new(all, None)
-}
-
-#[test]
-fn interrupts_between_stretches_are_laid_at_the_call_that_sent_them() {
-    let sent = |report: &Report, call: &str| {
-        let of = report.sites.iter().filter(|site| site.call == call);
-        of.map(|site| site.interrupts).sum::<u64>()
-    };
-    let (once, more) = (with_more_between(0, None), with_more_between(9, None));
-    for call in ["madvise", "munmap", "mprotect"] {
-        assert!(sent(&once, call) > 0, "{call}");
-        assert_eq!(sent(&more, call), 10 * sent(&once, call), "{call}");
-    }
-    assert_eq!(more.attributed, 10 * once.attributed);
-    // A program that was seen between stretches alone has its interrupts as they are, and those of others stay.
-    let other = with_more_between(1, Some("other"));
-    let of = |name: &str| {
-        let program = other.programs.iter().find(|program| program.name == name);
-        program.map_or(0, |program| program.sent)
-    };
-    assert_eq!(of("other"), once.attributed);
-    assert_eq!(other.attributed, 2 * once.attributed);
-}
-
 #[test]
 fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
     // The same flushes, as if each came from copying a page after a fork, in two functions of the program by turns.
@@ -649,9 +600,8 @@ fn the_busiest_process_is_the_one_that_interrupts_most_whenever_it_was_recorded(
             add(time + 600, process, "syscalls:sys_exit_munmap", vec![]);
         }
     }
-    for time in (2_000_000..).step_by(1000).take(100) {
-        add(time, program, "between:csd_queue_cpu", work());
-    }
+    let fields = summed(2_000_000, program, "munmap", 100, 1_000).fields;
+    add(2_000_000, program, "sums:flushes", fields);
     let written = calls.busiest(None).unwrap().workload();
     assert!(written.text.contains("python3"), "{}", written.text);
 }

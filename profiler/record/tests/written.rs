@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_record::perf::{Frame, Sample, Value};
+use quell_record::perf::{Sample, Value};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
@@ -37,16 +37,24 @@ pub(crate) fn sample(
     }
 }
 
-/// A flush that this process asks CPU 1 for from a system call, between windows.
-pub(crate) fn asked_between(time_ns: u64, process: (u32, &str), call: &str) -> Sample {
-    let frame = Frame {
-        address: 1,
-        kernel: true,
-        symbol: Some(format!("__x64_sys_{call}").into()),
-        module: Some("[kernel]".into()),
-    };
-    Sample {
-        stack: [frame].into(),
-        ..sample(time_ns, process, "between:csd_queue_cpu", work())
-    }
+/// What the kernel added up of a process's flushes in a call: how many of one page, with an interrupt each, and for how many
+/// nanoseconds each was waited, of which the target worked a tenth.
+pub(crate) fn summed(
+    time_ns: u64,
+    process: (u32, &str),
+    call: &str,
+    count: u64,
+    waited_ns: u64,
+) -> Sample {
+    let fields = vec![
+        ("call".into(), Value::Text(call.into())),
+        number("flushes", count),
+        number("full", 0),
+        number("pages", count),
+        number("remote", count),
+        number("interrupts", count),
+        number("waited_ns", count * waited_ns),
+        number("work_ns", count * waited_ns / 10),
+    ];
+    sample(time_ns, process, "sums:flushes", fields)
 }

@@ -560,7 +560,7 @@ mod tests {
             call: "madvise".into(),
             frames: [].into(),
         };
-        let mut site = Site::new(place, &Stacks::default().tell(&[].into()));
+        let mut site = Site::new(place, &Stacks::default().tell(&[].into()), None);
         site.bytes = 100 << 12;
         // For each page that was given back, so many faults may have filled it.
         let refilled = |faults: f64, site: &Site| {

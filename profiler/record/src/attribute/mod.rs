@@ -12,8 +12,6 @@
 //! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
 //! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
-pub mod aside;
-mod between;
 pub mod bins;
 mod discard;
 mod given;
@@ -22,6 +20,7 @@ mod request;
 pub mod reuse;
 pub mod site;
 mod slice;
+mod summed;
 mod target;
 mod thread;
 mod totals;
@@ -35,7 +34,6 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, Gives};
 use crate::stack::{Stacks, Told};
-use aside::Between;
 use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
@@ -68,7 +66,8 @@ pub struct Attribution {
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
-    between: Between,
+    /// What the kernel added up.
+    summed: summed::Summed,
     discards: Discards,
     known: given::Known,
     /// Waits that are over and not told: requests, and when they ended.
@@ -83,9 +82,8 @@ pub struct Attribution {
     pub cpu_matrix: FxHashMap<(u32, u32), u64>,
     /// Work for others that was no flush, by function.
     pub functions: FxHashMap<Arc<str>, Function>,
-    /// Of that which was queued between the stretches of time in which everything is recorded, what was recorded, by
-    /// function: for more of it, as the count of `between:csd_queue_cpu` says.
-    pub functions_between: FxHashMap<Arc<str>, u64>,
+    /// The same by the kernel's sums, where it has any.
+    pub functions_summed: FxHashMap<Arc<str>, u64>,
     /// Calls of `membarrier` that were recorded, and how long they took, in nanoseconds.
     pub barriers: (u64, u64),
     /// Function-call interrupts in all, and reschedule interrupts.
@@ -217,7 +215,6 @@ impl Attribution {
             Item::Lost(lost) => {
                 self.lost += lost.count;
                 self.untold += lost.count * u64::from(lost.why == Why::Untold);
-                self.lost_between(lost.cpu);
             }
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
@@ -292,8 +289,6 @@ impl Attribution {
         }
         self.threads.clear();
         self.in_flight.clear();
-        self.between.flushes.clear();
-        self.between.queued.clear();
         self.stop_following_discards(end_ns);
     }
 
@@ -365,6 +360,7 @@ impl Attribution {
         if let Some((_, site, folded)) = self.placed.get(&key) {
             return (*site, folded.clone());
         }
+        let asked = told.call.clone().or(call.clone());
         let kernel = told.cause.map(Arc::from);
         let fault = || told.fault.then(|| Arc::from("page fault"));
         let call = (kernel.or(told.call.clone()).or(call))
@@ -377,7 +373,7 @@ impl Attribution {
         };
         let sites = &mut self.sites;
         let site = *self.places.entry(place.clone()).or_insert_with(|| {
-            sites.push(Site::new(place, &told));
+            sites.push(Site::new(place, &told, asked));
             sites.len() - 1
         });
         if self.placed.len() > 1 << 16 {
@@ -408,25 +404,26 @@ impl Attribution {
         let now = sample.time_ns;
         let (first, last) = self.times.unwrap_or((now, now));
         self.times = Some((first.min(now), last.max(now)));
-        self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
-        // Between windows nothing is known of what the thread and its CPU do.
+        // A sum says nothing of what the thread and its CPU do now.
         match event::of(sample) {
-            Event::QueueBetween {
-                target,
-                function,
-                work,
+            Event::Summed { call, flushes } => return self.add_sum(sample, program, call, flushes),
+            Event::SummedTaken {
+                interrupts,
+                work_ns,
             } => {
-                return self.queued_between(sample, program, target, function, work);
+                self.seen.functions = true;
+                let taken = &mut self.programs[program].summed;
+                *taken = (taken.0 + interrupts, taken.1 + work_ns);
+                return;
             }
-            Event::EndBetween { function, work } => {
-                if event::flushes(function) {
-                    self.ended_between(sample, work);
-                }
+            Event::SummedWork { function, count } => {
+                *self.functions_summed.entry(function.into()).or_default() += count;
                 return;
             }
             _ => {}
         }
+        self.seen.stacks |= !sample.stack.is_empty();
         self.programs[program].events.count(sample);
         match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
@@ -436,7 +433,6 @@ impl Attribution {
                 work,
             } => {
                 self.seen.queued = true;
-                self.confirm_ended(sample.cpu);
                 if event::flushes(function) {
                     self.queued(sample, program, target, work);
                 }
@@ -458,8 +454,9 @@ impl Attribution {
             Event::Begin { .. }
             | Event::End { .. }
             | Event::Reschedule
-            | Event::QueueBetween { .. }
-            | Event::EndBetween { .. } => {}
+            | Event::Summed { .. }
+            | Event::SummedTaken { .. }
+            | Event::SummedWork { .. } => {}
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
                 self.call_interrupts += 1;

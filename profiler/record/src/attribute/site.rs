@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::{Prices, Sample};
+use crate::perf::{Flushes, Prices, Sample};
 
-use super::aside::Aside;
 use super::bins::Bins;
 use super::reuse::Reuse;
 use crate::stack::Told;
@@ -110,11 +109,10 @@ pub struct Site {
     pub untimed: f64,
     /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
     pub weight: f64,
-    /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are
-    /// spread over the sites of the same call.
-    pub between: u64,
-    /// What was timed of these.
-    pub aside: Aside,
+    /// The system call that asked for it, also where the kernel did it for a reason of its own.
+    pub asked: Option<Arc<str>>,
+    /// What the kernel added up of flushes from here, recorded or not.
+    pub summed: Option<Flushes>,
     /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on
     /// targets.
     pub by_interrupt: u64,
@@ -167,7 +165,7 @@ pub struct Site {
 
 impl Site {
     /// A site of which nothing was seen yet.
-    pub(crate) fn new(place: Place, told: &Told) -> Self {
+    pub(crate) fn new(place: Place, told: &Told, asked: Option<Arc<str>>) -> Self {
         Site {
             place,
             kernel: told.cause.is_some(),
@@ -183,8 +181,8 @@ impl Site {
             costed: 0,
             untimed: 0.0,
             weight: 1.0,
-            between: 0,
-            aside: Aside::default(),
+            asked,
+            summed: None,
             by_interrupt: 0,
             by_target: 0,
             hit: Vec::new(),
@@ -211,6 +209,11 @@ impl Site {
         }
     }
 
+    /// A site of which the kernel's sum alone is known.
+    pub(crate) fn of_sum(place: Place, asked: Option<Arc<str>>) -> Self {
+        Site::new(place, &Told::default(), asked)
+    }
+
     /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and
     /// what limits next.
     pub(crate) fn add(&mut self, other: &Site) {
@@ -226,28 +229,6 @@ impl Site {
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
-    }
-
-    /// Takes in what was timed between windows of interrupts like its own: a wait is then as long as those that were timed
-    /// anywhere are on the average. Of targets that says only that they lost no more than `each`, or than the initiator
-    /// waited.
-    pub(crate) fn time_aside(&mut self, aside: Aside, each: Option<f64>) {
-        if aside.timed == 0 {
-            return;
-        }
-        let timed = self.whole + aside.timed;
-        let of_all = |sum: f64| (sum * self.interrupts as f64 / timed as f64) as u64;
-        let waited = Span {
-            least: of_all(self.waited.least as f64 + aside.waited_ns),
-            most: of_all(self.waited.most as f64 + aside.most_ns()),
-        };
-        self.waited = waited;
-        if self.whole == 0 {
-            let each = each.map_or(f64::INFINITY, |each| each * timed as f64);
-            self.stolen.most = of_all(aside.most_ns().min(each));
-        }
-        self.timed = timed;
-        self.costed = self.interrupts;
     }
 
     /// How many interrupts those that were recorded stand for.

@@ -32,6 +32,8 @@ pub struct Program {
     pub stolen: Span,
     /// Interrupts that it took.
     pub taken: u64,
+    /// The same by the kernel's sums, where it has any, and the nanoseconds of their work.
+    pub summed: (u64, u64),
     /// Waits for `mmap_lock` outside of calls that flush, in nanoseconds.
     pub locked_ns: u64,
     /// Page faults.

@@ -1,25 +1,10 @@
 //! What a whole recording adds up to: by which evidence interrupts are counted, what a recorded one stands for, and
 //! what the kernel counted.
 
-use std::sync::Arc;
-
 use crate::perf::{Count, Interrupts, Ran, Statistics};
-use rustc_hash::FxHashMap;
 
 use super::Attribution;
-use super::aside::Aside;
-use super::site::Site;
-use super::totals::{ENOUGH, Evidence, Program};
-
-/// Interrupts that are known of a call of a program.
-#[derive(Clone, Copy, Default)]
-struct Known {
-    /// Recorded whole.
-    within: u64,
-    /// Recorded between stretches of time in which everything is, and what was timed of these.
-    between: u64,
-    aside: Aside,
-}
+use super::totals::{Evidence, Program};
 
 impl Attribution {
     /// How interrupts were told to be shootdowns.
@@ -43,9 +28,6 @@ impl Attribution {
             self.close(tid, end);
         }
         self.stop_following_discards(end);
-        for cpu in 0..self.cpus.len() as u32 {
-            self.confirm_ended(cpu);
-        }
         let evidence = self.evidence();
         for site in &mut self.sites {
             site.interrupts = match evidence {
@@ -61,26 +43,11 @@ impl Attribution {
         }
     }
 
-    /// Says what a recorded interrupt stands for, site by site. Interrupts between the stretches of time that were
-    /// recorded are known by their program and call, whose sites share them as they share those within; a program's
-    /// call that was seen between stretches alone has them as they are. So it is with those of which it is known how long
-    /// their initiators waited. What is missing then, by the exact count, is missing everywhere alike.
+    /// Says what a recorded interrupt stands for, site by site: what the kernel added up of its site, or, without such sums,
+    /// as many as all do by the exact count.
     fn weigh_sites(&mut self) {
-        let mut calls: FxHashMap<(Arc<str>, Arc<str>), Known> = FxHashMap::default();
-        let key = |site: &Site| (site.place.program.clone(), site.place.call.clone());
-        let (mut timed, mut stolen) = (0, 0);
-        for site in &self.sites {
-            let of = calls.entry(key(site)).or_default();
-            of.within += site.interrupts;
-            of.between += site.between;
-            of.aside.add(site.aside);
-            timed += site.interrupts;
-            stolen += site.stolen.most;
-        }
-        let each = (timed >= ENOUGH).then(|| stolen as f64 / timed as f64);
-        let between: u64 = self.sites.iter().map(|site| site.between).sum();
         let missing = self.counted().map_or(1.0, |count| {
-            (count.exact as f64 / (count.seen + between).max(1) as f64).max(1.0)
+            (count.exact as f64 / count.seen.max(1) as f64).max(1.0)
         });
         let seconds = self.scale_of_time();
         for site in &mut self.sites {
@@ -88,27 +55,12 @@ impl Attribution {
             site.timed = site.interrupts;
             site.costed = site.interrupts;
             // The count leaves out what the row `TLB` does.
-            if &*site.place.call == "kernel mappings" {
-                site.weight = seconds;
-                continue;
-            }
-            let Known {
-                within,
-                between,
-                aside,
-            } = calls[&key(site)];
-            if within == 0 {
-                site.interrupts = site.between;
-                site.requests += site.aside.flushes;
-                site.remote += site.aside.flushes;
-                site.time_aside(site.aside, each);
-            } else {
-                site.weight = (within + between) as f64 / within as f64;
-                let part = site.whole as f64 / within as f64;
-                site.time_aside(aside.part(part), each);
-            }
-            site.weight *= missing;
+            site.weight = match &*site.place.call {
+                "kernel mappings" => seconds,
+                _ => missing,
+            };
         }
+        self.weigh_by_sums();
     }
 
     /// The count of the event that tells of interrupts, if it was counted.

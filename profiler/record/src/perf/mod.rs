@@ -3,6 +3,8 @@
 //! This module does not interpret the events. It hands out a stream of [`Item`]s through one interface, [`Source`],
 //! whatever recorded them.
 
+#[cfg(target_os = "linux")]
+pub mod bpf;
 pub mod counters;
 pub mod file;
 pub mod format;
@@ -17,7 +19,7 @@ pub mod symbols;
 pub mod tracefs;
 
 pub use sample::{
-    Change, Count, FAULTS, Frame, Host, Interrupts, Item, Lost, Names, Prices, Ran, Sample, Source,
-    SourceError, Statistics, Value, When, Why, Window,
+    Change, Count, FAULTS, Flushes, Frame, Host, Interrupts, Item, Lost, Names, Prices, Ran,
+    Sample, Source, SourceError, Statistics, Value, When, Why, Window,
 };
 pub use sink::{Progress, Sink};

@@ -440,6 +440,53 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
+/// What the flushes of a place were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushes {
+    /// How many there were.
+    pub flushes: u64,
+    /// Of these, those of everything.
+    pub full: u64,
+    /// Pages of the others.
+    pub pages: u64,
+    /// How many flushes interrupted other CPUs.
+    pub remote: u64,
+    /// How many interrupts that took.
+    pub interrupts: u64,
+    /// Nanoseconds from the first interrupt's sending to the last target's end.
+    pub waited_ns: u64,
+    /// Nanoseconds that targets flushed.
+    pub work_ns: u64,
+}
+
+impl Flushes {
+    /// What came since these were as in `before`.
+    #[must_use]
+    pub fn since(&self, before: &Flushes) -> Flushes {
+        let less = |of: fn(&Flushes) -> u64| of(self).saturating_sub(of(before));
+        Flushes {
+            flushes: less(|f| f.flushes),
+            full: less(|f| f.full),
+            pages: less(|f| f.pages),
+            remote: less(|f| f.remote),
+            interrupts: less(|f| f.interrupts),
+            waited_ns: less(|f| f.waited_ns),
+            work_ns: less(|f| f.work_ns),
+        }
+    }
+
+    /// Adds another place's.
+    pub fn add(&mut self, other: &Flushes) {
+        self.flushes += other.flushes;
+        self.full += other.full;
+        self.pages += other.pages;
+        self.remote += other.remote;
+        self.interrupts += other.interrupts;
+        self.waited_ns += other.waited_ns;
+        self.work_ns += other.work_ns;
+    }
+}
+
 /// Names that are kept once.
 #[derive(Clone, Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);

@@ -14,6 +14,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// For how long of that they were recorded, and not only counted.
     pub recorded: Duration,
+    /// For how long flushes were added up in the kernel.
+    pub summed: Duration,
     /// How many are in the recording.
     pub kept: u64,
     /// How many were lost.

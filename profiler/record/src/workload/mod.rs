@@ -126,11 +126,11 @@ impl Calls {
         if process.name.is_empty() || sample.pid == sample.tid && *process.name != *sample.comm {
             process.name = sample.comm.to_string();
         }
-        if let Event::Queue { function, .. } | Event::QueueBetween { function, .. } = event
-            && flushes(function)
-        {
-            process.sent += 1;
-        }
+        process.sent += match event {
+            Event::Queue { function, .. } if flushes(function) => 1,
+            Event::Summed { flushes, .. } => flushes.interrupts,
+            _ => 0,
+        };
         let thread = process.threads.entry(sample.tid).or_default();
         match event {
             Event::Enter {

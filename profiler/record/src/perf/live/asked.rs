@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::io;
 
 use super::frequent::{self, Ends};
-use super::options::{BETWEEN, Counted, Filter, Stretches, Wanted};
+use super::options::{Counted, Filter, Wanted};
 use super::records::Opened;
 use super::rights::Refused;
 use super::rings::{self, Of, Point};
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     /// What the kernel would not do as it was asked.
     pub(super) notes: Vec<String>,
     /// The numbers of the two tracepoints of all system calls, if this kernel has both and takes a filter for them.
-    pub(super) all_calls: Option<[u64; 2]>,
+    all_calls: Option<[u64; 2]>,
 }
 
 impl Asked {
@@ -52,7 +52,7 @@ impl Asked {
                 error,
             })?;
         }
-        if asked.events.is_empty() {
+        if asked.events.is_empty() && !wanted.is_empty() {
             let what = format!(
                 "this kernel has none of these events: {}",
                 host.missing.join(", ")
@@ -106,22 +106,14 @@ impl Asked {
                 counted,
                 filter,
                 everywhere: wanted.everywhere,
-                stretches: wanted.stretches,
-                every: wanted.every.max(1),
-                // What is recorded between windows stays open there.
-                frequent: rings::Frequent::of(&wanted.event)
-                    .filter(|_| wanted.stretches == Stretches::Windows),
+                frequent: rings::is_frequent(&wanted.event),
             });
         }
         if !host.events.contains(&wanted.event) {
             host.events.push(wanted.event.clone());
         }
-        let name = match (wanted.stretches, wanted.event.split_once(':')) {
-            (Stretches::Between, Some((_, rest))) => names.get(&format!("{BETWEEN}{rest}")),
-            _ => names.get(&wanted.event),
-        };
         self.events.push(Opened {
-            name,
+            name: names.get(&wanted.event),
             everywhere: wanted.everywhere,
             format,
             seen: 0,
@@ -153,10 +145,9 @@ fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
 /// What is done about an event whose filter this kernel refuses, in one line.
 fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
     let Wanted { event, .. } = wanted;
-    let done = match (asked.or_all, wanted.stretches) {
-        (true, _) => "all of it is recorded, which costs more",
-        (false, Stretches::Windows) => "these are left to the other events that were asked for",
-        (false, Stretches::Between) => "between windows nothing of it is recorded",
+    let done = match asked.or_all {
+        true => "all of it is recorded, which costs more",
+        false => "these are left to the other events that were asked for",
     };
     format!(
         "This kernel refuses the filter \"{}\" of {event}: {done}.",

@@ -107,10 +107,7 @@ impl Reader<'_> {
         }
         let event = &mut self.events[event];
         event.seen += 1;
-        self.state.saw(&record, unread.stands_for(), is_wanted);
-        if unread.is_between() {
-            self.state.stirs(is_wanted);
-        }
+        self.state.saw(&record, is_wanted);
         let kept = keep(
             event,
             &record,

@@ -8,12 +8,10 @@
 
 use std::ptr::null_mut;
 
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
-};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::price::{self, Price};
+use super::price::Price;
 use crate::perf::sample::Prices;
 
 /// The least page of every machine that is recorded on.
@@ -62,40 +60,6 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
     })
 }
 
-/// What the least page fault takes, in nanoseconds, so closely that it can be told whether it takes some more: one that
-/// finds the page of zeros, the quickest of many in several places.
-pub(super) fn fault_ns() -> Option<f64> {
-    const AREAS: usize = 4;
-    const ROUNDS: usize = 256;
-    let mut least = f64::INFINITY;
-    for _ in 0..AREAS {
-        let area = Area::new(FEW)?;
-        for _ in 0..ROUNDS {
-            least = least.min(timed(|| area.read()));
-            area.advise(Advice::LinuxDontNeed).ok()?;
-        }
-    }
-    Some(least / FEW as f64)
-}
-
-/// What a call takes that changes what may be done with a page, in nanoseconds: the quickest of many, with other memory in the
-/// nearest cache before each.
-pub(super) fn change_ns() -> Option<f64> {
-    const ROUNDS: usize = 400;
-    let area = Area::new(1)?;
-    area.touch();
-    let mut least = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        for writable in [false, true] {
-            price::elsewhere();
-            let mut done = Ok(());
-            least = least.min(timed(|| done = area.protect(writable)));
-            done.ok()?;
-        }
-    }
-    Some(least)
-}
-
 /// Nanoseconds for a page: the quickest round.
 struct Took {
     fault: f64,
@@ -130,36 +94,11 @@ impl Area {
         unsafe { madvise(self.start.cast(), self.pages * PAGE, advice) }
     }
 
-    /// Lets it be written, or only read.
-    fn protect(&self, writable: bool) -> rustix::io::Result<()> {
-        let write = if writable {
-            MprotectFlags::WRITE
-        } else {
-            MprotectFlags::empty()
-        };
-        // SAFETY: the range is the mapping of `self`, to which there is no reference, and nothing writes to it meanwhile.
-        unsafe {
-            mprotect(
-                self.start.cast(),
-                self.pages * PAGE,
-                MprotectFlags::READ | write,
-            )
-        }
-    }
-
     /// Writes a word of each page.
     fn touch(&self) {
         for page in 0..self.pages {
             // SAFETY: within the mapping of `self`, which may be written and to which there is no reference.
             unsafe { self.start.add(page * PAGE).write_volatile(1) };
-        }
-    }
-
-    /// Reads a word of each page.
-    fn read(&self) {
-        for page in 0..self.pages {
-            // SAFETY: as in `touch`; what is read is not used.
-            unsafe { self.start.add(page * PAGE).read_volatile() };
         }
     }
 

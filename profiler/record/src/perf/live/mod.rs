@@ -9,8 +9,10 @@
 //! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept,
 //! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
+mod adding;
 mod asked;
 mod budget;
+mod cost;
 mod drain;
 mod frequent;
 mod host;
@@ -29,8 +31,9 @@ mod summary;
 mod times;
 mod unwind;
 
+pub use cost::Measured;
 pub use host::now_ns;
-pub use options::{BETWEEN, Counted, Filter, Options, Stack, Stretches, Wanted};
+pub use options::{Counted, Filter, Options, Stack, Summing, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;

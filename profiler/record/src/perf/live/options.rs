@@ -15,11 +15,6 @@ pub struct Wanted {
     /// Which of its events are recorded and counted; `None` for
     /// all. An event may be wanted more than once, with other stacks and filters: its counts are added up.
     pub filter: Option<Filter>,
-    /// In which stretches of time it is recorded.
-    pub stretches: Stretches,
-    /// Every how many-th of its events on a CPU is recorded: 1 for all. Of more, those that came while they could be
-    /// recorded are counted ([`Item::Count`](crate::perf::sample::Item::Count), by the name of the samples), at the price of that.
-    pub every: u64,
 }
 
 /// Whether an event is counted all the time.
@@ -58,18 +53,16 @@ pub enum Stack {
     Unwound,
 }
 
-/// Stretches of time in which an event is recorded.
+/// Whether the kernel adds flushes up all the time ([`bpf`](crate::perf::bpf)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stretches {
-    /// The windows in which everything is.
-    Windows,
-    /// What lies between them, as far as that is paid for. Its samples are named [`BETWEEN`] and what follows the
-    /// group.
-    Between,
+pub enum Summing {
+    /// It does not.
+    No,
+    /// It does where it can. Events are not counted then.
+    Beside,
+    /// It does, and nothing else is recorded. A kernel that cannot is refused.
+    Alone,
 }
-
-/// What stands in place of an event's group in the names of samples that lie between windows (`between:csd_queue_cpu`).
-pub const BETWEEN: &str = "between:";
 
 /// How to record.
 #[derive(Clone, Debug)]
@@ -81,6 +74,8 @@ pub struct Options {
     /// ([`Item::Window`](crate::perf::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot be held back.
     /// `f64::INFINITY` records everything.
     pub overhead: f64,
+    /// Whether flushes are added up in the kernel.
+    pub sums: Summing,
     /// Whether recording goes on after its command has ended, while anything runs that this has started: a program that
     /// goes to the background ends what was called.
     pub outlives: bool,
@@ -95,6 +90,7 @@ impl Default for Options {
         Self {
             wanted: Vec::new(),
             overhead: 0.01,
+            sums: Summing::No,
             outlives: false,
             buffer: None,
         }

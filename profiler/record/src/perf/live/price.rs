@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use perf_event::Builder;
 use perf_event::events::Tracepoint;
@@ -19,8 +18,6 @@ pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
 /// Calls in a round; the fastest of the rounds counts. A round is so short that nothing else happens in one of so many.
 const CALLS: u32 = 20;
 const ROUNDS: usize = 50;
-/// So many rounds tell what a call takes more by some nanoseconds.
-const FINE_ROUNDS: usize = 200;
 
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,18 +30,6 @@ pub struct Price {
     pub recorded_ns: f64,
     /// If a part of the program's stack is copied with it.
     pub unwound_ns: f64,
-    /// To start or stop recording on another CPU, which is interrupted for it.
-    pub turn_ns: f64,
-    /// Each system call of any program, because those of some calls are open; 0 if none is.
-    pub call_ns: f64,
-    /// Each of them that is not recorded, while others are.
-    pub filtered_ns: f64,
-    /// Each page fault, because its event is open; 0 if it is not.
-    pub fault_ns: f64,
-    /// Each call that changes memory, beside that, because flushes and waits for `mmap_lock` are open; 0 if these are not.
-    pub flush_ns: f64,
-    /// How long it takes to close an event for good, which is waiting and no CPU time.
-    pub closing_ns: f64,
 }
 
 impl Price {
@@ -61,9 +46,7 @@ impl Price {
         let without = round();
         count.enable()?;
         let counted = round();
-        let begun = Instant::now();
         drop(count);
-        let closing_ns = begun.elapsed().as_nanos() as f64;
         let plain = recorded_round(id, Stack::Absent)?;
         let recorded = recorded_round(id, Stack::Whole)?;
         let unwound = recorded_round(id, Stack::Unwound)?;
@@ -73,12 +56,6 @@ impl Price {
             plain_ns: each(plain),
             recorded_ns: each(recorded),
             unwound_ns: each(unwound),
-            turn_ns: 0.0,
-            call_ns: 0.0,
-            filtered_ns: 0.0,
-            fault_ns: 0.0,
-            flush_ns: 0.0,
-            closing_ns,
         })
     }
 
@@ -89,12 +66,6 @@ impl Price {
             plain_ns: 1000.0,
             recorded_ns: 2000.0,
             unwound_ns: 4000.0,
-            turn_ns: 0.0,
-            call_ns: 0.0,
-            filtered_ns: 0.0,
-            fault_ns: 0.0,
-            flush_ns: 0.0,
-            closing_ns: 30e6,
         }
     }
 }
@@ -108,11 +79,6 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
         while event.next_record().is_some() {}
         took
     }))
-}
-
-/// Nanoseconds for a call that does nothing.
-pub(super) fn call_ns() -> f64 {
-    fastest(FINE_ROUNDS, once) / f64::from(CALLS)
 }
 
 /// Nanoseconds for the calls, in the fastest of the rounds.
@@ -141,7 +107,7 @@ fn once() -> f64 {
 }
 
 /// Fills the nearest cache with other memory.
-pub(super) fn elsewhere() {
+fn elsewhere() {
     /// 64 KB: at least the nearest cache of all processors that are recorded on.
     static OTHERS: [AtomicU64; 8192] = [const { AtomicU64::new(0) }; 8192];
     for other in OTHERS.iter().step_by(8) {

@@ -271,8 +271,9 @@ impl Processes {
         if std::mem::replace(&mut process.known, missed) == missed {
             return;
         }
-        // What has ended meanwhile keeps what was known of it.
-        if let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) {
+        // What has ended meanwhile keeps what was known of it: nothing is mapped then.
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+        if let Some(maps) = maps.ok().filter(|maps| !maps.is_empty()) {
             process.mappings = Mappings::default();
             for change in maps.lines().filter_map(|line| mapped(pid, line, names)) {
                 self.take(&change);
@@ -383,6 +384,14 @@ impl Processes {
             places.push(self.place(pid, address, kernel, call));
             call = true;
         }
+    }
+
+    /// The places of addresses on a program's stack, innermost first.
+    pub(super) fn user_places(&self, pid: u32, addresses: impl Iterator<Item = u64>) -> Vec<Place> {
+        let places = addresses.enumerate();
+        places
+            .map(|(at, address)| self.place(pid, address, false, at > 0))
+            .collect()
     }
 
     /// What is mapped at an address.

@@ -10,18 +10,20 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
+use super::adding::Adding;
 use super::asked::Asked;
 use super::budget::Phase;
+use super::cost::{Cost, Done, Mode, Reading};
 use super::drain::Reader;
 use super::frequent::Frequent;
-use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, spent_ns};
+use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, process_ns, spent_ns};
 use super::memory::{self, Memory};
-use super::options::Options;
+use super::options::{Options, Summing};
 use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::Opened;
 use super::rights::Refused;
-use super::rings::{self, Missing, Point, Ring};
+use super::rings::{self, Missing, Ring};
 use super::running::Running;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
@@ -41,6 +43,10 @@ pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
     frequent: Frequent,
+    /// What the kernel adds up, where it can.
+    adding: Option<Adding>,
+    cost: Cost,
+    trial: Trial,
     events: Vec<Opened>,
     processes: Processes,
     names: Names,
@@ -65,6 +71,42 @@ const HELD_NS: u64 = 2_000_000;
 /// must be little of what a program takes that waits most of the time.
 const LOOK_NS: u64 = 250_000_000;
 
+/// A turn of a trial is at least as long as the first of these, and, up to the second, until the programs have run for the
+/// third. What interrupts them weighs less then.
+const TURN_NS: (u64, u64) = (20_000_000, 150_000_000);
+const RUN_NS: u64 = 10_000_000;
+/// How long the pauses are between the first trials and between later ones.
+const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
+/// How many trials are the first ones.
+const FIRST_TRIALS: u32 = 12;
+
+/// How many processes are looked at to measure the cost.
+const MEASURED: usize = 64;
+
+/// The turns of a trial.
+const TURNS: [Mode; 7] = [
+    Mode::Bare,
+    Mode::Sums,
+    Mode::Bare,
+    Mode::Twice,
+    Mode::Bare,
+    Mode::Sums,
+    Mode::Bare,
+];
+
+/// Where the measuring of the cost stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    /// When the next one is due.
+    due_ns: u64,
+    /// The turn that runs, if one does, since when, and when it is looked at next.
+    turn: Option<usize>,
+    begun_ns: u64,
+    looks_ns: u64,
+    /// How many there were.
+    count: u32,
+}
+
 /// What failed where events cannot be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
 /// What failed where the sink refuses.
@@ -72,11 +114,11 @@ const WRITTEN: &str = "the recording cannot be written";
 /// What failed where `/proc` or the events' own counts do.
 const COUNTERS: &str = "reading counters";
 
-/// CPU time that it takes to read a record and to write it: on a Zen 4 virtual machine, of a recording with 1500 a second.
-const READ_NS: u64 = 4_000;
-
 /// How often the events' counts are read, which interrupts every CPU.
 const COUNT_NS: u64 = 1_000_000_000;
+
+/// The event of which one tells of each interrupt.
+const QUEUED: &str = "csd:csd_queue_cpu";
 
 /// How often the sink is told of the time.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -97,14 +139,13 @@ impl Recorder {
         let asked = Asked::of(&options.wanted, &tracefs, &mut names, &mut host)?;
         let Asked {
             events,
-            points,
-            notes,
-            all_calls,
+            mut points,
+            mut notes,
+            ..
         } = asked;
         let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        // What takes long is done first: as soon as the events are open, calls and page faults of all programs take longer.
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
@@ -113,41 +154,36 @@ impl Recorder {
         let mut symbols = Symbols::default();
         // The kernel's names are read now, not at the first event.
         symbols.kernel(0);
-        let before_ns = (price::call_ns(), memory::fault_ns(), memory::change_ns());
+        let adding = match options.sums {
+            Summing::No => None,
+            Summing::Beside | Summing::Alone => match Adding::open(&mut symbols) {
+                Ok(adding) => Some(adding),
+                Err(why) if options.sums == Summing::Alone => return Err(Refused::Missing(why)),
+                Err(why) => {
+                    notes.push(format!(
+                        "Flushes are not added up in the kernel: {why}. What happened while events were not recorded is estimated."
+                    ));
+                    None
+                }
+            },
+        };
+        if adding.is_some() {
+            points.iter_mut().for_each(|point| point.counted = false);
+        }
         let rings = Ring::open_all(&cpus, bytes, &points);
-        let mut rings = rings.map_err(|error| Refused::Event {
-            event: host.events[0].clone(),
+        let rings = rings.map_err(|error| Refused::Event {
+            event: host.events.first().cloned().unwrap_or_default(),
             error,
         })?;
-        let call_ns = price::call_ns();
-        let fault_ns = memory::fault_ns().zip(before_ns.1);
-        let change_ns = memory::change_ns().zip(before_ns.2);
-        let is_fault = |point: &Point| point.frequent == Some(rings::Frequent::Fault);
-        let has_faults = points.iter().any(is_fault);
-        let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
-        let recorded = rings::in_window(&mut rings, price::call_ns).map_err(failed(SWITCHED))?;
-        rings::forget(&mut rings);
-        let call_more_ns = (call_ns - before_ns.0).max(0.0);
-        let price = Price {
-            turn_ns,
-            call_ns: call_more_ns,
-            // The clocks around it are calls, too.
-            flush_ns: change_ns.map_or(0.0, |(after, before)| {
-                (after - before - 2.0 * call_more_ns).max(0.0)
-            }),
-            filtered_ns: (recorded - call_ns).max(0.0),
-            fault_ns: fault_ns
-                .filter(|_| has_faults)
-                .map_or(0.0, |(after, before)| (after - before).max(0.0)),
-            ..price
-        };
-        let mut frequent = Frequent::of(points, all_calls.map(|all| all[0]));
-        frequent.expect_closing(price.closing_ns);
+        let frequent = Frequent::of(points);
         let (processes, changes) = Processes::running(pids, &mut names, &mut host);
         Ok(Self {
             options,
             rings,
             frequent,
+            adding,
+            cost: Cost::default(),
+            trial: Trial::default(),
             events,
             processes,
             names,
@@ -185,7 +221,7 @@ impl Recorder {
         mut stop: impl FnMut(Progress) -> bool,
     ) -> Result<(Summary, S::Output), Refused> {
         let before = self.begin(&mut sink)?;
-        let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
+        let mut state = Running::new(self.options.overhead, spent_ns());
         let around_before = state.own_before - self.begun_ns;
         let waited_for = counters::waited_for();
         let command = self.command.take();
@@ -199,7 +235,7 @@ impl Recorder {
             }
         }
         let ahead = Ahead::begin();
-        self.frequent.begin(state.begin_ns);
+        self.trial.due_ns = state.begin_ns + TRIALS_NS.0 / 4;
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
         let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
         if let (Some(_), Some(program)) = (exit, &program) {
@@ -235,6 +271,9 @@ impl Recorder {
         // What comes between the kernel's counts and ours is in the one and not in the other.
         let ahead = Ahead::begin();
         let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
+        if let Some(adding) = &mut self.adding {
+            adding.begin().map_err(failed(COUNTERS))?;
+        }
         let counting = self.rings.iter_mut().try_for_each(Ring::count);
         counting
             .and_then(|()| self.turn(Phase::Counting, Phase::Window))
@@ -268,14 +307,11 @@ impl Recorder {
             }
             if now >= state.told_ns + SECOND_NS {
                 state.told_ns = now;
-                sink.second(state.progress(now, sink.written()))
+                self.tell_sums(now, sink)?;
+                sink.second(self.progress(now, sink.written(), state))
                     .map_err(failed(WRITTEN))?;
             }
-            let steered = self.steer(now, state);
-            let is_window = state.phase == Phase::Window;
-            steered
-                .and_then(|()| self.frequent.look(&self.rings, now_ns(), is_window))
-                .map_err(failed(SWITCHED))?;
+            self.steer(now, state).map_err(failed(SWITCHED))?;
             if let Some(running) = &mut child
                 && let Ok(Some(status)) = running.try_wait()
             {
@@ -288,10 +324,17 @@ impl Recorder {
                 }
                 (ended, child) = (Some(status), None);
             }
-            if stop(state.progress(now, sink.written())) {
+            if stop(self.progress(now, sink.written(), state)) {
                 return Ok(ended);
             }
-            rings::wait(&self.rings, state.pause());
+            let turn = Duration::from_nanos(self.trial.looks_ns.saturating_sub(now_ns()));
+            rings::wait(
+                &self.rings,
+                match self.trial.turn {
+                    Some(_) => state.pause().min(turn),
+                    None => state.pause(),
+                },
+            );
         }
     }
 
@@ -299,58 +342,67 @@ impl Recorder {
     fn look(&mut self, now: u64, before: &Statistics, state: &mut Running) -> io::Result<()> {
         state.looked_ns = now;
         self.times.look();
+        if let Some(adding) = &mut self.adding {
+            adding.take()?;
+            // What is mapped can be read as long as they run.
+            for pid in adding.untold() {
+                self.processes.catch_up(pid, &mut self.names);
+            }
+        }
         state.used_ns = self.times.ns();
         state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
         if now >= state.counted_ns + COUNT_NS {
             state.counted_ns = now;
             state.counted = self.counts()?.values().sum();
-            if let Some((now_faults, faults)) = counters::faults()?.zip(before.vm("pgfault")) {
-                let within_ns = now.saturating_sub(before.time_ns);
-                self.frequent
-                    .faulted(now_faults.saturating_sub(faults), within_ns);
-            }
         }
         Ok(())
     }
 
-    /// Opens or closes the window, as the budget says.
+    /// Opens or closes the window, as the budget says and as the cost is measured.
     fn steer(&mut self, now: u64, state: &mut Running) -> io::Result<()> {
         if self.frequent.is_closing() {
             return Ok(());
         }
-        self.frequent.have_closed(now);
-        let (kernel, hit) = state.kernel(&self.price, &self.frequent, now);
+        if self.frequent.has_closed() {
+            self.measure(Mode::Closing)?;
+        }
+        if self.trial(now, state)? {
+            return Ok(());
+        }
+        let (kernel, hit) = self.spent(state);
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
         let machine = (state.busy_ns.saturating_sub(spent), spent);
+        let events = (machine.0, kernel);
+        let closing_ns = self.cost.closing_ns(state.turns / 2);
         let accounts = [Some(machine), programs];
-        let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
-        let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
-        // Before the first look, no more is known of what may be spent than that all CPUs may be busy.
-        let done = match state.busy_ns {
-            0 => self.rings.len() as f64,
-            _ => done,
-        };
-        let allowed = Some(done * self.options.overhead);
-        let closing = self.frequent.closing_ns(&self.price, allowed);
-        // What calls and page faults take more comes and goes with these events alone, whatever else is recorded.
-        let frequent = self.frequent_ns(now, state);
-        let events = (
-            machine.0,
-            kernel.saturating_sub(frequent) + state.seen * READ_NS,
-        );
-        let closing_ns = closing.unwrap_or(0.0);
-        // Where nothing is recorded between windows, nothing tells.
-        let tells = state.phase == Phase::Between && self.rings.iter().any(Ring::has_between);
-        let stirring = state.is_stirring(now) || !tells;
-        let next = state
-            .budget
-            .turn(now, accounts, events, closing_ns, stirring);
-        if next == state.phase {
-            return self.close_frequent(state.phase, closing);
+        let mut next = state.budget.turn(now, accounts, events, closing_ns);
+        // The cost is measured before a window may go on for long.
+        if next == Phase::Window && self.trial_is_due(now) {
+            next = state.budget.pause(now);
         }
+        self.go_on_with(next, state)
+    }
+
+    /// What recording has taken from all programs until now, and from those that it is about, in nanoseconds: measured, as far
+    /// as it could be, else reckoned.
+    fn spent(&self, state: &Running) -> (u64, u64) {
+        let (kernel, hit) = state.kernel(&self.price);
+        let hit = self.cost.spent_ns(hit);
+        (kernel.max(hit) as u64, hit as u64)
+    }
+
+    /// Changes what is recorded.
+    fn go_on_with(&mut self, next: Phase, state: &mut Running) -> io::Result<()> {
+        if next == state.phase {
+            return Ok(());
+        }
+        self.measure(match state.phase {
+            Phase::Window => Mode::Window,
+            Phase::Counting | Phase::Off => Mode::Sums,
+        })?;
         if next == Phase::Window {
-            if self.frequent.open(&mut self.rings, now_ns())? {
+            if self.frequent.open(&mut self.rings)? {
                 self.processes.missed_mappings();
             }
             state.open_ns = Some(now_ns());
@@ -358,18 +410,133 @@ impl Recorder {
         if next == Phase::Off {
             self.note("Even to count interrupts cost more than was allowed: for a part of the time only /proc/interrupts did.");
         }
-        if state.phase == Phase::Between {
-            state.cut(now_ns());
+        if let Some(adding) = &mut self.adding {
+            match next {
+                Phase::Window => adding.turn(Mode::Window)?,
+                Phase::Counting => adding.turn(Mode::Sums)?,
+                Phase::Off => adding.stop()?,
+            }
         }
         self.turn(state.phase, next)?;
         state.turns += 1;
-        let was = std::mem::replace(&mut state.phase, next);
-        if was == Phase::Window {
+        if std::mem::replace(&mut state.phase, next) == Phase::Window {
             state.close(now_ns());
-        } else if next == Phase::Between {
-            state.cut(now_ns());
+            self.frequent.close(&mut self.rings)?;
         }
-        self.close_frequent(next, closing)
+        Ok(())
+    }
+
+    /// Whether the cost is to be measured again.
+    fn trial_is_due(&self, now: u64) -> bool {
+        self.adding.is_some() && self.options.overhead.is_finite() && now >= self.trial.due_ns
+    }
+
+    /// Measures what recording costs, turn by turn, where that is due and no window is open. Returns whether it does.
+    fn trial(&mut self, now: u64, state: &mut Running) -> io::Result<bool> {
+        if state.phase != Phase::Counting {
+            return Ok(false);
+        }
+        let turn = match self.trial.turn {
+            None if self.trial_is_due(now) => {
+                self.measure(Mode::Sums)?;
+                0
+            }
+            None => return Ok(false),
+            Some(_) if now < self.trial.looks_ns => return Ok(true),
+            Some(turn) => {
+                let reading = self.reading()?;
+                let long = now >= self.trial.begun_ns + TURN_NS.1;
+                if !long && self.cost.ran_ns(&reading) < RUN_NS {
+                    self.trial.looks_ns = now + TURN_NS.0 / 2;
+                    return Ok(true);
+                }
+                self.cost.turn(TURNS[turn], now, reading);
+                turn + 1
+            }
+        };
+        let mode = TURNS.get(turn).copied();
+        if let Some(adding) = &mut self.adding {
+            adding.turn(mode.unwrap_or(Mode::Sums))?;
+        }
+        // What changing took is in no turn.
+        self.measure_from_now()?;
+        let now = now_ns();
+        self.trial.turn = mode.map(|_| turn);
+        (self.trial.begun_ns, self.trial.looks_ns) = (now, now + TURN_NS.0);
+        if mode.is_none() {
+            self.trial.count += 1;
+            let (first, later) = TRIALS_NS;
+            self.trial.due_ns = now
+                + if self.trial.count < FIRST_TRIALS {
+                    first
+                } else {
+                    later
+                };
+        }
+        Ok(mode.is_some())
+    }
+
+    /// Ends a turn in which this was open, and begins the next.
+    fn measure(&mut self, mode: Mode) -> io::Result<()> {
+        let reading = self.reading()?;
+        self.cost.turn(mode, now_ns(), reading);
+        Ok(())
+    }
+
+    /// Begins a turn, and leaves out what was since the last one's end.
+    fn measure_from_now(&mut self) -> io::Result<()> {
+        let reading = self.reading()?;
+        self.cost.begin(reading);
+        Ok(())
+    }
+
+    /// What the processes have done that the recording is about, or of all those that flush most.
+    fn reading(&mut self) -> io::Result<Reading> {
+        let mut reading = Reading::default();
+        let Some(adding) = &mut self.adding else {
+            return Ok(reading);
+        };
+        adding.take()?;
+        let flushes = adding.by_process();
+        let pids: Vec<u32> = match self.processes.wanted() {
+            Some(wanted) => wanted.iter().copied().take(MEASURED).collect(),
+            None => {
+                let mut most: Vec<(u64, u32)> = flushes.iter().map(|(pid, n)| (*n, *pid)).collect();
+                most.sort_unstable_by_key(|of| std::cmp::Reverse(*of));
+                most.into_iter().map(|of| of.1).take(MEASURED).collect()
+            }
+        };
+        for pid in pids {
+            if let (Some(cpu_ns), Some(process)) = (process_ns(pid), counters::process(pid)) {
+                let done = Done {
+                    cpu_ns,
+                    flushes: flushes.get(&pid).copied().unwrap_or(0),
+                    faults: process.own.faults,
+                };
+                reading.insert(pid, done);
+            }
+        }
+        Ok(reading)
+    }
+
+    /// How far it has come, with so many bytes written.
+    fn progress(&self, now: u64, bytes: u64, state: &Running) -> Progress {
+        let summed_ns = self.adding.as_ref().map_or(0, Adding::summed_ns);
+        state.progress(now, Duration::from_nanos(summed_ns), bytes)
+    }
+
+    /// Hands what the kernel has added up since the last time to the sink.
+    fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), Refused> {
+        let Some(adding) = &mut self.adding else {
+            return Ok(());
+        };
+        adding.take().map_err(failed(COUNTERS))?;
+        let (processes, names) = (&mut self.processes, &mut self.names);
+        for (sample, places) in adding.tell(now, processes, names, &mut self.symbols) {
+            sink.sample(&sample, &places, &mut self.symbols)
+                .map_err(failed(WRITTEN))?;
+        }
+        Ok(())
     }
 
     /// Notes it once.
@@ -377,21 +544,6 @@ impl Recorder {
         if !self.notes.iter().any(|known| known == note) {
             self.notes.push(note.to_owned());
         }
-    }
-
-    /// What all system calls and page faults took more until now.
-    fn frequent_ns(&self, now: u64, state: &Running) -> u64 {
-        let within = state.recorded_ns(now);
-        self.frequent.ns(now, &self.price, within) as u64
-    }
-
-    /// Begins to close the frequent events where no window needs them and they cost too much (`closing`): as a window
-    /// closes, or as soon as it turns out between windows.
-    fn close_frequent(&mut self, phase: Phase, closing: Option<f64>) -> io::Result<()> {
-        if phase != Phase::Window && closing.is_some() && self.frequent.are_open() {
-            self.frequent.close(&mut self.rings, now_ns())?;
-        }
-        Ok(())
     }
 
     /// Whether the recording is about all processes.
@@ -413,6 +565,11 @@ impl Recorder {
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
+        self.measure(match state.phase {
+            Phase::Window => Mode::Window,
+            Phase::Counting | Phase::Off => Mode::Sums,
+        })
+        .map_err(failed(COUNTERS))?;
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed(COUNTERS))?;
         let busy = after.busy_ns().saturating_sub(before.busy_ns());
@@ -423,10 +580,13 @@ impl Recorder {
             .map_err(failed(WRITTEN))?;
         let mut exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
-        for ring in &mut self.rings {
-            let sampled = ring.sampled(self.frequent.points());
-            for (event, count) in sampled.map_err(failed(COUNTERS))? {
-                *exact.entry(event).or_default() += count;
+        self.tell_sums(end_ns, &mut sink)?;
+        if let Some(adding) = self.adding.take() {
+            let queued = self.events.iter().position(|event| &*event.name == QUEUED);
+            exact.extend(queued.map(|event| (event, adding.interrupts())));
+            if adding.lost > 0 {
+                let lost = adding.lost;
+                self.note(&format!("{lost} flushes came from more places than are kept apart, and are not in the sums."));
             }
         }
         // That takes the kernel a second, in which names are looked up.
@@ -434,12 +594,8 @@ impl Recorder {
         let closing = thread::spawn(move || drop(rings));
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        if let Some((after, before)) = faults {
-            let within_ns = end_ns.saturating_sub(state.begin_ns);
-            self.frequent
-                .faulted(after.saturating_sub(before), within_ns);
-        }
-        let (kernel, hit) = state.kernel(&self.price, &self.frequent, end_ns);
+        let (kernel, hit) = self.spent(state);
+        let (_, reckoned) = state.kernel(&self.price);
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(Ran::ns).sum();
@@ -454,7 +610,7 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            frequent: Duration::from_nanos(self.frequent_ns(end_ns, state)),
+            measured: self.cost.overall(reckoned),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),

@@ -2,8 +2,8 @@
 //! because all of that is done to one set of descriptors, which nothing else sees.
 //!
 //! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
-//! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
-//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
+//! write into it as well. They hang on a second event that counts nothing, so that one system call
+//! for each CPU starts and ends recording. Beside those that are counted there is one that only
 //! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
 
 use std::ffi::{CStr, CString};
@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
-use super::options::{Stack, Stretches};
+use super::options::Stack;
 use super::records::News;
 use crate::perf::sample::FAULTS;
 
@@ -80,36 +80,17 @@ pub(super) struct Point {
     pub(super) filter: Option<CString>,
     /// Whether it is kept whichever process was running.
     pub(super) everywhere: bool,
-    /// In which stretches of time.
-    pub(super) stretches: Stretches,
-    /// Every how many-th of its events is recorded.
-    pub(super) every: u64,
-    /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
-    pub(super) frequent: Option<Frequent>,
+    /// Whether it comes so often that it costs programs something while it is open and nobody records it.
+    pub(super) frequent: bool,
 }
 
-/// What comes so often.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Frequent {
-    /// One end of system calls: while any of these is open, every system call of every program takes longer.
-    Call,
-    /// Page faults.
-    Fault,
-    /// Flushes and waits for `mmap_lock`: each call that changes memory passes by several of their tracepoints, and each takes
-    /// some 100 ns while it is open and nobody records it.
-    Flush,
-}
-
-impl Frequent {
-    /// What an event of this name is of.
-    pub(super) fn of(event: &str) -> Option<Self> {
-        match event {
-            FAULTS => Some(Frequent::Fault),
-            "tlb:tlb_flush" => Some(Frequent::Flush),
-            _ if event.starts_with("mmap_lock:") => Some(Frequent::Flush),
-            _ => event.starts_with("syscalls:").then_some(Frequent::Call),
-        }
-    }
+/// Whether an event comes so often that to have it open costs programs something: while one system call is traced, all of
+/// them take longer; and each call that changes memory passes by several of the other tracepoints.
+pub(super) fn is_frequent(event: &str) -> bool {
+    ["syscalls:", "mmap_lock:", "tlb:"]
+        .iter()
+        .any(|group| event.starts_with(group))
+        || event == FAULTS
 }
 
 /// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
@@ -152,16 +133,6 @@ impl<'r> Unread<'r> {
         }
     }
 
-    /// Whether it is of an event of which all that come between windows are recorded.
-    pub(super) fn is_between(&self) -> bool {
-        self.point.stretches == Stretches::Between && self.point.every == 1
-    }
-
-    /// For how many events it stands.
-    pub(super) fn stands_for(&self) -> u64 {
-        self.point.every
-    }
-
     /// All of it, and which event it is of; `None` if it is not understood.
     pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
         let mut parser = Parser::new(self.bytes, self.layout.clone());
@@ -179,15 +150,10 @@ pub(super) struct Ring {
     /// Tells what programs map. While it is open, each `mmap` and `mprotect` of any program takes longer, so it is closed with
     /// the frequent events.
     maps: Option<Counter>,
-    /// Starts and stops the recording of events, in windows and between them.
+    /// Starts and stops the recording of events.
     windows: Counter,
-    between: Counter,
-    /// Whether anything is recorded between windows.
-    has_between: bool,
     /// By the points they are opened for; the frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
-    /// Of which of these not every event is recorded.
-    sampled: Vec<bool>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
     /// What closed ones had counted.
@@ -282,7 +248,6 @@ impl Ring {
             .wakeup_watermark(bytes / AWAKE);
         let mut sampler = news.build()?.sampled(bytes)?;
         let mut windows = on_cpu(Software::DUMMY, cpu).build()?;
-        let mut between = on_cpu(Software::DUMMY, cpu).build()?;
         let mut counting = Group::builder()
             .any_pid()
             .one_cpu(cpu as usize)
@@ -290,11 +255,7 @@ impl Ring {
         let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let mut numbers = FxHashMap::default();
         for (index, point) in points.iter().enumerate() {
-            let leader = match point.stretches {
-                Stretches::Windows => &mut windows,
-                Stretches::Between => &mut between,
-            };
-            let event = recording(cpu, point, leader, &sampler, tells_lost)?;
+            let event = recording(cpu, point, &mut windows, &sampler, tells_lost)?;
             numbers.insert(event.id(), index);
             layouts.push(event.config().clone());
             recorded.push(Some(event));
@@ -321,12 +282,7 @@ impl Ring {
             sampler,
             maps,
             windows,
-            between,
-            has_between: points
-                .iter()
-                .any(|point| point.stretches == Stretches::Between),
             recorded,
-            sampled: points.iter().map(|point| point.every > 1).collect(),
             layouts,
             closed: Happened::default(),
             counting,
@@ -335,11 +291,6 @@ impl Ring {
             seen: 0,
             lost: 0,
         })
-    }
-
-    /// Whether anything is recorded between windows.
-    pub(super) fn has_between(&self) -> bool {
-        self.has_between
     }
 
     /// Starts to count.
@@ -351,7 +302,7 @@ impl Ring {
     pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
         let mut taken: Vec<Counter> = self.maps.take().into_iter().collect();
         for (event, point) in self.recorded.iter_mut().zip(points) {
-            if let Some(mut event) = event.take_if(|_| point.frequent.is_some()) {
+            if let Some(mut event) = event.take_if(|_| point.frequent) {
                 self.closed.add(&mut event)?;
                 taken.push(event);
             }
@@ -375,26 +326,17 @@ impl Ring {
         Ok(())
     }
 
-    /// Counts the tracepoint of this number from now on.
-    pub(super) fn count_of(&self, id: u64) -> io::Result<Counter> {
-        let mut count = Builder::new(Tracepoint::with_id(id));
-        count.any_pid().one_cpu(self.cpu as usize);
-        count.include_kernel().enabled(true).build()
-    }
-
     /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
     pub(super) fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
         match from {
             Phase::Off => self.counting.enable()?,
             Phase::Window => self.windows.disable()?,
-            Phase::Between if self.has_between => self.between.disable()?,
-            Phase::Between | Phase::Counting => {}
+            Phase::Counting => {}
         }
         match to {
             Phase::Off => self.counting.disable(),
             Phase::Window => self.windows.enable(),
-            Phase::Between if self.has_between => self.between.enable(),
-            Phase::Between | Phase::Counting => Ok(()),
+            Phase::Counting => Ok(()),
         }
     }
 
@@ -414,25 +356,13 @@ impl Ring {
         Ok(each.collect())
     }
 
-    /// Which events are recorded for others, too, by their index, and how often these happened while they were.
-    pub(super) fn sampled(&mut self, points: &[Point]) -> io::Result<Vec<(usize, u64)>> {
-        let open = self.recorded.iter_mut().zip(points);
-        let sampled = open.filter_map(|(event, point)| match (event, &point.of) {
-            (Some(event), &Of::Event(index)) if point.every > 1 => Some((index, event)),
-            _ => None,
-        });
-        sampled
-            .map(|(index, event)| Ok((index, event.read_full()?.count())))
-            .collect()
-    }
-
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
         let mut all = self.closed;
-        // Those of which only some were to be recorded do not tell how many records are missing.
-        let open = self.recorded.iter_mut().zip(&self.sampled);
-        let mut open = open.filter(|(_, sampled)| !**sampled);
-        open.try_for_each(|(event, _)| event.iter_mut().try_for_each(|event| all.add(event)))?;
+        self.recorded
+            .iter_mut()
+            .flatten()
+            .try_for_each(|event| all.add(event))?;
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
@@ -462,9 +392,7 @@ impl Ring {
         }
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         let index = id.and_then(|id| self.numbers.get(&id)).copied();
-        if !index.is_some_and(|index| self.sampled[index]) {
-            self.seen += 1;
-        }
+        self.seen += 1;
         if let Some(index) = index
             && let Some(point) = points.get(index)
         {
@@ -487,7 +415,7 @@ fn recording(
     tells_lost: bool,
 ) -> io::Result<Counter> {
     let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
-    sampled(&mut event, point.stack, point.every);
+    sampled(&mut event, point.stack);
     if tells_lost {
         event.read_format(ReadFormat::LOST);
     }
@@ -535,47 +463,6 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     }
 }
 
-/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
-/// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
-/// interrupts it. Leaves recording stopped.
-pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
-    // On a busy host most of these are interrupted.
-    const ROUNDS: usize = 12;
-    let mut quickest = f64::INFINITY;
-    for ring in rings.iter_mut() {
-        for _ in 0..ROUNDS {
-            let here = || rustix::thread::sched_getcpu() as u32;
-            let (cpu, begun) = (here(), Instant::now());
-            ring.turn(Phase::Counting, Phase::Window)?;
-            ring.turn(Phase::Window, Phase::Counting)?;
-            let took = begun.elapsed().as_nanos() as f64 / 2.0;
-            if ![cpu, here()].contains(&ring.cpu) {
-                quickest = quickest.min(took);
-            }
-        }
-    }
-    Ok(match quickest.is_finite() {
-        true => quickest,
-        false => 0.0,
-    })
-}
-
-/// What `measure` says while a window is open on all CPUs. Leaves recording stopped.
-pub(super) fn in_window<T>(rings: &mut [Ring], measure: impl FnOnce() -> T) -> io::Result<T> {
-    let mut turn = |from, to| rings.iter_mut().try_for_each(|ring| ring.turn(from, to));
-    turn(Phase::Counting, Phase::Window)?;
-    let measured = measure();
-    turn(Phase::Window, Phase::Counting)?;
-    Ok(measured)
-}
-
-/// Empties the buffers of what was recorded to measure something.
-pub(super) fn forget(rings: &mut [Ring]) {
-    for ring in rings {
-        while ring.next(&[], |_| ()) {}
-    }
-}
-
 /// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.
 pub(super) fn tells_lost() -> bool {
     Builder::new(Software::DUMMY)
@@ -620,10 +507,10 @@ fn laid_out(builder: &mut Builder<'static>) {
         .sample(SampleFlag::RAW);
 }
 
-/// Has every how many-th occurrence of an event recorded, as soon as its group is started, with this stack.
-fn sampled(builder: &mut Builder<'static>, stack: Stack, every: u64) {
+/// Has each occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack) {
     let whole = matches!(stack, Stack::Whole | Stack::Unwound);
-    builder.sample_period(every).enabled(true);
+    builder.sample_period(1).enabled(true);
     builder
         .exclude_callchain_kernel(stack == Stack::Absent)
         .exclude_callchain_user(!whole);
@@ -643,7 +530,7 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack, every: u64) {
 pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
     let mut builder = Builder::new(Tracepoint::with_id(id));
     laid_out(&mut builder);
-    sampled(&mut builder, stack, 1);
+    sampled(&mut builder, stack);
     builder.enabled(false);
     builder
 }

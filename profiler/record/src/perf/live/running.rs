@@ -5,7 +5,6 @@ use std::time::Duration;
 use perf_event::data;
 
 use super::budget::{Budget, Phase};
-use super::frequent::Frequent;
 use super::host::now_ns;
 use super::price::Price;
 use crate::perf::file::Place;
@@ -44,8 +43,6 @@ impl Events {
 pub(super) struct Running {
     pub(super) begin_ns: u64,
     pub(super) own_before: u64,
-    /// How many CPUs there are beside the recorder's, whose time to start and stop is in the recorder's own.
-    other_cpus: usize,
     pub(super) budget: Budget,
     pub(super) phase: Phase,
     /// Since when the window is open.
@@ -59,13 +56,6 @@ pub(super) struct Running {
     /// The same by what they cost: of all processes, and of those that the recording is about.
     events: Events,
     hitting: Events,
-    /// Events for which others were recorded: they cost as much as to be counted.
-    passed_over: u64,
-    /// Shootdown interrupts of the processes that the recording is about which were recorded between windows: all, those of
-    /// the last round, and when that was.
-    stirred: u64,
-    stirred_before: u64,
-    round_ns: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// How often recording was started or stopped.
@@ -83,12 +73,11 @@ pub(super) struct Running {
 
 impl Running {
     /// Begins now.
-    pub(super) fn new(overhead: f64, own_before: u64, cpus: usize) -> Self {
+    pub(super) fn new(overhead: f64, own_before: u64) -> Self {
         let now = now_ns();
         Self {
             begin_ns: now,
             own_before,
-            other_cpus: cpus.saturating_sub(1),
             budget: Budget::new(overhead, now),
             phase: Phase::Window,
             open_ns: Some(now),
@@ -98,10 +87,6 @@ impl Running {
             recently: 0,
             events: Events::default(),
             hitting: Events::default(),
-            passed_over: 0,
-            stirred: 0,
-            stirred_before: 0,
-            round_ns: now,
             kept: 0,
             lost: 0,
             turns: 0,
@@ -123,15 +108,6 @@ impl Running {
         }
     }
 
-    /// Marks, by a window of no length, that what is recorded next does not continue what was recorded before: CPUs are
-    /// switched one after the other, so an interrupt's end may be recorded without its beginning.
-    pub(super) fn cut(&mut self, now_ns: u64) {
-        self.windows.push(Window {
-            start_ns: now_ns,
-            end_ns: now_ns,
-        });
-    }
-
     /// How long windows were open until now.
     pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
         let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
@@ -139,38 +115,24 @@ impl Running {
     }
 
     /// How far it has come, with so many bytes written.
-    pub(super) fn progress(&self, now_ns: u64, bytes: u64) -> Progress {
+    pub(super) fn progress(&self, now_ns: u64, summed: Duration, bytes: u64) -> Progress {
         Progress {
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
             recorded: Duration::from_nanos(self.recorded_ns(now_ns)),
+            summed,
             kept: self.kept,
             lost: self.lost,
             bytes,
         }
     }
 
-    /// An event was read, of a process that the recording is about or of another, which stands for so many.
-    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, stands_for: u64, is_wanted: bool) {
+    /// An event was read, of a process that the recording is about or of another.
+    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: bool) {
         self.seen += 1;
-        self.passed_over += stands_for - 1;
         self.events.count(sample);
         if is_wanted {
             self.hitting.count(sample);
         }
-    }
-
-    /// An event between windows was read, of which all are recorded.
-    pub(super) fn stirs(&mut self, is_wanted: bool) {
-        self.stirred += u64::from(is_wanted);
-    }
-
-    /// Whether as much came since the last time that this was asked as on the average, or more.
-    pub(super) fn is_stirring(&mut self, now_ns: u64) -> bool {
-        let recently = self.stirred - self.stirred_before;
-        let within = now_ns.saturating_sub(self.round_ns) as f64;
-        let all = now_ns.saturating_sub(self.begin_ns).max(1) as f64;
-        (self.stirred_before, self.round_ns) = (self.stirred, now_ns);
-        recently > 0 && recently as f64 >= self.stirred as f64 * within / all
     }
 
     /// An event without a stack was read, of a process that the recording is not about.
@@ -179,17 +141,12 @@ impl Running {
         self.events.plain += 1;
     }
 
-    /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is
-    /// about: an event that was lost or only counted may be theirs, and so may all system calls and page faults be that
-    /// take longer. What others than these take while they are open and neither recorded nor counted is not in it:
-    /// nothing that can be measured.
-    pub(super) fn kernel(&self, price: &Price, frequent: &Frequent, now_ns: u64) -> (u64, u64) {
+    /// CPU time that the kernel used for recorded and counted events until now, by their number and price; and what of it hit
+    /// the processes that the recording is about: an event that was lost or only counted may be theirs.
+    pub(super) fn kernel(&self, price: &Price) -> (f64, f64) {
         let lost = self.lost as f64 * price.plain_ns;
-        let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
-        let counted =
-            (self.counted + self.passed_over + frequent.counted()) as f64 * price.counted_ns;
-        let longer = frequent.ns(now_ns, price, self.recorded_ns(now_ns));
-        let of = |events: Events| (events.ns(price) + lost + counted + turned + longer) as u64;
+        let counted = self.counted as f64 * price.counted_ns;
+        let of = |events: Events| events.ns(price) + lost + counted;
         (of(self.events), of(self.hitting))
     }
 
@@ -200,8 +157,6 @@ impl Running {
             (_, 2000..) => 1,
             (_, 100..) => 5,
             (Some(_), _) => 10,
-            // A burst may be over in a tenth of a second.
-            (None, _) if self.budget.is_armed() => 40,
             (None, _) => 100,
         })
     }

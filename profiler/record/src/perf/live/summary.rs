@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use super::cost::Measured;
 use super::price::Price;
 use crate::perf::sample::Count;
 
@@ -22,13 +23,14 @@ pub struct Summary {
     pub recorded: Duration,
     /// CPU time that the recorder used meanwhile.
     pub recorder: Duration,
-    /// CPU time that the kernel used for the events, by their number and price.
+    /// CPU time that recording took from all programs.
     pub kernel: Duration,
-    /// Of that, what all system calls and page faults took more because some were traced.
-    pub frequent: Duration,
+    /// The share that it took of what the programs would have used without, if that could be measured; else what `kernel` says
+    /// is reckoned from the number of events and what one costs.
+    pub measured: Option<Measured>,
     /// CPU time that everything else used.
     pub busy: Duration,
-    /// Of the kernel's part, what may have hit the programs that the recording is about.
+    /// Of that, what may have hit the programs that the recording is about.
     pub hit: Duration,
     /// CPU time that these programs used, without that; `None` if it is about all.
     pub used: Option<Duration>,
@@ -83,36 +85,42 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; in the kernel's \
-             part are {:.1} ms that all system calls and page faults took more, {:.0} ns and {:.0} ns each while some are \
-             traced, {:.0} ns more if they change memory, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
-             is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
-             times; recorded during {:.1} % of {:.1} s; {} events lost",
+            "overhead {}: the recorder used {:.1} ms, and recording took {:.1} ms from programs, while everything else used {:.0} ms \
+             of CPU time{}; {}; recorded during {:.1} % of {:.1} s, in {} turns; {} events lost",
             self.overhead_text(),
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
             match self.used {
                 Some(used) => format!(
-                    ", {:.0} ms of it what was recorded, which was hit by {:.1} ms",
+                    ", {:.0} ms of it what was recorded, which lost {:.1} ms",
                     ms(used),
                     ms(self.hit)
                 ),
                 None => String::new(),
             },
-            ms(self.frequent),
-            self.price.call_ns,
-            self.price.fault_ns,
-            self.price.flush_ns,
-            self.price.filtered_ns,
-            self.price.counted_ns,
-            self.price.plain_ns,
-            self.price.recorded_ns,
-            self.price.unwound_ns,
-            self.price.turn_ns,
-            self.turns,
+            match self.measured {
+                Some(Measured {
+                    share,
+                    error,
+                    pairs,
+                }) => format!(
+                    "that was measured, as {:.1} % (within {:.1}) in {pairs} pairs of turns with and without",
+                    share * 100.0,
+                    error * 100.0
+                ),
+                None => format!(
+                    "that is reckoned: an event costs {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a \
+                     stack, {:.0} ns with a copy of one",
+                    self.price.counted_ns,
+                    self.price.plain_ns,
+                    self.price.recorded_ns,
+                    self.price.unwound_ns,
+                ),
+            },
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
+            self.turns,
             self.lost,
         )
     }
@@ -133,7 +141,7 @@ mod tests {
             recorded: ms(1000),
             recorder: ms(1),
             kernel: ms(1),
-            frequent: ms(0),
+            measured: None,
             busy: ms(1000),
             hit: ms(hit),
             used: Some(ms(used)),

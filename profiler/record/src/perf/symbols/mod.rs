@@ -43,6 +43,12 @@ impl Symbols {
         table.as_mut()?.name(address)
     }
 
+    /// Where the kernel's function of this name begins.
+    pub fn address(&mut self, name: &str) -> Option<u64> {
+        self.kernel(0);
+        self.kernel.as_ref()?.as_ref()?.address(name)
+    }
+
     /// The function at this offset of an ELF file. `pid` is a process that has it mapped: where that still runs, the
     /// file is looked for as it sees it, in its own root.
     pub fn file(&mut self, path: &Arc<str>, pid: u32, offset: u64) -> Option<Arc<str>> {

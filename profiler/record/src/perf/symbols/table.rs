@@ -42,6 +42,15 @@ impl Table {
         self.functions.len()
     }
 
+    /// Where the function of this name begins, the first of its kind.
+    pub(super) fn address(&self, name: &str) -> Option<u64> {
+        let named = |function: &&Function| {
+            let (at, length) = function.name;
+            &self.text[at as usize..][..length as usize] == name
+        };
+        self.functions.iter().find(named).map(|found| found.start)
+    }
+
     /// The name of the function at this address. Where several begin at one place, the one that was added last.
     pub(super) fn name(&mut self, address: u64) -> Option<Arc<str>> {
         if !self.sorted {

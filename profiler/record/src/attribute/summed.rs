@@ -1,0 +1,156 @@
+//! What the kernel added up of all flushes, laid at the sites that recorded events have.
+//!
+//! A sum knows the program, the system call and the two innermost frames; a recorded event knows the whole stack and the
+//! kernel's reason. So a sum goes to the sites of its call that begin with its frames, in the proportion in which they were
+//! recorded. One that no recorded event is like is a site of its own.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::Attribution;
+use super::site::{Place, Site};
+use crate::event::CALLS;
+use crate::perf::{Flushes, Sample};
+use crate::stack;
+
+/// What the kernel added up, by program, call and frames.
+pub(super) type Summed = FxHashMap<Place, Flushes>;
+
+impl Attribution {
+    /// Adds a sum.
+    pub(super) fn add_sum(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        call: &str,
+        flushes: Flushes,
+    ) {
+        self.seen.queued = true;
+        self.seen.flushes = true;
+        let place = Place {
+            program: self.programs[program].name.clone(),
+            call: call.into(),
+            frames: sample.stack.iter().map(stack::label).collect(),
+        };
+        self.summed.entry(place).or_default().add(&flushes);
+    }
+
+    /// Says by the sums what a recorded interrupt of each site stands for.
+    pub(super) fn weigh_by_sums(&mut self) {
+        let mut sums: Vec<(Place, Flushes)> = self.summed.drain().collect();
+        // In the same order each time.
+        sums.sort_by(|(a, _), (b, _)| {
+            let key = |place: &Place| (place.program.clone(), place.call.clone());
+            key(a).cmp(&key(b)).then_with(|| a.frames.cmp(&b.frames))
+        });
+        let recorded = self.sites.len();
+        let mut by_program: FxHashMap<Arc<str>, Vec<usize>> = FxHashMap::default();
+        for (index, site) in self.sites.iter().enumerate() {
+            let of = by_program.entry(site.place.program.clone()).or_default();
+            of.push(index);
+        }
+        for (place, flushes) in sums {
+            // A flush in one of these is its own, as a rule.
+            let own = CALLS.contains(&&*place.call);
+            let fits = |&index: &usize| {
+                let site = &self.sites[index];
+                let asked = site.asked.as_deref().unwrap_or("");
+                match own {
+                    true => asked == &*place.call && begins_alike(&site.place, &place),
+                    // Of a fault, or of reclaim in any other call, no address says more.
+                    false => !CALLS.contains(&asked),
+                }
+            };
+            let known = by_program.get(&place.program).into_iter().flatten();
+            let like: Vec<usize> = known.copied().filter(fits).collect();
+            self.share_out(place, flushes, &like);
+        }
+        for site in &mut self.sites[..recorded] {
+            if let Some(summed) = site.summed {
+                site.weigh_by(summed);
+            }
+        }
+    }
+
+    /// Gives these sites their parts of a sum; a new one all of it, if there is none.
+    fn share_out(&mut self, place: Place, flushes: Flushes, like: &[usize]) {
+        let interrupts: u64 = like.iter().map(|&of| self.sites[of].interrupts).sum();
+        let requests: u64 = like.iter().map(|&of| self.sites[of].requests).sum();
+        if requests + interrupts == 0 {
+            let call: Arc<str> = match &*place.call {
+                "" => "page fault".into(),
+                call => call.into(),
+            };
+            let asked = (!place.call.is_empty()).then(|| place.call.clone());
+            let mut site = Site::of_sum(Place { call, ..place }, asked);
+            site.add_sum(flushes, 1.0);
+            site.weigh_by(flushes);
+            self.sites.push(site);
+            return;
+        }
+        for &of in like {
+            let site = &mut self.sites[of];
+            let part = match interrupts {
+                0 => site.requests as f64 / requests as f64,
+                all => site.interrupts as f64 / all as f64,
+            };
+            site.add_sum(flushes, part);
+        }
+    }
+}
+
+/// Whether the frames of a recorded site begin with those of a sum, as far as both go.
+fn begins_alike(site: &Place, sum: &Place) -> bool {
+    site.frames
+        .iter()
+        .zip(sum.frames.iter())
+        .all(|(site, sum)| site == sum)
+}
+
+impl Site {
+    /// Adds this part of a sum.
+    fn add_sum(&mut self, flushes: Flushes, part: f64) {
+        let of = |count: u64| (count as f64 * part).round() as u64;
+        let summed = self.summed.get_or_insert_default();
+        summed.add(&Flushes {
+            flushes: of(flushes.flushes),
+            full: of(flushes.full),
+            pages: of(flushes.pages),
+            remote: of(flushes.remote),
+            interrupts: of(flushes.interrupts),
+            waited_ns: of(flushes.waited_ns),
+            work_ns: of(flushes.work_ns),
+        });
+    }
+
+    /// Has all its interrupts known, with what they cost, and says what a recorded one stands for.
+    fn weigh_by(&mut self, summed: Flushes) {
+        // How much longer an interrupt took than its work, by those that were recorded; without any, its initiator has waited
+        // for all of it.
+        let around = match self.stolen.least {
+            0 => None,
+            least => Some(self.stolen.most as f64 / least as f64),
+        };
+        if self.interrupts == 0 && summed.interrupts > 0 {
+            self.interrupts = summed.interrupts;
+            self.requests = summed.flushes;
+            (self.remote, self.pages, self.full) = (summed.remote, summed.pages, summed.full);
+        }
+        self.weight = match (self.interrupts, self.requests) {
+            (0, 0) => 1.0,
+            (0, requests) => summed.flushes as f64 / requests as f64,
+            (interrupts, _) => summed.interrupts as f64 / interrupts as f64,
+        };
+        let weight = if self.weight > 0.0 { self.weight } else { 1.0 };
+        let recorded = |of: f64| (of / weight).round() as u64;
+        let work = summed.work_ns as f64;
+        let most = around.map_or(summed.waited_ns as f64, |around| work * around);
+        self.waited.least = recorded(summed.waited_ns as f64);
+        self.waited.most = self.waited.least;
+        self.stolen.least = recorded(work);
+        self.stolen.most = recorded(most).max(self.stolen.least);
+        self.timed = summed.interrupts;
+        self.costed = self.interrupts;
+    }
+}

@@ -1,0 +1,271 @@
+//! The system call `bpf`: maps and programs, and what is attached to a tracepoint.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Commands of the call.
+mod command {
+    pub const MAP_CREATE: i32 = 0;
+    pub const MAP_LOOKUP: i32 = 1;
+    pub const MAP_DELETE: i32 = 3;
+    pub const PROGRAM_LOAD: i32 = 5;
+    pub const RAW_TRACEPOINT_OPEN: i32 = 17;
+    pub const MAP_LOOKUP_BATCH: i32 = 24;
+}
+
+/// The kind of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Kind {
+    /// Values by key, all CPUs share them.
+    Hash = 1,
+    /// Values by index, all CPUs share them.
+    Array = 2,
+    /// Values by key, one for each CPU: adding to one needs no atomic step.
+    EachCpuHash = 5,
+}
+
+/// The kind of program that raw tracepoints run.
+const RAW_TRACEPOINT: u32 = 17;
+
+/// A map of the kernel.
+#[derive(Debug)]
+pub(super) struct Map {
+    fd: OwnedFd,
+    key_bytes: usize,
+    /// Of one CPU, or of all that share it.
+    value_bytes: usize,
+    /// How many values there are for each key.
+    copies: usize,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CreateMap {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct Element {
+    map: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct Batch {
+    /// Where to go on, and where the next one does.
+    begin: u64,
+    next: u64,
+    keys: u64,
+    values: u64,
+    /// How many there is room for, and how many there were.
+    count: u32,
+    map: u32,
+    element_flags: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LoadProgram {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+}
+
+#[repr(C)]
+struct OpenTracepoint {
+    name: u64,
+    program: u32,
+    unused: u32,
+}
+
+/// Runs a command.
+fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i64> {
+    // SAFETY: `attributes` is one of the structures above, laid out as the kernel reads them for this command, and the
+    // kernel is told its size; what its addresses name lives in the caller for the length of the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+fn owned(result: i64) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for this process, and nothing else has it.
+    unsafe { OwnedFd::from_raw_fd(result as i32) }
+}
+
+impl Map {
+    /// Creates a map whose keys and values have these many bytes.
+    pub(super) fn new(
+        kind: Kind,
+        key_bytes: usize,
+        value_bytes: usize,
+        entries: usize,
+        cpus: usize,
+    ) -> io::Result<Self> {
+        let mut create = CreateMap {
+            kind: kind as u32,
+            key_bytes: key_bytes as u32,
+            value_bytes: value_bytes as u32,
+            entries: entries as u32,
+            flags: 0,
+        };
+        let fd = owned(bpf(command::MAP_CREATE, &mut create)?);
+        let copies = match kind {
+            Kind::EachCpuHash => cpus,
+            Kind::Hash | Kind::Array => 1,
+        };
+        Ok(Self {
+            fd,
+            key_bytes,
+            value_bytes,
+            copies,
+        })
+    }
+
+    /// The descriptor, as programs name it.
+    pub(super) fn number(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// The values of a key, as words: those of each CPU one after the other.
+    pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u64>>> {
+        assert_eq!(key.len(), self.key_bytes);
+        let mut values = vec![0u64; self.value_bytes / 8 * self.copies];
+        let mut element = Element {
+            map: self.fd.as_raw_fd() as u32,
+            key: key.as_ptr() as u64,
+            value: values.as_mut_ptr() as u64,
+            flags: 0,
+        };
+        match bpf(command::MAP_LOOKUP, &mut element) {
+            Ok(_) => Ok(Some(values)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All keys with their values, each as [`get`](Self::get) has it.
+    pub(super) fn all(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
+        /// More than a bucket of the kernel's table holds, which it hands out as a whole.
+        const ROOM: usize = 1 << 10;
+        let words = self.value_bytes / 8 * self.copies;
+        let (mut keys, mut values) = (vec![0u8; self.key_bytes * ROOM], vec![0u64; words * ROOM]);
+        // The kernel keeps its place in as many bytes as a key has, or four.
+        let (mut place, mut next) = (vec![0u8; 64], vec![0u8; 64]);
+        let (mut all, mut first) = (Vec::new(), true);
+        loop {
+            let mut batch = Batch {
+                begin: if first { 0 } else { place.as_ptr() as u64 },
+                next: next.as_mut_ptr() as u64,
+                keys: keys.as_mut_ptr() as u64,
+                values: values.as_mut_ptr() as u64,
+                count: ROOM as u32,
+                map: self.fd.as_raw_fd() as u32,
+                element_flags: 0,
+                flags: 0,
+            };
+            let result = bpf(command::MAP_LOOKUP_BATCH, &mut batch);
+            let is_last = match result {
+                Ok(_) => false,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+                Err(error) => return Err(error),
+            };
+            let read = keys
+                .chunks_exact(self.key_bytes)
+                .zip(values.chunks_exact(words));
+            let read = read.take(batch.count as usize);
+            all.extend(read.map(|(key, values)| (key.to_vec(), values.to_vec())));
+            if is_last {
+                return Ok(all);
+            }
+            std::mem::swap(&mut place, &mut next);
+            first = false;
+        }
+    }
+
+    /// Forgets a key, if it is there.
+    pub(super) fn remove(&self, key: &[u8]) {
+        assert_eq!(key.len(), self.key_bytes);
+        let mut element = Element {
+            map: self.fd.as_raw_fd() as u32,
+            key: key.as_ptr() as u64,
+            value: 0,
+            flags: 0,
+        };
+        // One that is gone already is as good.
+        let _ = bpf(command::MAP_DELETE, &mut element);
+    }
+}
+
+/// A program that the kernel has checked and accepted.
+#[derive(Debug)]
+pub(super) struct Program(OwnedFd);
+
+impl Program {
+    /// Loads a program for raw tracepoints.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses it; its verifier's last lines say why.
+    pub(super) fn load(code: &[u64]) -> io::Result<Self> {
+        // Two of the functions that programs call are for programs under this licence alone.
+        let license = c"Dual MIT/GPL";
+        let mut load = LoadProgram {
+            kind: RAW_TRACEPOINT,
+            count: code.len() as u32,
+            instructions: code.as_ptr() as u64,
+            license: license.as_ptr() as u64,
+            ..LoadProgram::default()
+        };
+        match bpf(command::PROGRAM_LOAD, &mut load) {
+            Ok(program) => Ok(Self(owned(program))),
+            Err(refused) => {
+                let mut log = vec![0u8; 64 << 10];
+                load.log_level = 1;
+                load.log_bytes = log.len() as u32;
+                load.log = log.as_mut_ptr() as u64;
+                let _ = bpf(command::PROGRAM_LOAD, &mut load);
+                let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+                let text = String::from_utf8_lossy(&log[..end]);
+                let lines: Vec<&str> = text.lines().rev().take(4).collect();
+                let why = lines.into_iter().rev().collect::<Vec<_>>().join("; ");
+                Err(io::Error::new(refused.kind(), format!("{refused}: {why}")))
+            }
+        }
+    }
+
+    /// Runs it at each event of a raw tracepoint, until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// There is no such tracepoint.
+    pub(super) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
+        let mut open = OpenTracepoint {
+            name: tracepoint.as_ptr() as u64,
+            program: self.0.as_raw_fd() as u32,
+            unused: 0,
+        };
+        bpf(command::RAW_TRACEPOINT_OPEN, &mut open).map(owned)
+    }
+}

@@ -1,0 +1,493 @@
+//! The programs that add flushes up in the kernel, one for each tracepoint.
+//!
+//! [`flush`] begins a request, and learns from the registers with which the thread entered the kernel which call it is in and, if
+//! it asks other CPUs, from where. [`queue`] counts the CPUs that are asked. [`entry`] and [`exit`] run on these CPUs and time
+//! the work. The request's CPU has one [`slot`]: it waits for its targets before it can flush again, so nothing else writes
+//! there meanwhile.
+//!
+//! A slot holds the sums of the place that flushed last. They are added to the sums of all CPUs ([`site`]) when another place
+//! flushes: a program that flushes in a loop pays for no look-up.
+
+use super::asm::{Assembler, Helper, Is, Label, Reg, Size};
+
+/// What the programs share with each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Maps {
+    /// One [`slot`] for each CPU.
+    pub(super) slots: i32,
+    /// A [`site`] for each place.
+    pub(super) sites: i32,
+    /// The initiator's CPU, by the address of the work that was queued.
+    pub(super) queued: i32,
+    /// [`victim`] by process.
+    pub(super) victims: i32,
+    /// How often other work was queued, by function and process.
+    pub(super) others: i32,
+    /// The address of the kernel's function that flushes for another CPU.
+    pub(super) flush: u64,
+}
+
+/// Offsets in what is known of a CPU.
+pub(super) mod slot {
+    /// The place of its last request: see [`place`](super::place).
+    pub const PLACE: i16 = 0;
+    /// When the first target was asked, and the last was done.
+    pub const FIRST: i16 = 24;
+    pub const LAST: i16 = 32;
+    /// How many targets were asked.
+    pub const TARGETS: i16 = 40;
+    /// The thread whose local part of a remote flush is still to come.
+    pub const THREAD: i16 = 48;
+    /// When work for another CPU began here.
+    pub const BEGUN: i16 = 56;
+    /// Flushes for whose place there was no room.
+    pub const LOST: i16 = 64;
+    /// How often sums were added to those of all CPUs.
+    pub const ADDED: i16 = 72;
+    /// The sums of the place: see [`site`](super::site).
+    pub const SITE: i16 = 80;
+    /// The process and the call that flushed this CPU alone, as in a place, and the first three sums of a site.
+    pub const LOCAL: i16 = SITE + super::site::BYTES as i16;
+    pub const LOCAL_SITE: i16 = LOCAL + 8;
+    pub const BYTES: usize = LOCAL_SITE as usize + 24;
+}
+
+/// Offsets in a place.
+pub(super) mod place {
+    /// The process, 32 bits.
+    pub const PROCESS: i16 = 0;
+    /// The system call's number, 32 bits; [`NO_CALL`] outside of calls.
+    pub const CALL: i16 = 4;
+    /// The instruction behind the call, and the one to which its function returns.
+    pub const AFTER: i16 = 8;
+    pub const RETURN: i16 = 16;
+    pub const BYTES: usize = 24;
+    pub const NO_CALL: i32 = -1;
+}
+
+/// Offsets in the sums of a place.
+pub(super) mod site {
+    pub const FLUSHES: i16 = 0;
+    pub const FULL: i16 = 8;
+    pub const PAGES: i16 = 16;
+    /// Flushes that asked others, and how many they asked.
+    pub const REMOTE: i16 = 24;
+    pub const INTERRUPTS: i16 = 32;
+    /// Nanoseconds from the first question to the last answer.
+    pub const WAITED: i16 = 40;
+    /// Nanoseconds that targets worked.
+    pub const WORK: i16 = 48;
+    pub const BYTES: usize = 56;
+}
+
+/// Offsets in what a process suffered.
+pub(super) mod victim {
+    pub const INTERRUPTS: i16 = 0;
+    pub const WORK: i16 = 8;
+    pub const BYTES: usize = 16;
+}
+
+/// Offsets of registers in `pt_regs` on x86-64: part of the kernel's interface for debuggers.
+mod registers {
+    pub const CALL: i16 = 120;
+    pub const INSTRUCTION: i16 = 128;
+    pub const SEGMENT: i16 = 136;
+    pub const STACK: i16 = 152;
+}
+
+/// The reasons of `tlb_flush` that matter.
+const FIRST_OF_INITIATORS: i32 = 2;
+const REMOTE: i32 = 4;
+/// `TLB_FLUSH_ALL`, cut to what a number in an instruction holds.
+const ALL_PAGES: i32 = -1;
+
+/// Looks up the element of `map` whose key lies at this offset of the frame; on to `none` without one. The result is in R0.
+fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
+    asm.set_map(Reg::R1, map);
+    asm.copy(Reg::R2, Reg::R10);
+    asm.add(Reg::R2, key.into());
+    asm.call(Helper::MapLookup);
+    asm.jump_if(Reg::R0, Is::Equal, 0, none);
+}
+
+/// Looks up as [`look_up`], and makes an element of zeros first if there is none. Its `bytes` are put at the frame's `zeros`.
+fn look_up_or_add(
+    asm: &mut Assembler,
+    map: i32,
+    key: i16,
+    (zeros, bytes): (i16, usize),
+    none: Label,
+) {
+    let (missing, found) = (asm.label(), asm.label());
+    look_up(asm, map, key, missing);
+    asm.jump(found);
+    asm.here(missing);
+    for at in (0..bytes as i16).step_by(8) {
+        asm.store_value(Reg::R10, zeros + at, 0);
+    }
+    asm.set_map(Reg::R1, map);
+    asm.copy(Reg::R2, Reg::R10);
+    asm.add(Reg::R2, key.into());
+    asm.copy(Reg::R3, Reg::R10);
+    asm.add(Reg::R3, zeros.into());
+    asm.set(Reg::R4, 0);
+    asm.call(Helper::MapUpdate);
+    look_up(asm, map, key, none);
+    asm.here(found);
+}
+
+/// This CPU's slot is in R8 from here on. Uses four bytes of the frame.
+fn own_slot(asm: &mut Assembler, slots: i32, frame: i16, none: Label) {
+    asm.call(Helper::GetSmpProcessorId);
+    asm.store(Size::U32, Reg::R10, frame, Reg::R0);
+    look_up(asm, slots, frame, none);
+    asm.copy(Reg::R8, Reg::R0);
+}
+
+/// Adds R1 to the 64 bits at R0 and an offset, which no other CPU writes. Destroys R2.
+fn sum(asm: &mut Assembler, offset: i16) {
+    asm.load(Size::U64, Reg::R2, Reg::R0, offset);
+    asm.add_register(Reg::R2, Reg::R1);
+    asm.store(Size::U64, Reg::R0, offset, Reg::R2);
+}
+
+/// Adds one to the 64 bits at R0 and an offset. Destroys R2.
+fn increment(asm: &mut Assembler, offset: i16) {
+    asm.load(Size::U64, Reg::R2, Reg::R0, offset);
+    asm.add(Reg::R2, 1);
+    asm.store(Size::U64, Reg::R0, offset, Reg::R2);
+}
+
+/// Puts the process, whose number is in R9, and its call at the frame's `at`. The thread's registers are in R6 from here on.
+fn find_call(asm: &mut Assembler, at: i16) {
+    let [user, call, end] = [(); 3].map(|()| asm.label());
+    asm.copy(Reg::R1, Reg::R9);
+    asm.shift_right(Reg::R1, 32);
+    asm.store(Size::U32, Reg::R10, at + place::PROCESS, Reg::R1);
+    asm.set(Reg::R1, place::NO_CALL);
+    asm.store(Size::U32, Reg::R10, at + place::CALL, Reg::R1);
+    asm.call(Helper::GetCurrentTaskBtf);
+    asm.copy(Reg::R1, Reg::R0);
+    asm.call(Helper::TaskPtRegs);
+    asm.copy(Reg::R6, Reg::R0);
+    // A thread of the kernel has no program behind it, and what lies there are no registers of one.
+    asm.load(Size::U64, Reg::R1, Reg::R6, registers::SEGMENT);
+    asm.mask(Reg::R1, 3);
+    asm.jump_if(Reg::R1, Is::Equal, 3, user);
+    asm.jump(end);
+    asm.here(user);
+    asm.load(Size::U64, Reg::R1, Reg::R6, registers::CALL);
+    // Faults have -1 there, and interrupts a number that is as large.
+    asm.jump_if(Reg::R1, Is::Below, 1024, call);
+    asm.jump(end);
+    asm.here(call);
+    asm.store(Size::U32, Reg::R10, at + place::CALL, Reg::R1);
+    asm.here(end);
+}
+
+/// Puts the addresses of a call behind [`find_call`]'s at `at`; none outside of calls. Needs eight bytes at `scratch`.
+fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
+    let [none, done, is_call] = [(); 3].map(|()| asm.label());
+    asm.store_value(Reg::R10, at + place::AFTER, 0);
+    asm.store_value(Reg::R10, at + place::RETURN, 0);
+    asm.load(Size::U32, Reg::R1, Reg::R10, at + place::CALL);
+    asm.jump_if(Reg::R1, Is::Above, 1024, done);
+    asm.load(Size::U64, Reg::R1, Reg::R6, registers::INSTRUCTION);
+    asm.store(Size::U64, Reg::R10, at + place::AFTER, Reg::R1);
+    // The C library's functions for calls have no frame: the return address is on top of the stack.
+    asm.copy(Reg::R1, Reg::R10);
+    asm.add(Reg::R1, (at + place::RETURN).into());
+    asm.set(Reg::R2, 8);
+    asm.load(Size::U64, Reg::R3, Reg::R6, registers::STACK);
+    asm.call(Helper::ProbeReadUser);
+    asm.load(Size::U64, Reg::R3, Reg::R10, at + place::RETURN);
+    // The last one was looked at.
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::PLACE + place::RETURN);
+    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R3, done);
+    // Where the function has a frame, that is anything: an address to return to has a call before it.
+    asm.copy(Reg::R1, Reg::R10);
+    asm.add(Reg::R1, scratch.into());
+    asm.set(Reg::R2, 8);
+    asm.add(Reg::R3, -8);
+    asm.call(Helper::ProbeReadUser);
+    asm.jump_if(Reg::R0, Is::Different, 0, none);
+    for (before, first) in [(5, 0xe8), (6, 0xff), (3, 0xff), (2, 0xff)] {
+        asm.load(Size::U8, Reg::R1, Reg::R10, scratch + 8 - before);
+        asm.jump_if(Reg::R1, Is::Equal, first, is_call);
+    }
+    asm.here(none);
+    asm.store_value(Reg::R10, at + place::RETURN, 0);
+    asm.here(is_call);
+    asm.here(done);
+}
+
+/// Adds what lies at `base` and an offset, and behind it, to the sums of the place at R2, `bytes` of them, and empties it. R1
+/// to R5 are destroyed. The place of new sums has what lies at `base` and `new`.
+fn add_up(
+    asm: &mut Assembler,
+    sites: i32,
+    key: (Reg, i16),
+    sums: i16,
+    bytes: usize,
+    new: (Reg, i16),
+) {
+    let [found, lost, end] = [(); 3].map(|()| asm.label());
+    asm.copy(Reg::R0, Reg::R8);
+    increment(asm, slot::ADDED);
+    asm.set_map(Reg::R1, sites);
+    asm.copy(Reg::R2, key.0);
+    asm.add(Reg::R2, key.1.into());
+    asm.call(Helper::MapLookup);
+    asm.jump_if(Reg::R0, Is::Different, 0, found);
+    asm.set_map(Reg::R1, sites);
+    asm.copy(Reg::R2, key.0);
+    asm.add(Reg::R2, key.1.into());
+    asm.copy(Reg::R3, new.0);
+    asm.add(Reg::R3, new.1.into());
+    asm.set(Reg::R4, 0);
+    asm.call(Helper::MapUpdate);
+    asm.jump_if(Reg::R0, Is::Different, 0, lost);
+    asm.jump(end);
+    asm.here(found);
+    for at in (0..bytes as i16).step_by(8) {
+        asm.load(Size::U64, Reg::R1, Reg::R8, sums + at);
+        sum(asm, at);
+    }
+    asm.jump(end);
+    asm.here(lost);
+    asm.load(Size::U64, Reg::R1, Reg::R8, sums + site::FLUSHES);
+    asm.copy(Reg::R0, Reg::R8);
+    sum(asm, slot::LOST);
+    asm.here(end);
+    for at in (0..bytes as i16).step_by(8) {
+        asm.store_value(Reg::R8, sums + at, 0);
+    }
+}
+
+/// Counts a flush of as many pages as R7 says in the sums at this offset of the slot.
+fn count(asm: &mut Assembler, sums: i16) {
+    let [full, end] = [(); 2].map(|()| asm.label());
+    asm.copy(Reg::R0, Reg::R8);
+    increment(asm, sums + site::FLUSHES);
+    asm.jump_if(Reg::R7, Is::Equal, ALL_PAGES, full);
+    asm.copy(Reg::R1, Reg::R7);
+    sum(asm, sums + site::PAGES);
+    asm.jump(end);
+    asm.here(full);
+    increment(asm, sums + site::FULL);
+    asm.here(end);
+}
+
+/// Ends this CPU's last request: its targets are done.
+fn end_request(asm: &mut Assembler) {
+    let end = asm.label();
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::TARGETS);
+    asm.jump_if(Reg::R1, Is::Equal, 0, end);
+    asm.copy(Reg::R0, Reg::R8);
+    sum(asm, slot::SITE + site::INTERRUPTS);
+    increment(asm, slot::SITE + site::REMOTE);
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::LAST);
+    asm.load(Size::U64, Reg::R2, Reg::R8, slot::FIRST);
+    asm.store_value(Reg::R8, slot::TARGETS, 0);
+    asm.store_value(Reg::R8, slot::FIRST, 0);
+    asm.store_value(Reg::R8, slot::LAST, 0);
+    asm.jump_if_register(Reg::R2, Is::Above, Reg::R1, end);
+    asm.subtract(Reg::R1, Reg::R2);
+    sum(asm, slot::SITE + site::WAITED);
+    asm.here(end);
+}
+
+/// `tlb_flush`: the reason, and how many pages.
+pub(super) fn flush(maps: &Maps) -> Vec<u64> {
+    const CPU: i16 = -8;
+    const SCRATCH: i16 = -16;
+    const PLACE: i16 = SCRATCH - place::BYTES as i16;
+    const NEW: i16 = PLACE - site::BYTES as i16;
+    let asm = &mut Assembler::default();
+    let [end, local, same, other, same_local, first_local] = [(); 6].map(|()| asm.label());
+    asm.load(Size::U64, Reg::R6, Reg::R1, 0);
+    asm.load(Size::U64, Reg::R7, Reg::R1, 8);
+    asm.mask(Reg::R6, 0xff);
+    // Those of switches and of targets say nothing of who asked.
+    asm.jump_if(Reg::R6, Is::Below, FIRST_OF_INITIATORS, end);
+    asm.jump_if(Reg::R6, Is::Above, REMOTE, end);
+    own_slot(asm, maps.slots, CPU, end);
+    asm.call(Helper::GetCurrentPidTgid);
+    asm.copy(Reg::R9, Reg::R0);
+    asm.jump_if(Reg::R6, Is::Different, REMOTE, local);
+
+    asm.store(Size::U64, Reg::R8, slot::THREAD, Reg::R9);
+    end_request(asm);
+    find_call(asm, PLACE);
+    find_addresses(asm, PLACE, SCRATCH);
+    for at in (0..place::BYTES as i16).step_by(8) {
+        asm.load(Size::U64, Reg::R1, Reg::R10, PLACE + at);
+        asm.load(Size::U64, Reg::R2, Reg::R8, slot::PLACE + at);
+        asm.jump_if_register(Reg::R1, Is::Different, Reg::R2, other);
+    }
+    asm.jump(same);
+    asm.here(other);
+    let first = asm.label();
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::SITE + site::FLUSHES);
+    asm.jump_if(Reg::R1, Is::Equal, 0, first);
+    let key = (Reg::R8, slot::PLACE);
+    let new = (Reg::R8, slot::SITE);
+    add_up(asm, maps.sites, key, slot::SITE, site::BYTES, new);
+    asm.here(first);
+    for at in (0..place::BYTES as i16).step_by(8) {
+        asm.load(Size::U64, Reg::R1, Reg::R10, PLACE + at);
+        asm.store(Size::U64, Reg::R8, slot::PLACE + at, Reg::R1);
+    }
+    asm.here(same);
+    count(asm, slot::SITE);
+    asm.jump(end);
+
+    asm.here(local);
+    // The local part of a remote flush is no flush of its own.
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::THREAD);
+    asm.store_value(Reg::R8, slot::THREAD, 0);
+    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R9, end);
+    find_call(asm, PLACE);
+    asm.load(Size::U64, Reg::R1, Reg::R10, PLACE);
+    asm.load(Size::U64, Reg::R2, Reg::R8, slot::LOCAL);
+    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R2, same_local);
+    asm.load(Size::U64, Reg::R9, Reg::R10, PLACE);
+    asm.load(
+        Size::U64,
+        Reg::R3,
+        Reg::R8,
+        slot::LOCAL_SITE + site::FLUSHES,
+    );
+    asm.jump_if(Reg::R3, Is::Equal, 0, first_local);
+    asm.store(Size::U64, Reg::R10, PLACE, Reg::R2);
+    asm.store_value(Reg::R10, PLACE + place::AFTER, 0);
+    asm.store_value(Reg::R10, PLACE + place::RETURN, 0);
+    for at in (0..site::BYTES as i16).step_by(8) {
+        asm.store_value(Reg::R10, NEW + at, 0);
+    }
+    for at in [site::FLUSHES, site::FULL, site::PAGES] {
+        asm.load(Size::U64, Reg::R1, Reg::R8, slot::LOCAL_SITE + at);
+        asm.store(Size::U64, Reg::R10, NEW + at, Reg::R1);
+    }
+    let (key, new) = ((Reg::R10, PLACE), (Reg::R10, NEW));
+    add_up(asm, maps.sites, key, slot::LOCAL_SITE, 24, new);
+    asm.here(first_local);
+    asm.store(Size::U64, Reg::R8, slot::LOCAL, Reg::R9);
+    asm.here(same_local);
+    count(asm, slot::LOCAL_SITE);
+    asm.here(end);
+    asm.exit();
+    std::mem::take(asm).finish()
+}
+
+/// `csd_queue_cpu`: the target, the caller, the function and the work.
+pub(super) fn queue(maps: &Maps) -> Vec<u64> {
+    const CPU: i16 = -8;
+    const WORK: i16 = -16;
+    const OTHER: i16 = -32;
+    const ZEROS: i16 = -40;
+    let mut asm = Assembler::default();
+    let [end, other, asked] = [(); 3].map(|()| asm.label());
+    asm.load(Size::U64, Reg::R6, Reg::R1, 16);
+    asm.load(Size::U64, Reg::R7, Reg::R1, 24);
+    asm.set_wide(Reg::R1, maps.flush);
+    asm.jump_if_register(Reg::R6, Is::Different, Reg::R1, other);
+    own_slot(&mut asm, maps.slots, CPU, end);
+    asm.copy(Reg::R0, Reg::R8);
+    increment(&mut asm, slot::TARGETS);
+    asm.load(Size::U64, Reg::R1, Reg::R8, slot::FIRST);
+    asm.jump_if(Reg::R1, Is::Different, 0, asked);
+    asm.call(Helper::KtimeGetNs);
+    asm.store(Size::U64, Reg::R8, slot::FIRST, Reg::R0);
+    asm.here(asked);
+    // Which CPU queued this work never changes: it is the work's own.
+    asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
+    asm.load(Size::U32, Reg::R9, Reg::R10, CPU);
+    asm.store(Size::U64, Reg::R10, ZEROS, Reg::R9);
+    let known = asm.label();
+    let unknown = asm.label();
+    look_up(&mut asm, maps.queued, WORK, unknown);
+    asm.store(Size::U64, Reg::R0, 0, Reg::R9);
+    asm.jump(known);
+    asm.here(unknown);
+    asm.set_map(Reg::R1, maps.queued);
+    asm.copy(Reg::R2, Reg::R10);
+    asm.add(Reg::R2, WORK.into());
+    asm.copy(Reg::R3, Reg::R10);
+    asm.add(Reg::R3, ZEROS.into());
+    asm.set(Reg::R4, 0);
+    asm.call(Helper::MapUpdate);
+    asm.here(known);
+    asm.jump(end);
+    asm.here(other);
+    asm.store(Size::U64, Reg::R10, OTHER, Reg::R6);
+    asm.call(Helper::GetCurrentPidTgid);
+    asm.shift_right(Reg::R0, 32);
+    asm.store(Size::U64, Reg::R10, OTHER + 8, Reg::R0);
+    look_up_or_add(&mut asm, maps.others, OTHER, (ZEROS, 8), end);
+    increment(&mut asm, 0);
+    asm.here(end);
+    asm.exit();
+    asm.finish()
+}
+
+/// `csd_function_entry`: the function and the work, none if it is the initiator's own part.
+pub(super) fn entry(maps: &Maps) -> Vec<u64> {
+    const CPU: i16 = -8;
+    let mut asm = Assembler::default();
+    let end = asm.label();
+    flushes_for_another(&mut asm, maps, end);
+    own_slot(&mut asm, maps.slots, CPU, end);
+    asm.call(Helper::KtimeGetNs);
+    asm.store(Size::U64, Reg::R8, slot::BEGUN, Reg::R0);
+    asm.here(end);
+    asm.exit();
+    asm.finish()
+}
+
+/// `csd_function_exit`: as [`entry`].
+pub(super) fn exit(maps: &Maps) -> Vec<u64> {
+    const CPU: i16 = -8;
+    const WORK: i16 = -16;
+    const VICTIM: i16 = -24;
+    const ZEROS: i16 = -24 - victim::BYTES as i16;
+    let mut asm = Assembler::default();
+    let [end, unknown] = [(); 2].map(|()| asm.label());
+    flushes_for_another(&mut asm, maps, end);
+    asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
+    own_slot(&mut asm, maps.slots, CPU, end);
+    asm.load(Size::U64, Reg::R6, Reg::R8, slot::BEGUN);
+    // What began before this was attached has no begin here.
+    asm.jump_if(Reg::R6, Is::Equal, 0, end);
+    asm.call(Helper::KtimeGetNs);
+    asm.copy(Reg::R9, Reg::R0);
+    asm.copy(Reg::R7, Reg::R0);
+    asm.subtract(Reg::R7, Reg::R6);
+    // R9 is when it was done, R7 how long it took.
+    look_up(&mut asm, maps.queued, WORK, unknown);
+    asm.load(Size::U64, Reg::R1, Reg::R0, 0);
+    asm.store(Size::U32, Reg::R10, CPU, Reg::R1);
+    look_up(&mut asm, maps.slots, CPU, unknown);
+    asm.store(Size::U64, Reg::R0, slot::LAST, Reg::R9);
+    asm.add_to_memory(Reg::R0, slot::SITE + site::WORK, Reg::R7);
+    asm.here(unknown);
+    asm.call(Helper::GetCurrentPidTgid);
+    asm.shift_right(Reg::R0, 32);
+    asm.store(Size::U64, Reg::R10, VICTIM, Reg::R0);
+    look_up_or_add(&mut asm, maps.victims, VICTIM, (ZEROS, victim::BYTES), end);
+    increment(&mut asm, victim::INTERRUPTS);
+    asm.copy(Reg::R1, Reg::R7);
+    sum(&mut asm, victim::WORK);
+    asm.here(end);
+    asm.exit();
+    asm.finish()
+}
+
+/// Goes on only if this CPU flushes for another, with the work in R7.
+fn flushes_for_another(asm: &mut Assembler, maps: &Maps, end: Label) {
+    asm.load(Size::U64, Reg::R6, Reg::R1, 0);
+    asm.load(Size::U64, Reg::R7, Reg::R1, 8);
+    asm.set_wide(Reg::R1, maps.flush);
+    asm.jump_if_register(Reg::R6, Is::Different, Reg::R1, end);
+    asm.jump_if(Reg::R7, Is::Equal, 0, end);
+}

@@ -1,0 +1,305 @@
+//! What the kernel adds up all the time, as samples of a recording, once a second.
+//!
+//! While the cost of recording is measured, interrupts are not counted for moments, and flushes are. What was missed of a place
+//! is then what its flushes had before, each.
+
+use std::io;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::cost::Mode;
+use super::frequent;
+use super::host::now_ns;
+use super::processes::Processes;
+use crate::perf::bpf::{Caller, Snapshot, Sums};
+use crate::perf::file::Place;
+use crate::perf::sample::{Flushes, Names, Sample, Value};
+use crate::perf::symbols::Symbols;
+
+/// The function that the row `TLB` of `/proc/interrupts` counts.
+const FLUSH: &str = "flush_tlb_func";
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    /// While interrupts were counted.
+    timed: Flushes,
+    /// Flushes while they were not.
+    untimed: Flushes,
+    /// What was told already.
+    told: Flushes,
+}
+
+impl Total {
+    /// All of it, with what was missed, so many times.
+    fn all(&self, scale: f64) -> Flushes {
+        let missed = self.untimed.flushes as f64 / self.timed.flushes.max(1) as f64;
+        let times = |of: u64, by: f64| (of as f64 * by).round() as u64;
+        let with = |of: u64| times(of, (1.0 + missed) * scale);
+        Flushes {
+            flushes: times(self.timed.flushes + self.untimed.flushes, scale),
+            full: times(self.timed.full + self.untimed.full, scale),
+            pages: times(self.timed.pages + self.untimed.pages, scale),
+            remote: with(self.timed.remote),
+            interrupts: with(self.timed.interrupts),
+            waited_ns: with(self.timed.waited_ns),
+            work_ns: with(self.timed.work_ns),
+        }
+    }
+
+    /// What was not told yet.
+    fn tell(&mut self, scale: f64) -> Flushes {
+        let new = self.all(scale).since(&self.told);
+        self.told.add(&new);
+        new
+    }
+}
+
+/// The kernel's sums, and what was told of them.
+pub(super) struct Adding {
+    sums: Sums,
+    mode: Mode,
+    last: Snapshot,
+    totals: FxHashMap<Caller, Total>,
+    victims: FxHashMap<u32, (u64, u64)>,
+    others: FxHashMap<u64, u64>,
+    /// Flushes in all, and of these, those while interrupts were counted; since they were last told.
+    flushes: (u64, u64),
+    /// How many flushes found no room.
+    pub(super) lost: u64,
+    begun_ns: u64,
+    /// Since when nothing is added up, and how long nothing was before.
+    stopped_ns: Option<u64>,
+    was_stopped_ns: u64,
+}
+
+impl Adding {
+    /// Begins to add up.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: why this cannot be had here.
+    pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
+        let flush = symbols.address(FLUSH);
+        let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
+        let sums = Sums::open(flush).map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM) => "it takes CAP_BPF and CAP_PERFMON".to_owned(),
+            _ => error.to_string(),
+        })?;
+        Ok(Self {
+            last: sums.read().map_err(|error| error.to_string())?,
+            sums,
+            mode: Mode::Sums,
+            totals: FxHashMap::default(),
+            victims: FxHashMap::default(),
+            others: FxHashMap::default(),
+            flushes: (0, 0),
+            lost: 0,
+            begun_ns: now_ns(),
+            stopped_ns: None,
+            was_stopped_ns: 0,
+        })
+    }
+
+    /// Forgets what was added up until now.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        self.last = self.sums.read()?;
+        self.begun_ns = now_ns();
+        Ok(())
+    }
+
+    /// For how long it was added up.
+    pub(super) fn summed_ns(&self) -> u64 {
+        let all = now_ns().saturating_sub(self.begun_ns);
+        (all as f64 / self.scale()) as u64
+    }
+
+    /// What was added up stands for so many times as much, because nothing was for a part of the time.
+    fn scale(&self) -> f64 {
+        let now = now_ns();
+        let stopped = self.stopped_ns.map_or(0, |since| now.saturating_sub(since));
+        let stopped = (self.was_stopped_ns + stopped) as f64;
+        let all = now.saturating_sub(self.begun_ns).max(1) as f64;
+        all / (all - stopped).max(all / 1e3)
+    }
+
+    /// Adds what came since the last time.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        let now = self.sums.read()?;
+        let new = now.since(&self.last);
+        let timed = matches!(self.mode, Mode::Sums | Mode::Window);
+        for (caller, flushes) in &new.sites {
+            let total = self.totals.entry(*caller).or_default();
+            self.flushes.0 += flushes.flushes;
+            match timed {
+                true => {
+                    total.timed.add(flushes);
+                    self.flushes.1 += flushes.flushes;
+                }
+                false => total.untimed.add(flushes),
+            }
+        }
+        for (pid, interrupts, ns) in &new.victims {
+            let victim = self.victims.entry(*pid).or_default();
+            *victim = (victim.0 + interrupts, victim.1 + ns);
+        }
+        for (function, _, count) in &new.others {
+            *self.others.entry(*function).or_default() += count;
+        }
+        self.lost += new.lost;
+        self.last = now;
+        Ok(())
+    }
+
+    /// Goes to another mode; what came until then was taken.
+    pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
+        self.mode = mode;
+        if let Some(since) = self.stopped_ns.take() {
+            self.was_stopped_ns += now_ns().saturating_sub(since);
+        }
+        let timed = matches!(mode, Mode::Sums | Mode::Window);
+        self.sums.set(true, timed, mode == Mode::Twice)
+    }
+
+    /// Stops for a while.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        self.stopped_ns.get_or_insert(now_ns());
+        self.sums.set(false, false, false)
+    }
+
+    /// Flushes by process until now, as of the last look.
+    pub(super) fn by_process(&self) -> FxHashMap<u32, u64> {
+        let mut by_process = FxHashMap::default();
+        for (caller, flushes) in &self.last.sites {
+            *by_process.entry(caller.pid).or_default() += flushes.flushes;
+        }
+        by_process
+    }
+
+    /// The processes of which there is something to tell.
+    pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
+        let totals = self.totals.iter();
+        let untold = totals.filter(|(_, total)| total.all(1.0).flushes > total.told.flushes);
+        untold.map(|(caller, _)| caller.pid)
+    }
+
+    /// How many interrupts there were in all.
+    pub(super) fn interrupts(&self) -> u64 {
+        let scale = self.scale();
+        let all = self
+            .totals
+            .values()
+            .map(|total| total.all(scale).interrupts);
+        all.sum()
+    }
+
+    /// What came since this was last asked, as samples with the places of their stacks.
+    pub(super) fn tell(
+        &mut self,
+        time_ns: u64,
+        processes: &mut Processes,
+        names: &mut Names,
+        symbols: &mut Symbols,
+    ) -> Vec<(Sample, Vec<Place>)> {
+        let mut told = Vec::new();
+        let scale = self.scale();
+        let [flushes, taken, queued] =
+            ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
+        let mut ended = Vec::new();
+        for (caller, total) in &mut self.totals {
+            let new = total.tell(scale);
+            if processes.has_ended(caller.pid) {
+                ended.push(*caller);
+            }
+            if new == Flushes::default() {
+                continue;
+            }
+            let mut fields = vec![(names.get("call"), text(&call(caller.call), names))];
+            fields.extend(
+                [
+                    ("flushes", new.flushes),
+                    ("full", new.full),
+                    ("pages", new.pages),
+                    ("remote", new.remote),
+                    ("interrupts", new.interrupts),
+                    ("waited_ns", new.waited_ns),
+                    ("work_ns", new.work_ns),
+                ]
+                .map(|(name, value)| (names.get(name), Value::Unsigned(value))),
+            );
+            processes.catch_up(caller.pid, names);
+            let addresses = [caller.after, caller.return_to];
+            let addresses = addresses.into_iter().filter(|&address| address > 0);
+            let stack = processes.user_places(caller.pid, addresses);
+            let of = sample(time_ns, caller.pid, &flushes, fields, processes, names);
+            told.push((of, stack));
+        }
+        for caller in ended {
+            self.totals.remove(&caller);
+            self.sums.forget(&caller);
+            self.last.sites.retain(|(of, _)| *of != caller);
+        }
+        let (all, timed) = std::mem::take(&mut self.flushes);
+        let missed = if timed == 0 {
+            1.0
+        } else {
+            all as f64 / timed as f64
+        };
+        let with = |of: u64| (of as f64 * missed * scale).round() as u64;
+        for (pid, (interrupts, ns)) in self.victims.drain() {
+            let fields = [("interrupts", with(interrupts)), ("work_ns", with(ns))];
+            let fields = fields.map(|(name, value)| (names.get(name), Value::Unsigned(value)));
+            let of = sample(time_ns, pid, &taken, fields.into(), processes, names);
+            told.push((of, Vec::new()));
+        }
+        for (function, count) in self.others.drain() {
+            let name = symbols.kernel(function);
+            let fields = vec![
+                (
+                    names.get("func"),
+                    text(name.as_deref().unwrap_or(""), names),
+                ),
+                (names.get("count"), Value::Unsigned(with(count))),
+            ];
+            let of = sample(time_ns, 0, &queued, fields, processes, names);
+            told.push((of, Vec::new()));
+        }
+        told
+    }
+}
+
+fn text(text: &str, names: &mut Names) -> Value {
+    Value::Text(names.get(text))
+}
+
+/// A sample of a process's main thread.
+fn sample(
+    time_ns: u64,
+    pid: u32,
+    event: &Arc<str>,
+    fields: Vec<(Arc<str>, Value)>,
+    processes: &Processes,
+    names: &mut Names,
+) -> Sample {
+    Sample {
+        time_ns,
+        cpu: 0,
+        pid,
+        tid: pid,
+        comm: processes.comm(pid, names),
+        event: event.clone(),
+        fields,
+        stack: Arc::new([]),
+    }
+}
+
+/// The name of a system call; empty outside of calls.
+fn call(number: Option<u32>) -> String {
+    match number {
+        None => String::new(),
+        Some(number) => {
+            frequent::name(number).map_or_else(|| format!("system call {number}"), str::to_owned)
+        }
+    }
+}
