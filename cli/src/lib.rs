@@ -17,6 +17,7 @@ mod here;
 mod layout;
 mod list;
 mod measure;
+mod memory;
 mod merge;
 mod mutants;
 mod numbers;
@@ -41,9 +42,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::note;
 
-/// The same run gives the same figures on every thread.
 #[global_allocator]
-static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
+static ALLOCATOR: memory::Allocator = memory::Allocator;
 
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]

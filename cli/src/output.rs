@@ -170,16 +170,18 @@ pub fn remark(text: fmt::Arguments<'_>) {
     let _ = out.write_all(visible(&format!("{text}\n"), false).as_bytes());
 }
 
-/// Set when the system has refused to make a thread.
-static NO_THREAD: OnceLock<String> = OnceLock::new();
+/// The error to print, once the system has refused a thread or memory.
+static REFUSED: OnceLock<String> = OnceLock::new();
 
-/// What a panic says, if it is that a thread could not be made.
-fn refused_thread(payload: &(dyn Any + Send)) -> Option<String> {
+/// Turns the message of a panic into the error to print, if the system has refused a thread or memory.
+fn refused(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>()?;
-    // In the words of the standard library, and of rayon.
-    let of_threads = ["failed to spawn thread", "ThreadPoolBuildError"];
-    let refused = of_threads.iter().any(|words| text.contains(words));
-    refused.then(|| text.clone())
+    let has = |words: [&str; 2]| words.iter().any(|words| text.contains(words));
+    // In the words of the standard library, of rayon, and of the C library.
+    if has(["failed to spawn thread", "ThreadPoolBuildError"]) {
+        return Some(without_threads(text));
+    }
+    has(["OutOfMemory", "Cannot allocate memory"]).then(|| format!("out of memory: {text}"))
 }
 
 /// What is said where no thread can be made.
@@ -190,14 +192,14 @@ pub fn without_threads(why: impl fmt::Display) -> String {
     )
 }
 
-/// Panics say what they are about, unless they follow from a thread that could not be made.
-fn quiet_about_threads() {
+/// Silences panics that follow from a thread or memory that the system has refused.
+fn quiet_about_refusals() {
     let loud = panic::take_hook();
     panic::set_hook(Box::new(move |about| {
-        if let Some(why) = refused_thread(about.payload()) {
-            NO_THREAD.get_or_init(|| why);
+        if let Some(why) = refused(about.payload()) {
+            REFUSED.get_or_init(|| why);
         }
-        if NO_THREAD.get().is_none() {
+        if REFUSED.get().is_none() {
             loud(about);
         }
     }));
@@ -205,7 +207,7 @@ fn quiet_about_threads() {
 
 /// Runs the command, and turns what became of standard output and of its threads into how the process ends.
 pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCode {
-    quiet_about_threads();
+    quiet_about_refusals();
     let ended = panic::catch_unwind(|| {
         let code = command();
         if let Err(error) = io::stdout().flush() {
@@ -222,9 +224,9 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
             note!("error: standard output cannot be written: {}", unwritable.0);
             ExitCode::FAILURE
         }
-        Err(Err(panicked)) => match NO_THREAD.get() {
+        Err(Err(panicked)) => match REFUSED.get().cloned().or_else(|| refused(&*panicked)) {
             Some(why) => {
-                note!("error: {}", without_threads(why));
+                note!("error: {why}");
                 ExitCode::FAILURE
             }
             None => panic::resume_unwind(panicked),

@@ -101,25 +101,16 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
         false => usize::MAX,
     };
     let heading = output::filled(&heading(second), output::width());
-    // As many rows as there is room for, beside what else there is to say.
-    let mut room = second.processes.len();
-    let mut table = first(second, room);
-    loop {
-        let lines = heading.lines().count() + table.to_string().lines().count() + BELOW;
-        if lines <= height || room == 0 {
-            break;
-        }
-        room = room.saturating_sub(lines - height);
-        table = first(second, room);
-    }
+    let lines = height.saturating_sub(heading.lines().count() + BELOW);
+    let (rows, table) = fitting(second, output::width(), lines);
     if attended {
         terminal.clear_screen()?;
     }
     say!("{heading}");
     if !second.processes.is_empty() {
-        say!("{table}");
+        say!("{}", table.trim_end());
     }
-    let left = second.processes.len().saturating_sub(room);
+    let left = second.processes.len().saturating_sub(rows);
     if left > 0 {
         say!("and {left} more");
     } else if !attended {
@@ -128,19 +119,34 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// The first processes of a second in at most so many lines: how many they are, and their table. A row may take several
+/// lines, and headings and what was left out take some, too.
+fn fitting(second: &Second, width: Option<usize>, lines: usize) -> (usize, String) {
+    let mut rows = second.processes.len();
+    loop {
+        let table = first(second, rows).render(width, output::colour());
+        let taken = table.lines().count();
+        if taken <= lines || rows == 0 {
+            return (rows, table);
+        }
+        let of_each = taken.div_ceil(rows);
+        rows -= ((taken - lines) / of_each).clamp(1, rows);
+    }
+}
+
 /// The first processes of a second, so many of them.
-fn first(second: &Second, room: usize) -> Table {
+fn first(second: &Second, rows: usize) -> Table {
     let mut table = Table::new([
         number("PID"),
         words("program"),
-        number("CPU"),
+        number("CPU").spare(),
         number("sent/s"),
         number("taken/s"),
-        number("waiting"),
-        number("taken away"),
+        number("waiting").spare(),
+        number("taken away").spare(),
         words("mostly by").spare(),
     ]);
-    for row in second.processes.iter().take(room) {
+    for row in second.processes.iter().take(rows) {
         table.row(cells(row));
     }
     table
@@ -180,4 +186,45 @@ fn cells(row: &Row) -> [String; 8] {
         percents(row.stolen.times(1.0 / SECOND_NS)),
         row.call.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_record::figures::Range;
+
+    #[test]
+    fn a_narrow_and_low_terminal_shows_processes() {
+        let row = |pid| Row {
+            pid,
+            program: format!("a-program-{pid}"),
+            cpu_ns: Some(123_456_789),
+            flushes: 99,
+            sent: 123_456,
+            taken: 54_321,
+            waited_ns: Some(1e7),
+            stolen: Range {
+                least: 1e6,
+                most: 2e7,
+            },
+            call: "madvise".into(),
+        };
+        let second = Second {
+            at: 3.0,
+            recorded: 1.0,
+            lost: 0,
+            interrupts: 123_456,
+            processes: (1..=60).map(row).collect(),
+        };
+        for (width, lines) in [(50, 17), (80, 20), (40, 40), (200, 70)] {
+            let (rows, table) = fitting(&second, Some(width), lines);
+            assert!(table.contains("a-program-1"), "{table}");
+            assert!(table.lines().count() <= lines, "{table}");
+            let more = first(&second, rows + 1).render(Some(width), false);
+            assert!(
+                rows == 60 || more.lines().count() > lines,
+                "{rows}:\n{table}"
+            );
+        }
+    }
 }

@@ -195,6 +195,17 @@ fn a_recording_whose_recorder_was_killed_is_read_up_to_there() {
 }
 
 #[test]
+fn a_recording_without_its_last_bytes_is_read_as_one_that_was_cut_elsewhere() {
+    let whole = written(2_000, 500);
+    for cut in [1, 8, 16, 23, 24] {
+        let file = in_file(&whole[..whole.len() - cut]);
+        let items = read(file.path()).unwrap_or_else(|error| panic!("{cut}: {error}"));
+        assert_eq!(samples(&items).len(), 2_000, "{cut}");
+        assert!(matches!(&items[0], Item::Note(note) if note.contains("did not close")));
+    }
+}
+
+#[test]
 fn other_files_are_refused_by_name() {
     for (bytes, what) in [
         (&b"PERFILE2........................"[..], "no recording"),

@@ -217,6 +217,10 @@ impl Recording {
                 continue;
             }
             let record = self.next_record()?;
+            if let (Record::Functions(_), false) = (&record, self.closed()) {
+                // Only the last bytes are missing, so the place of the functions is not known: all else was read.
+                return Ok(None);
+            }
             if let Some(item) = self.take_in(record)? {
                 return Ok(Some(item));
             }
