@@ -63,7 +63,8 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
             atomic_store(&cpus[cpu].interrupted, true);
 }
 
-bool quell_hw_mask_interrupts(void) { return true; }
+/* They are never on, but where the machine polls for them. */
+bool quell_hw_mask_interrupts(void) { return false; }
 void quell_hw_restore_interrupts(bool were_on) { (void)were_on; }
 void quell_hw_relax(void) { sched_yield(); }
 bool quell_hw_may_wait(void) { return true; }
@@ -115,7 +116,7 @@ static void *other_cpu(void *unused)
     (void)unused;
     this_cpu = 1;
     CHECK(quell_cpu_online(&engine));
-    CHECK(quell_switch_to(&engine, NULL, &space));
+    CHECK(quell_switch_to(&engine, &engine_cpus[this_cpu], NULL, &space));
     while (!atomic_load(&done)) {
         if (access_page() == FRAME) {
             if (atomic_load(&owner) != 1) {
@@ -125,7 +126,7 @@ static void *other_cpu(void *unused)
             atomic_fetch_add(&accesses, 1);
         }
         if (atomic_exchange(&cpus[1].interrupted, false))
-            quell_on_interrupt(&engine);
+            quell_on_interrupt(&engine, &engine_cpus[this_cpu]);
         atomic_fetch_add(&looks, 1);
     }
     CHECK(quell_cpu_offline(&engine, &space));
@@ -157,7 +158,7 @@ int main(void)
     if (pthread_create(&thread, NULL, other_cpu, NULL))
         return 2;
     CHECK(quell_cpu_online(&engine));
-    CHECK(quell_switch_to(&engine, NULL, &space));
+    CHECK(quell_switch_to(&engine, &engine_cpus[this_cpu], NULL, &space));
     while (!atomic_load(&accesses))
         sched_yield();
 

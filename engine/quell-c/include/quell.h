@@ -858,27 +858,21 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
                                     struct quell_space *from);
 
 /// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
-/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE.
+/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
+/// `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses a CPU that the engine does not have.
+/// Refuses a CPU that the engine does not have, and another CPU's state.
 ///
-/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
-enum quell_status quell_on_interrupt(struct quell_engine *engine);
-
-/// Does what quell_on_interrupt does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses as quell_on_interrupt does, and refuses another CPU's state.
-///
-/// Context: as quell_on_interrupt, with interrupts masked.
-enum quell_status quell_on_interrupt_masked(struct quell_engine *engine,
-                                            struct quell_cpu *here);
+/// Context: interrupts masked; any but an NMI, and not inside quell with interrupts masked. Does not wait.
+enum quell_status quell_on_interrupt(struct quell_engine *engine,
+                                     struct quell_cpu *here);
 
 /// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
 /// holder may be waiting in quell. Costs a few loads if there are none.
 ///
 /// Refuses a CPU that the engine does not have.
 ///
-/// Context: as quell_on_interrupt.
+/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_poll(struct quell_engine *engine);
 
 /// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
@@ -900,53 +894,36 @@ quell_bool quell_is_detached(const struct quell_engine *engine);
 /// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
 /// the call began has taken effect on this CPU.
 ///
-/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`, which every
-/// CPU has loaded already. A kernel space as `from` counts as NULL.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses no function of the machine but
+/// quell_hw_load_root. It does so after some 20 instructions if the machine has no tags and no flush can be deferred.
 ///
-/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs' answers. With
-/// system-wide tags it spins while another CPU takes a tag.
+/// Refuses a CPU that is not online, another CPU's state, a space that was not made or was retired, and a kernel space,
+/// which every CPU has loaded already.
+///
+/// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
+/// answers. With system-wide tags it spins while another CPU takes a tag.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
+                                  struct quell_cpu *here,
                                   struct quell_space *from,
                                   struct quell_space *to);
-
-/// Does what quell_switch_to does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`. It
-/// calls no function of the machine but quell_hw_load_root. It does so after some 20 instructions if the machine has no
-/// tags and no flush can be deferred.
-///
-/// Refuses as quell_switch_to does, and refuses a kernel space as `from` and another CPU's state.
-///
-/// Context: as quell_switch_to, with interrupts masked.
-QUELL_MUST_USE
-enum quell_status quell_switch_masked(struct quell_engine *engine,
-                                      struct quell_cpu *here,
-                                      struct quell_space *from,
-                                      struct quell_space *to);
 
 /// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
 /// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
 /// quell_switch_to or quell_resume ends lazy mode.
 ///
-/// Refuses a CPU that is not online.
+/// `here` is this CPU's state. Refuses a CPU that is not online, and another CPU's state.
 ///
-/// Context: as quell_switch_to.
+/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait.
 QUELL_MUST_USE
-enum quell_status quell_enter_lazy(struct quell_engine *engine);
-
-/// Does what quell_enter_lazy does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses as quell_enter_lazy does, and refuses another CPU's state.
-///
-/// Context: as quell_switch_to.
-QUELL_MUST_USE
-enum quell_status quell_enter_lazy_here(struct quell_engine *engine,
-                                        struct quell_cpu *here);
+enum quell_status quell_enter_lazy(struct quell_engine *engine,
+                                   struct quell_cpu *here);
 
 /// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
 /// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
 /// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
-/// Context: as quell_switch_to.
+/// Context: as quell_enter_lazy.
 QUELL_MUST_USE
 quell_bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
@@ -1014,7 +991,7 @@ quell_bool quell_runs(const struct quell_engine *engine,
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///
-/// Context: as quell_switch_to.
+/// Context: as quell_enter_lazy.
 QUELL_MUST_USE
 enum quell_status quell_leave(struct quell_engine *engine,
                               struct quell_space *space);
@@ -1270,48 +1247,29 @@ enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
 /// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
 /// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
 ///
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Refuses another CPU's.
+///
 /// Context: after the tables were written, interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush(struct quell_engine *engine,
+                              struct quell_cpu *here,
                               struct quell_space *space,
                               const struct quell_range *range,
                               enum quell_scope scope);
 
-/// Does what quell_flush does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses another CPU's state.
-///
-/// Context: as quell_flush.
-QUELL_MUST_USE
-enum quell_status quell_flush_here(struct quell_engine *engine,
-                                   struct quell_cpu *here,
-                                   struct quell_space *space,
-                                   const struct quell_range *range,
-                                   enum quell_scope scope);
-
 /// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
 /// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
 /// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
-/// space pass the same `coalesced`.
+/// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
 ///
 /// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
 /// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
 /// wait, also for other tasks in this call.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
+                                        struct quell_cpu *here,
                                         struct quell_space *space,
                                         struct quell_coalesced *coalesced);
-
-/// Does what quell_flush_coalesced does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses another CPU's state.
-///
-/// Context: as quell_flush_coalesced.
-QUELL_MUST_USE
-enum quell_status quell_flush_coalesced_here(struct quell_engine *engine,
-                                             struct quell_cpu *here,
-                                             struct quell_space *space,
-                                             struct quell_coalesced *coalesced);
 
 /// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
 /// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's

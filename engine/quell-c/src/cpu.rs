@@ -55,36 +55,17 @@ pub unsafe extern "C" fn quell_cpu_offline(
 }
 
 /// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
-/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE.
+/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
+/// `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses a CPU that the engine does not have.
+/// Refuses a CPU that the engine does not have, and another CPU's state.
 ///
-/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?
-            .this_cpu()
-            .mask_interrupts()
-            .on_interrupt();
-        Ok(())
-    })
-}
-
-/// Does what quell_on_interrupt does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses as quell_on_interrupt does, and refuses another CPU's state.
-///
-/// Context: as quell_on_interrupt, with interrupts masked.
+/// Context: interrupts masked; any but an NMI, and not inside quell with interrupts masked. Does not wait.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_on_interrupt_masked(
+pub unsafe extern "C" fn quell_on_interrupt(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
 ) -> quell_status {
@@ -102,7 +83,7 @@ pub unsafe extern "C" fn quell_on_interrupt_masked(
 ///
 /// Refuses a CPU that the engine does not have.
 ///
-/// Context: as quell_on_interrupt.
+/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 ///
 /// # Safety
 /// As the header says.
@@ -148,44 +129,20 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
 /// the call began has taken effect on this CPU.
 ///
-/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`, which every
-/// CPU has loaded already. A kernel space as `from` counts as NULL.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses no function of the machine but
+/// quell_hw_load_root. It does so after some 20 instructions if the machine has no tags and no flush can be deferred.
 ///
-/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs' answers. With
-/// system-wide tags it spins while another CPU takes a tag.
+/// Refuses a CPU that is not online, another CPU's state, a space that was not made or was retired, and a kernel space,
+/// which every CPU has loaded already.
+///
+/// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
+/// answers. With system-wide tags it spins while another CPU takes a tag.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_switch_to(
-    engine: *mut quell_engine,
-    from: *mut quell_space,
-    to: *mut quell_space,
-) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
-        let engine = made.on_online_cpu()?;
-        refuse(to.id().kernel().is_some(), quell_status::Running)?;
-        engine.this_cpu().mask_interrupts().switch(from, to);
-        Ok(())
-    })
-}
-
-/// Does what quell_switch_to does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`. It
-/// calls no function of the machine but quell_hw_load_root. It does so after some 20 instructions if the machine has no
-/// tags and no flush can be deferred.
-///
-/// Refuses as quell_switch_to does, and refuses a kernel space as `from` and another CPU's state.
-///
-/// Context: as quell_switch_to, with interrupts masked.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_switch_masked(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
     from: *mut quell_space,
@@ -211,36 +168,15 @@ pub unsafe extern "C" fn quell_switch_masked(
 /// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
 /// quell_switch_to or quell_resume ends lazy mode.
 ///
-/// Refuses a CPU that is not online.
+/// `here` is this CPU's state. Refuses a CPU that is not online, and another CPU's state.
 ///
-/// Context: as quell_switch_to.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?
-            .on_online_cpu()?
-            .this_cpu()
-            .enter_lazy();
-        Ok(())
-    })
-}
-
-/// Does what quell_enter_lazy does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses as quell_enter_lazy does, and refuses another CPU's state.
-///
-/// Context: as quell_switch_to.
+/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_enter_lazy_here(
+pub unsafe extern "C" fn quell_enter_lazy(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
 ) -> quell_status {
@@ -257,7 +193,7 @@ pub unsafe extern "C" fn quell_enter_lazy_here(
 /// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
 /// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
-/// Context: as quell_switch_to.
+/// Context: as quell_enter_lazy.
 ///
 /// # Safety
 /// As the header says.
@@ -413,7 +349,7 @@ pub unsafe extern "C" fn quell_runs(
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///
-/// Context: as quell_switch_to.
+/// Context: as quell_enter_lazy.
 ///
 /// # Safety
 /// As the header says.

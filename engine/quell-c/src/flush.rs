@@ -1,8 +1,7 @@
 //! Flushes without a batch: for one change, or a full flush that several tasks share.
 
 use crate::place::{
-    coalesced, engine_here, made_here, quell_coalesced, quell_cpu, quell_engine, quell_space,
-    reject, space,
+    coalesced, made_here, quell_coalesced, quell_cpu, quell_engine, quell_space, reject, space,
 };
 use crate::status::{answer, quell_status};
 use crate::values::{enum_quell_scope, quell_range, scope};
@@ -15,6 +14,8 @@ use quell::PageRange;
 /// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
 /// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
 ///
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Refuses another CPU's.
+///
 /// Context: after the tables were written, interrupts on or off. May wait.
 ///
 /// # Safety
@@ -22,36 +23,6 @@ use quell::PageRange;
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush(
-    engine: *mut quell_engine,
-    space: *mut quell_space,
-    range: *const quell_range,
-    scope: enum_quell_scope,
-) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory, and keeps the space.
-        let (engine, space, range) = unsafe {
-            (
-                engine_here(engine)?,
-                self::space(space)?,
-                range_if_any(range)?,
-            )
-        };
-        engine.this_cpu().flush(space, range, self::scope(scope)?);
-        Ok(())
-    })
-}
-
-/// Does what quell_flush does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses another CPU's state.
-///
-/// Context: as quell_flush.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_flush_here(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
     space: *mut quell_space,
@@ -77,7 +48,7 @@ pub unsafe extern "C" fn quell_flush_here(
 /// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
 /// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
 /// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
-/// space pass the same `coalesced`.
+/// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
 ///
 /// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
 /// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
@@ -88,35 +59,6 @@ pub unsafe extern "C" fn quell_flush_here(
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_coalesced(
-    engine: *mut quell_engine,
-    space: *mut quell_space,
-    coalesced: *mut quell_coalesced,
-) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory, and keeps the space.
-        let (engine, space, coalesced) = unsafe {
-            (
-                engine_here(engine)?,
-                self::space(space)?,
-                self::coalesced(coalesced)?,
-            )
-        };
-        engine.this_cpu().flush_coalesced(space, coalesced);
-        Ok(())
-    })
-}
-
-/// Does what quell_flush_coalesced does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses another CPU's state.
-///
-/// Context: as quell_flush_coalesced.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_flush_coalesced_here(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
     space: *mut quell_space,

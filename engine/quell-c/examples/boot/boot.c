@@ -115,7 +115,7 @@ static struct quell_space space;
 
 void shootdown(void)
 {
-    quell_on_interrupt(&engine);
+    quell_on_interrupt(&engine, &cpus[quell_hw_this_cpu()]);
     apic[0xb0 / 4] = 0;
 }
 
@@ -237,7 +237,7 @@ static quell_u64 rounds(quell_bool flushes)
         pass(2000);
         quell_bench_set_word(frame, 0, MAPPED);
         if (!flushes)
-            check(quell_flush(&engine, &space, 0, QUELL_SCOPE_LEAF));
+            check(quell_flush(&engine, &cpus[quell_hw_this_cpu()], &space, 0, QUELL_SCOPE_LEAF));
     }
     return stale - before;
 }
@@ -270,8 +270,8 @@ static void cpu_begins(void)
     out8(0x21, 0xff), out8(0xa1, 0xff);
     apic[0xf0 / 4] = 0x1ff;
     check(quell_cpu_online(&engine));
+    check(quell_switch_to(&engine, &cpus[quell_hw_this_cpu()], 0, &space));
     __asm__ volatile("sti");
-    check(quell_switch_to(&engine, 0, &space));
 }
 
 void main(quell_u32 cpu)

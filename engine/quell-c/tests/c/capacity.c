@@ -48,7 +48,7 @@ int main(void)
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &spaces[0], 9));
     DONE(quell_space_new(&engine, &spaces[1], 10));
-    DONE(quell_switch_to(&engine, NULL, &spaces[0]));
+    DONE(switch_to(&engine, HERE, NULL, &spaces[0]));
     finish(2);
     IS(invalidations, 2);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);

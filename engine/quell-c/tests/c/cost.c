@@ -31,7 +31,8 @@ static void run(void)
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &space, 9));
     DONE(quell_space_new(&engine, &other, 10));
-    DONE(quell_switch_to(&engine, NULL, &space));
+    interrupts_on = false;
+    DONE(quell_switch_to(&engine, HERE, NULL, &space));
     enum quell_status status = QUELL_STATUS_OK;
     for (int twice = 0; twice < 2; twice++) {
         /* The first time, memory is cold and tags are new; the parent's reader keeps the last line of a name. */
@@ -45,18 +46,18 @@ static void run(void)
         DONE(status);
         MEASURE("quell_batch_finish, no other CPU", status = quell_batch_finish(&batch, NULL));
         DONE(status);
-        MEASURE("quell_switch_to, tag kept", status = quell_switch_to(&engine, &space, &other));
+        MEASURE("quell_switch_to, tag kept", status = quell_switch_to(&engine, HERE, &space, &other));
         DONE(status);
-        DONE(quell_switch_to(&engine, &other, &space));
-        MEASURE("quell_enter_lazy", status = quell_enter_lazy(&engine));
+        DONE(quell_switch_to(&engine, HERE, &other, &space));
+        MEASURE("quell_enter_lazy", status = quell_enter_lazy(&engine, HERE));
         DONE(status);
-        DONE(quell_switch_to(&engine, &space, &space));
-        MEASURE("quell_on_interrupt, no request", status = quell_on_interrupt(&engine));
+        DONE(quell_switch_to(&engine, HERE, &space, &space));
+        MEASURE("quell_on_interrupt, no request", status = quell_on_interrupt(&engine, HERE));
         DONE(status);
         MEASURE("quell_poll, no request", status = quell_poll(&engine));
         DONE(status);
         struct quell_range one = {7, 1, QUELL_STRIDE_BASE};
-        MEASURE("quell_flush, no other CPU", status = quell_flush(&engine, &space, &one, QUELL_SCOPE_LEAF));
+        MEASURE("quell_flush, no other CPU", status = quell_flush(&engine, HERE, &space, &one, QUELL_SCOPE_LEAF));
         DONE(status);
     }
 }

@@ -39,7 +39,7 @@ int main(void)
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &space, 9));
     DONE(quell_space_new(&engine, &other, 10));
-    DONE(quell_switch_to(&engine, NULL, &space));
+    DONE(switch_to(&engine, HERE, NULL, &space));
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, frames, 4));
     /* Nothing is left of an earlier run. */
     for (int twice = 0; twice < 2; twice++) {

@@ -46,9 +46,9 @@ int main(void)
     DONE(quell_kernel_space_new(&engine, &tagged, 9, QUELL_KERNEL_ENTRIES_TAGGED));
     IS(quell_space_root(&kernel), 9);
     REFUSED(quell_space_retire(&engine, &kernel), RUNNING);
-    REFUSED(quell_switch_to(&engine, NULL, &kernel), RUNNING);
-    REFUSED(quell_switch_masked(&engine, &cpus[0], NULL, &kernel), RUNNING);
-    REFUSED(quell_switch_masked(&engine, &cpus[0], &kernel, &kernel), RUNNING);
+    REFUSED(switch_to(&engine, HERE, NULL, &kernel), RUNNING);
+    REFUSED(switch_to(&engine, &cpus[0], NULL, &kernel), RUNNING);
+    REFUSED(switch_to(&engine, &cpus[0], &kernel, &kernel), RUNNING);
     IS(quell_space_root(&kernel), 9);
     IS(quell_runs(&engine, &kernel), 0);
 
@@ -69,15 +69,15 @@ int main(void)
     struct quell_space other;
     memset(&other, 0, sizeof other);
     DONE(quell_space_new(&engine, &other, 2));
-    DONE(quell_switch_to(&engine, NULL, &user));
-    DONE(quell_switch_to(&engine, &user, &other));
-    DONE(quell_switch_to(&engine, &other, &user));
+    DONE(switch_to(&engine, HERE, NULL, &user));
+    DONE(switch_to(&engine, HERE, &user, &other));
+    DONE(switch_to(&engine, HERE, &other, &user));
     IS(root_kept, 1);
     flush(&kernel, two, QUELL_SCOPE_LEAF);
-    DONE(quell_switch_to(&engine, &user, &other));
+    DONE(switch_to(&engine, HERE, &user, &other));
     IS(root_kept, 1);
     flush(&tagged, two, QUELL_SCOPE_LEAF);
-    DONE(quell_switch_to(&engine, &other, &user));
+    DONE(switch_to(&engine, HERE, &other, &user));
     IS(root_kept, 0);
 
     /* Deferred until its addresses are used again. */

@@ -27,7 +27,7 @@ int main(void)
     DONE(quell_engine_new(&engine, &setup));
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &space, 9));
-    DONE(quell_switch_to(&engine, NULL, &space));
+    DONE(switch_to(&engine, HERE, NULL, &space));
     unmap(1, false);
     unmap(2, false);
     printf("space at %#lx\n", (unsigned long)&space);

@@ -46,3 +46,24 @@ void quell_panic(const char *message, size_t length)
     fprintf(stderr, "quell_panic: %s\n", message);
     exit(7);
 }
+
+/* The state of this CPU, in programs that keep the states in one array. */
+#define HERE (&cpus[this_cpu])
+
+/* What a kernel calls with interrupts masked. */
+#define UNUSED __attribute__((unused))
+UNUSED static enum quell_status switch_to(struct quell_engine *engine, struct quell_cpu *here, struct quell_space *from,
+                                          struct quell_space *to)
+{
+    bool were_on = quell_hw_mask_interrupts();
+    enum quell_status status = quell_switch_to(engine, here, from, to);
+    quell_hw_restore_interrupts(were_on);
+    return status;
+}
+UNUSED static enum quell_status on_interrupt(struct quell_engine *engine, struct quell_cpu *here)
+{
+    bool were_on = quell_hw_mask_interrupts();
+    enum quell_status status = quell_on_interrupt(engine, here);
+    quell_hw_restore_interrupts(were_on);
+    return status;
+}

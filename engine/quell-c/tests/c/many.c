@@ -28,7 +28,7 @@ void quell_hw_relax(void)
     uint32_t me = this_cpu;
     pending = false;
     this_cpu = last;
-    quell_on_interrupt(&engine);
+    on_interrupt(&engine, HERE);
     this_cpu = me;
 }
 
@@ -49,7 +49,7 @@ int main(void)
     DONE(quell_space_new(&engine, &space, 9));
     this_cpu = last;
     DONE(quell_cpu_online(&engine));
-    DONE(quell_switch_to(&engine, NULL, &space));
+    DONE(switch_to(&engine, HERE, NULL, &space));
     this_cpu = 0;
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     DONE(quell_batch_changed(&batch, &space, range, QUELL_SCOPE_LEAF));

@@ -41,7 +41,7 @@ void quell_hw_relax(void)
     interrupts_on = false;
     for (this_cpu = 0; this_cpu < CPUS; this_cpu++)
         if (waiting.bits[this_cpu / 64] & 1ull << this_cpu % 64) {
-            DONE(quell_on_interrupt_masked(&engine, &cpus[this_cpu]));
+            DONE(on_interrupt(&engine, &cpus[this_cpu]));
             answers++;
         }
     if (++turns > 100000) {
@@ -90,7 +90,7 @@ static void run_on(uint32_t cpu)
     this_cpu = cpu;
     if (!quell_is_online(&engine))
         DONE(quell_cpu_online(&engine));
-    DONE(quell_switch_to(&engine, NULL, &space));
+    DONE(switch_to(&engine, HERE, NULL, &space));
     this_cpu = 0;
 }
 
@@ -110,7 +110,7 @@ static void sets_of_cpus(void)
     for (unsigned i = 0; i < sizeof running / sizeof *running; i++)
         run_on(running[i]);
     interrupts = answers = 0;
-    DONE(quell_flush(&engine, &space, &page, QUELL_SCOPE_TABLES));
+    DONE(quell_flush(&engine, HERE, &space, &page, QUELL_SCOPE_TABLES));
     IS(interrupts, 1);
     IS(told.bits[0], 1ull << 1 | 1ull << 63);
     IS(told.bits[1], 1ull << 0 | 1ull << 6);
@@ -132,7 +132,7 @@ static void ranges(void)
             uint64_t stride = 1ull << 9 * i;
             struct quell_range range = {.start = 4 * stride, .pages = 3 * stride, .stride = strides[i]};
             device_calls = 0;
-            DONE(quell_flush(&engine, &space, &range, scopes[j]));
+            DONE(quell_flush(&engine, HERE, &space, &range, scopes[j]));
             IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
             IS(invalidated.range.start, range.start);
             IS(invalidated.range.pages, range.pages);
@@ -146,7 +146,7 @@ static void ranges(void)
             IS(device_range.stride, strides[i]);
             IS(device_scope, scopes[j]);
         }
-    DONE(quell_flush(&engine, &space, NULL, QUELL_SCOPE_TABLES));
+    DONE(quell_flush(&engine, HERE, &space, NULL, QUELL_SCOPE_TABLES));
     IS(device_everything, 1);
     IS(device_scope, QUELL_SCOPE_TABLES);
     everyone_leaves();
@@ -213,7 +213,7 @@ static void ends(void)
 {
     make("all");
     run_on(0);
-    DONE(quell_enter_lazy(&engine));
+    DONE(quell_enter_lazy(&engine, HERE));
     IS(root, 5);
     DONE(quell_space_retire(&engine, &space));
     IS(root, 0);
@@ -229,8 +229,8 @@ static void slots_of_each_cpu(void)
     run_on(1);
     IS(root_kept, 0);
     this_cpu = 1;
-    DONE(quell_switch_to(&engine, &space, &other));
-    DONE(quell_switch_to(&engine, &other, &space));
+    DONE(switch_to(&engine, HERE, &space, &other));
+    DONE(switch_to(&engine, HERE, &other, &space));
     IS(root_kept, 1);
     this_cpu = 0;
     everyone_leaves();

@@ -20,15 +20,15 @@ void _start(void)
     sink(quell_engine_new(&engine, &setup));
     sink(quell_cpu_online(&engine));
     sink(quell_space_new(&engine, &space, 9));
-    sink(quell_switch_to(&engine, 0, &space));
-    sink(quell_enter_lazy(&engine));
+    sink(quell_switch_to(&engine, &cpus[0], 0, &space));
+    sink(quell_enter_lazy(&engine, &cpus[0]));
     sink(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, frames, 64));
     sink(quell_batch_changed(&batch, &space, range, QUELL_SCOPE_LEAF));
     sink(quell_batch_unmapped(&batch, &space, range, 0));
     sink(quell_batch_table_unlinked(&batch, &space, range, 0));
     sink(quell_batch_is_full(&batch));
     sink(quell_batch_finish(&batch, &count));
-    sink(quell_on_interrupt(&engine));
+    sink(quell_on_interrupt(&engine, &cpus[0]));
     sink(quell_poll(&engine));
     sink(quell_cpu_offline(&engine, &space));
     sink(quell_space_retire(&engine, &space));

@@ -40,17 +40,17 @@ int main(void)
     DONE(quell_cpu_online(&engine));
     REFUSED(quell_cpu_online(&engine), ONLINE);
     DONE(quell_space_new(&engine, &space, 9));
-    DONE(quell_switch_to(&engine, NULL, &space));
-    DONE(quell_flush(&engine, &space, &range, QUELL_SCOPE_TABLES));
+    DONE(switch_to(&engine, HERE, NULL, &space));
+    DONE(quell_flush(&engine, HERE, &space, &range, QUELL_SCOPE_TABLES));
     IS(invalidated.range.start, 7);
-    MISUSE(quell_flush(&engine, &space, &range, 2), VALUE);
+    MISUSE(quell_flush(&engine, HERE, &space, &range, 2), VALUE);
     range.stride = 3;
     range.start = 0;
     range.pages = 1 << 18;
-    MISUSE(quell_flush(&engine, &space, &range, QUELL_SCOPE_LEAF), RANGE);
+    MISUSE(quell_flush(&engine, HERE, &space, &range, QUELL_SCOPE_LEAF), RANGE);
     this_cpu = 1;
     IS(quell_is_online(&engine), 0);
-    MISUSE(quell_enter_lazy(&engine), OFFLINE);
+    MISUSE(quell_enter_lazy(&engine, HERE), OFFLINE);
     printf("%u answers were right\n", asked);
     return 0;
 }

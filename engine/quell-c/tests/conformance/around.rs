@@ -364,7 +364,7 @@ fn text_is_synchronized_on_every_cpu() {
         unsafe {
             done(cpu::quell_synchronize_text(engine.at()));
             assert!(cpu::quell_is_online(engine.at()) && cpu::quell_runs(engine.at(), at));
-            done(cpu::quell_enter_lazy(engine.at()));
+            done(cpu::quell_enter_lazy(engine.at(), Kernel::here()));
             assert!(!cpu::quell_runs(engine.at(), at));
             assert!(cpu::quell_resume(engine.at(), at) && cpu::quell_runs(engine.at(), at));
             done(cpu::quell_leave(engine.at(), at));

@@ -94,7 +94,12 @@ impl Engine<'static, Kernel> {
         };
         // SAFETY: zeroed memory and arrays that live for ever; the policy outlives the call.
         done(unsafe { quell_engine_new(place.at(), &raw const setup) });
-        kernel.handle_with(place.at());
+        let states = std::array::from_fn(|cpu| match cpus.is_null() {
+            // SAFETY: as many places as CPUs.
+            true => unsafe { *cpu_places.add(cpu) },
+            false => cpus.wrapping_add(cpu),
+        });
+        kernel.handle_with(place.at(), states);
         Engine { place, hw: kernel }
     }
 }
@@ -131,7 +136,7 @@ impl<'m, H> Engine<'m, H> {
     }
     pub fn enter_lazy(&self) {
         // SAFETY: an engine, which is never moved.
-        done(unsafe { cpu::quell_enter_lazy(self.at()) });
+        done(unsafe { cpu::quell_enter_lazy(self.at(), Kernel::here()) });
     }
     pub fn leave(&self, space: &AddressSpace<H>) {
         // SAFETY: an engine and a space of it, neither of which is moved.
@@ -173,7 +178,11 @@ impl<'m, H> Engine<'m, H> {
     }
     pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         // SAFETY: an engine, which is never moved, and spaces of it.
-        done(unsafe { cpu::quell_switch_to(self.at(), AddressSpace::at(from), to.0.at()) });
+        let here = Kernel::here();
+        // SAFETY: an engine, which is never moved, and spaces of it; interrupts are masked.
+        done(Kernel::masked(|| unsafe {
+            cpu::quell_switch_to(self.at(), here, AddressSpace::at(from), to.0.at())
+        }));
     }
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         if Kernel::wrong() != Wrong::NotFlushed {

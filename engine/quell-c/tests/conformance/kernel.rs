@@ -9,7 +9,7 @@ use engine::{
     Page, Tag, Tagging,
 };
 use quell_c::machine::{quell_cpu_set, quell_invalidate, quell_invalidate_kind};
-use quell_c::place::quell_engine;
+use quell_c::place::{quell_cpu, quell_engine};
 use quell_c::values::quell_scope;
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
@@ -127,6 +127,8 @@ pub struct Kernel {
     own: [AtomicU64; 2],
     cpus: [Cpu; CPUS],
     engine: AtomicPtr<quell_engine>,
+    /// The engine's state of each CPU.
+    states: [AtomicPtr<quell_cpu>; CPUS],
     /// A CPU has panicked: the others must not wait for it.
     failed: AtomicBool,
 }
@@ -165,6 +167,7 @@ impl Kernel {
             own: Default::default(),
             cpus: Default::default(),
             engine: AtomicPtr::default(),
+            states: Default::default(),
             failed: AtomicBool::default(),
         }))
     }
@@ -176,8 +179,29 @@ impl Kernel {
     }
 
     /// Shootdown interrupts go to this engine.
-    pub fn handle_with(&self, engine: *mut quell_engine) {
+    pub fn handle_with(&self, engine: *mut quell_engine, states: [*mut quell_cpu; CPUS]) {
+        for (to, state) in self.states.iter().zip(states) {
+            to.store(state, SeqCst);
+        }
         self.engine.store(engine, SeqCst);
+    }
+
+    /// The engine's state of this CPU.
+    pub fn state(&self) -> *mut quell_cpu {
+        self.states[HERE.get().1].load(SeqCst)
+    }
+
+    /// Does something with the interrupts of this CPU masked.
+    pub fn masked<T>(what: impl FnOnce() -> T) -> T {
+        let were_on = quell_hw_mask_interrupts();
+        let result = what();
+        quell_hw_restore_interrupts(were_on);
+        result
+    }
+
+    /// The engine's state of the CPU that this thread is.
+    pub fn here() -> *mut quell_cpu {
+        here().state()
     }
 
     /// What is wrong with the machine that this thread is a CPU of.
@@ -199,7 +223,7 @@ impl Kernel {
         if !me.masked.load(SeqCst) && me.interrupted.swap(false, SeqCst) {
             me.masked.store(true, SeqCst);
             // SAFETY: CPUs are online, so the engine was made.
-            unsafe { quell_c::cpu::quell_on_interrupt(self.engine.load(SeqCst)) };
+            unsafe { quell_c::cpu::quell_on_interrupt(self.engine.load(SeqCst), self.state()) };
             me.masked.store(false, SeqCst);
         }
     }

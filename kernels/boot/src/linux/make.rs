@@ -403,9 +403,9 @@ mod tests {
     fn the_glue_calls_the_engine() {
         let used = used().unwrap();
         for name in [
-            "quell_switch_masked",
+            "quell_switch_to",
             "quell_batch_finish",
-            "quell_on_interrupt_masked",
+            "quell_on_interrupt",
             "quell_zero",
         ] {
             assert!(

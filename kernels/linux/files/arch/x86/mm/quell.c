@@ -123,7 +123,7 @@ DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH_RECEIVED);
 	this_cpu_write(quell_this.reason, TLB_REMOTE_SHOOTDOWN);
 	if (quell_tlb())
-		quell_expect(quell_on_interrupt_masked(&quell_engine, this_cpu_read(quell_this.cpu)));
+		quell_expect(quell_on_interrupt(&quell_engine, this_cpu_read(quell_this.cpu)));
 	this_cpu_write(quell_this.reason, reason);
 	trace_quell_exit(QUELL_VECTOR);
 }
@@ -270,7 +270,7 @@ void quell_space_of_static(struct mm_struct *mm)
 void quell_come_back(struct mm_struct *mm)
 {
 	this_cpu_write(quell_this.reason, TLB_FLUSH_ON_TASK_SWITCH);
-	quell_expect(quell_switch_masked(&quell_engine, this_cpu_read(quell_this.cpu), mm->context.quell,
+	quell_expect(quell_switch_to(&quell_engine, this_cpu_read(quell_this.cpu), mm->context.quell,
 					 mm->context.quell));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 }
@@ -283,7 +283,7 @@ void quell_forget(void)
 
 void quell_mm_lazy(void)
 {
-	quell_expect(quell_enter_lazy_here(&quell_engine, this_cpu_read(quell_this.cpu)));
+	quell_expect(quell_enter_lazy(&quell_engine, this_cpu_read(quell_this.cpu)));
 }
 
 bool quell_nmi_uaccess_okay(void)
@@ -325,7 +325,7 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 /* Flushes on this CPU's behalf. Preemption is off. */
 static __always_inline void quell_flush_space(struct quell_space *space, const struct quell_range *range, u32 scope)
 {
-	quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), space, range, scope));
+	quell_expect(quell_flush(&quell_engine, this_cpu_read(quell_this.cpu), space, range, scope));
 }
 
 /*
@@ -357,7 +357,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		range = quell_range_of(&buffer, start, end, stride_shift);
 		preempt_disable();
 		if (!range && freed_tables && quell_may_join(mm))
-			quell_expect(quell_flush_coalesced_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
+			quell_expect(quell_flush_coalesced(&quell_engine, this_cpu_read(quell_this.cpu), space,
 						     &quell_mm_of(mm)->coalesced));
 		else
 			quell_flush_space(space, range, scope);

@@ -153,7 +153,7 @@ static __always_inline void quell_mm_load(struct mm_struct *next)
 
 	this_cpu_write(quell_this.mm, next);
 	this_cpu_write(quell_this.space, to);
-	quell_expect(quell_switch_masked(&quell_engine, this_cpu_read(quell_this.cpu), from, to));
+	quell_expect(quell_switch_to(&quell_engine, this_cpu_read(quell_this.cpu), from, to));
 }
 
 /* The same, the first time on this CPU. */
