@@ -46,7 +46,15 @@ impl SearchRequest {
             Some(text) => Ok(text.clone()),
             None => machines::read(path),
         };
-        choice.cases(&read).map_err(refused)
+        let cases = choice.cases(&read).map_err(refused)?;
+        let mistakes = cases.iter().filter_map(|case| case.mistake);
+        match { mistakes }.find(|mistake| mistake.is_of_source()) {
+            Some(mistake) => Err(refused(format_args!(
+                "mistake {}: only the command `quell explore` can make it, in a copy of the source",
+                mistake.name()
+            ))),
+            None => Ok(cases),
+        }
     }
 }
 
