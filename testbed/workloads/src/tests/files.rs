@@ -54,7 +54,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
         (
             "cpus = 4",
             "cpu = 4",
-            "mine.toml:4: cpu: unknown; expected one of name, title,",
+            "mine.toml:4: cpu: unknown; did you mean `cpus`?; expected one of name, title,",
         ),
         (
             "default = 100",
