@@ -487,8 +487,7 @@ impl Figure {
     fn value(&self, side: &[Job], results: &Results) -> Result<f64, String> {
         let one = |job: &Job| Ok(self.reads.of(results.get(job)?));
         let mut values = side.iter().map(one).collect::<Result<Vec<f64>, &str>>()?;
-        values.sort_by(f64::total_cmp);
-        median(&values)
+        median(&mut values)
             .filter(|value| value.is_finite())
             .ok_or_else(|| "the figure is no number".into())
     }

@@ -1,5 +1,6 @@
 //! Formats figures, and summarizes several of them.
 
+pub use quell_workloads::numbers::{median, spread};
 use serde::Serialize;
 
 /// The result of a comparison with a published figure, worst first.
@@ -43,8 +44,7 @@ impl Skill {
     pub fn of(pairs: &[(f64, f64)]) -> Skill {
         let median_of = |errors: &mut dyn Iterator<Item = f64>| {
             let mut errors: Vec<f64> = errors.map(f64::abs).collect();
-            errors.sort_by(f64::total_cmp);
-            median(&errors).filter(|error| error.is_finite())
+            median(&mut errors).filter(|error| error.is_finite())
         };
         Skill {
             rows: pairs.len(),
@@ -102,23 +102,6 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     };
     let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
     (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
-}
-
-/// The median of figures in ascending order; `None` of none.
-pub fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
-}
-
-/// The least, the median and the greatest of the finite figures among these; `None` if there are none.
-pub fn spread(values: &[f64]) -> Option<[f64; 3]> {
-    let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    finite.sort_by(f64::total_cmp);
-    Some([*finite.first()?, median(&finite)?, *finite.last()?])
 }
 
 /// A figure with four digits.

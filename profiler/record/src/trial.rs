@@ -5,6 +5,7 @@
 //! (Student's), because they are looked at after each pair. A drift of the host hits both runs of a pair, and pairs begin
 //! with either by turns.
 
+use quell_workloads::numbers::median;
 use serde::Serialize;
 
 /// Fewer pairs say nothing.
@@ -60,7 +61,8 @@ impl Pairs {
 
     /// The middle of both.
     pub fn medians(&self) -> (f64, f64) {
-        (median(&self.before), median(&self.after))
+        let middle = |values: &[f64]| median(&mut values.to_vec()).unwrap_or(0.0);
+        (middle(&self.before), middle(&self.after))
     }
 
     /// By how much it changed. `None` from too few pairs.
@@ -100,13 +102,6 @@ impl Pairs {
         };
         self.finding() != Finding::Unknown && self.change().is_some_and(narrow)
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
-    (middle(sorted.len().saturating_sub(1) / 2) + middle(sorted.len() / 2)) / 2.0
 }
 
 /// A change in percent, with its sign.

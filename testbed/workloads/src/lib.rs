@@ -24,6 +24,7 @@ mod builtin;
 pub mod conformance;
 mod expression;
 pub mod files;
+pub mod numbers;
 #[cfg(feature = "pages")]
 pub mod pages;
 pub mod parameter;

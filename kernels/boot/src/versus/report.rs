@@ -2,6 +2,7 @@
 
 use super::plan::Case;
 use quell::Policy;
+use quell_workloads::numbers::spread;
 use serde::Serialize;
 
 /// The meaning of the rows, and the measures that make them comparable.
@@ -64,13 +65,7 @@ impl Side {
         let [_, _, ..] = boots else {
             return boots.first().cloned();
         };
-        // The least, the median and the most.
-        let three = |mut counts: Vec<f64>| {
-            counts.sort_by(f64::total_cmp);
-            let last = counts.len() - 1;
-            let median = (counts[last / 2] + counts[last.div_ceil(2)]) / 2.0;
-            [counts[0], median, counts[last]]
-        };
+        let three = |counts: Vec<f64>| spread(&counts).unwrap_or_default();
         let of = |count: fn(&Side) -> f64| three(boots.iter().map(count).collect());
         let median = |count| of(count)[1];
         let known = |count: fn(&Side) -> Option<f64>| {

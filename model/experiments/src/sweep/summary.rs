@@ -27,7 +27,7 @@ pub struct Point {
 impl Point {
     /// The median of the figures.
     pub fn median(&self) -> Option<f64> {
-        median(&self.values)
+        median(&mut self.values.clone())
     }
 
     /// Returns the spread of the figures in percent of the median.

@@ -6,7 +6,7 @@ use super::region::{HUGE, Region};
 use crate::process::own_thread_cpu_time;
 use anyhow::{Result, bail};
 use procfs_core::{FromRead, Meminfo};
-use quell_experiments::numbers;
+use quell_workloads::numbers::median;
 use quell_zero::{Available, Sample, Temperature};
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
@@ -40,7 +40,7 @@ impl Cell {
     /// The median of the samples.
     pub fn median(&self) -> f64 {
         let mut speeds: Vec<f64> = self.samples.iter().map(|&(_, speed)| speed).collect();
-        median(&mut speeds)
+        median(&mut speeds).unwrap_or(0.0)
     }
 
     /// The median for a calibration; `None` of what is no strategy, and of [too few](FEW) samples.
@@ -82,12 +82,6 @@ fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a
     let mut turn: Vec<_> = cells.iter_mut().filter(|c| c.bytes == bytes).collect();
     turn.shuffle(order);
     turn
-}
-
-/// The median; sorts its argument. Zero for nothing.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    numbers::median(values).unwrap_or(0.0)
 }
 
 /// Keeps the calling thread on one CPU. Where that is refused, the samples are only noisier.
@@ -282,13 +276,6 @@ mod tests {
     use super::*;
     use crate::clear::contender::FILLS;
     use quell_zero::Strategy;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
 
     #[test]
     fn every_cell_gets_a_sample_even_without_time() {

@@ -4,10 +4,10 @@
 //! checked for what it really got: a kernel that has no huge page to spare silently gives base
 //! pages, and the figure would be about something else.
 
-use super::bench::median;
 use super::progress::Progress;
 use crate::memory::Mapping;
 use crate::process::own_thread_cpu_time;
+use quell_workloads::numbers::median;
 use rustix::mm::Advice;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ pub fn measure(time: Duration, progress: &Progress) -> Vec<DemandFault> {
         .map(|(case, result)| DemandFault {
             page_bytes: case.page_bytes as u64,
             way: if case.populate { "populate" } else { "touch" },
-            gbps: result.as_ref().ok().map(|s| median(&mut s.clone())),
+            gbps: result.as_ref().ok().and_then(|s| median(&mut s.clone())),
             note: result.err(),
         })
         .collect()

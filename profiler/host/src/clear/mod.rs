@@ -25,6 +25,7 @@ use bench::{Bench, Cell};
 use contender::{Contender, FILLS};
 use progress::Progress;
 use quell_threads::cores;
+use quell_workloads::numbers::median;
 use quell_zero::{Caches, Chooser, Plan, Temperature};
 use report::{AllCores, Chosen, Report, Row};
 use std::time::{Duration, Instant};
@@ -194,7 +195,7 @@ fn page_by_page(cells: &[Cell]) -> f64 {
         .iter()
         .filter(|c| c.contender == Contender::PageByPage && !c.samples.is_empty())
         .map(Cell::median);
-    bench::median(&mut medians.collect::<Vec<_>>())
+    median(&mut medians.collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
 /// The fastest of all ways to write memory in runs of the greatest length: with bytes that are not

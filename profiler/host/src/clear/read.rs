@@ -6,11 +6,11 @@
 //! planner does, the neighbourhood last and hot; and around the caches throughout, which shows what
 //! the planner's order is worth.
 
-use super::bench::median;
 use super::contender::sum;
 use super::progress::Progress;
 use super::region::Region;
 use quell::addr::{Extent, Frame, PAGE_BYTES};
+use quell_workloads::numbers::median;
 use quell_zero::{ClearPolicy, Plan, Strategy};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -85,9 +85,9 @@ pub fn measure(
         .map(|((bytes, way), (clear, read, total))| ClearThenRead {
             bytes,
             way,
-            clear_ns: median(clear),
-            read_ns: median(read),
-            total_ns: median(total),
+            clear_ns: median(clear).unwrap_or(0.0),
+            read_ns: median(read).unwrap_or(0.0),
+            total_ns: median(total).unwrap_or(0.0),
         })
         .collect()
 }
