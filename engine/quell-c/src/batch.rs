@@ -25,9 +25,6 @@ use quell::{Outcome, Scope};
 /// flush pending for ever.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_begin(
@@ -61,9 +58,6 @@ pub unsafe extern "C" fn quell_batch_begin(
 /// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
 ///
 /// Context: any but an NMI.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
@@ -74,9 +68,6 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
 /// nothing. True for memory without a batch, false for a batch whose flush was started.
 ///
 /// Context: any but an NMI.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
@@ -93,9 +84,6 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
 /// started.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_batch_covers(
     batch: *mut quell_batch,
@@ -113,9 +101,6 @@ pub unsafe extern "C" fn quell_batch_covers(
 /// Reports a change for quell_batch_changed, which is inline. Call that one instead.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_report(
@@ -144,9 +129,6 @@ pub unsafe extern "C" fn quell_batch_report(
 /// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_changed_all(
@@ -165,9 +147,6 @@ pub unsafe extern "C" fn quell_batch_changed_all(
 }
 
 /// Reports a range with a frame.
-///
-/// # Safety
-/// As the header says.
 #[inline]
 unsafe fn report(
     batch: *mut quell_batch,
@@ -202,9 +181,6 @@ fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
 /// Refuses a full batch. Nothing was reported then.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_unmapped(
@@ -225,9 +201,6 @@ pub unsafe extern "C" fn quell_batch_unmapped(
 /// Refuses a full batch. Nothing was reported then.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_table_unlinked(
@@ -246,9 +219,6 @@ pub unsafe extern "C" fn quell_batch_table_unlinked(
 /// Refuses a full batch.
 ///
 /// Context: as quell_batch_changed.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_hold(
@@ -267,9 +237,6 @@ pub unsafe extern "C" fn quell_batch_hold(
 /// one that doesn't flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_status {
@@ -285,9 +252,6 @@ pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_
 /// to the caller. The batch is empty and may be used again. `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_finish(
@@ -324,9 +288,6 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_start(
@@ -365,9 +326,6 @@ pub unsafe extern "C" fn quell_batch_start(
 /// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory, and keeps the spaces.
@@ -411,9 +369,6 @@ unsafe fn tell(count: *mut usize, frames: usize) {
 ///
 /// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
 /// there are any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_batch_finish_deferred(

@@ -277,9 +277,6 @@ impl From<Need> for quell_need {
 /// FEAT_BBML1), or if it never accesses user memory in place.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_tlb_rules_of(
@@ -300,9 +297,6 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
 /// not present decodes to an entry without flags.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_entry_of(
@@ -330,9 +324,6 @@ pub unsafe extern "C" fn quell_entry_of(
 /// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_needed(

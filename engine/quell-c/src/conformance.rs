@@ -143,9 +143,6 @@ static SUITE: AtomicPtr<Suite<'static, 'static, Machine>> = AtomicPtr::new(null_
 /// Refuses memory that is NULL, not aligned or too small, and an engine that was not made.
 ///
 /// Context: once, before quell_conformance_run.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_conformance_new(
@@ -189,9 +186,6 @@ struct Line(#[expect(dead_code, reason = "only its alignment counts")] [u8; 64])
 /// Refuses what quell_conformance_new has not prepared, and a `current` that is no space.
 ///
 /// Context: interrupts on. Waits.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_conformance_run(current: *mut quell_space) -> quell_status {

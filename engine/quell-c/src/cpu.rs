@@ -15,9 +15,6 @@ use quell::AddressSpace;
 /// Refuses a CPU that the engine does not have, and one that is online.
 ///
 /// Context: on the CPU itself, interrupts masked or nothing to interrupt.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_status {
@@ -38,9 +35,6 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 /// Refuses a CPU that is not online.
 ///
 /// Context: on the CPU itself.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_cpu_offline(
@@ -61,9 +55,6 @@ pub unsafe extern "C" fn quell_cpu_offline(
 /// Refuses a CPU that the engine does not have, and another CPU's state.
 ///
 /// Context: interrupts masked; any but an NMI, and not inside quell with interrupts masked. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_on_interrupt(
     engine: *mut quell_engine,
@@ -84,9 +75,6 @@ pub unsafe extern "C" fn quell_on_interrupt(
 /// Refuses a CPU that the engine does not have.
 ///
 /// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     answer(|| {
@@ -101,9 +89,6 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
 /// not have.
 ///
 /// Context: any, an NMI too, on an online CPU.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
@@ -114,9 +99,6 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
 /// does not have.
 ///
 /// Context: on an online CPU, where it cannot switch meanwhile.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
@@ -137,9 +119,6 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 ///
 /// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
 /// answers. With system-wide tags it spins while another CPU takes a tag.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_switch_to(
@@ -171,9 +150,6 @@ pub unsafe extern "C" fn quell_switch_to(
 /// `here` is this CPU's state. Refuses a CPU that is not online, and another CPU's state.
 ///
 /// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_enter_lazy(
@@ -194,9 +170,6 @@ pub unsafe extern "C" fn quell_enter_lazy(
 /// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
 /// Context: as quell_enter_lazy.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut quell_space) -> bool {
@@ -222,9 +195,6 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
 /// Refuses a CPU that is not online.
 ///
 /// Context: on the CPU itself, interrupts masked. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_status {
     answer(|| {
@@ -241,9 +211,6 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
 /// Refuses a CPU that is not online.
 ///
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_status {
     answer(|| {
@@ -267,9 +234,6 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 /// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_status {
@@ -290,9 +254,6 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
 /// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> quell_status {
@@ -311,9 +272,6 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
 /// a CPU that the engine does not have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
@@ -323,9 +281,6 @@ pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
 /// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
 ///
 /// Context: on an online CPU, where it cannot switch meanwhile.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_runs(
     engine: *const quell_engine,
@@ -350,9 +305,6 @@ pub unsafe extern "C" fn quell_runs(
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///
 /// Context: as quell_enter_lazy.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_leave(

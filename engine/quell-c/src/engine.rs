@@ -472,9 +472,6 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
 /// Refuses in a library without the feature "text".
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_policy_text(
     engine: *const quell_engine,
@@ -506,9 +503,6 @@ pub unsafe extern "C" fn quell_policy_text(
 /// number, and for memory without an engine.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism: u32) -> bool {
     // SAFETY: C vouches for its memory.
@@ -525,9 +519,6 @@ pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism
 /// for memory without an engine.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_policy_cap(engine: *const quell_engine) -> u64 {
     // SAFETY: C vouches for its memory.

@@ -17,9 +17,6 @@ use quell::PageRange;
 /// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Refuses another CPU's.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush(
@@ -53,9 +50,6 @@ pub unsafe extern "C" fn quell_flush(
 /// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
 /// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
 /// wait, also for other tasks in this call.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_coalesced(

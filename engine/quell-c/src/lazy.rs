@@ -9,9 +9,6 @@ use crate::status::{answer, quell_status};
 /// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_deferred_flush_init(
     deferred_flush: *mut quell_deferred_flush,
@@ -27,9 +24,6 @@ pub unsafe extern "C" fn quell_deferred_flush_init(
 /// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_deferred_flush_is_clear(
     deferred_flush: *const quell_deferred_flush,
@@ -42,9 +36,6 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(
 /// Marks a frame whose entries are about to be cleared without a flush.
 ///
 /// Context: under the lock of the page-cache slot, before the first entry is cleared.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_deferred_flush_begin(
     deferred_flush: *mut quell_deferred_flush,
@@ -60,9 +51,6 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(
 /// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_deferred_flush_defer(
     deferred_flush: *mut quell_deferred_flush,
@@ -80,9 +68,6 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
 /// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_deferred_flush_flushed(
     deferred_flush: *mut quell_deferred_flush,
@@ -103,9 +88,6 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
 /// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_reinstate(
@@ -124,9 +106,6 @@ pub unsafe extern "C" fn quell_reinstate(
 /// refused, or on a CPU that the engine does not have.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_before_reuse(
@@ -147,9 +126,6 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
 /// pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_flushed(
     engine: *const quell_engine,
@@ -168,9 +144,6 @@ pub unsafe extern "C" fn quell_is_flushed(
 /// name the frame.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_before_refill(
@@ -195,9 +168,6 @@ pub unsafe extern "C" fn quell_flush_before_refill(
 /// loads when no flush is pending.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_pending(
@@ -216,9 +186,6 @@ pub unsafe extern "C" fn quell_flush_pending(
 /// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_pending_batches(
@@ -239,9 +206,6 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
 /// outstanding.
 ///
 /// Context: as quell_flush_pending.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_pending_tables(
@@ -262,9 +226,6 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
 /// flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_until(
@@ -283,9 +244,6 @@ pub unsafe extern "C" fn quell_flush_until(
 /// never used. False for memory without an engine.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
@@ -296,9 +254,6 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
 /// whose quell_batch_finish_deferred has not returned.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quell_status {
@@ -314,9 +269,6 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
 /// behind.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_catch_up(engine: *mut quell_engine) -> quell_status {
     answer(|| {

@@ -13,8 +13,7 @@
 //!
 //! # What C promises
 //!
-//! Every function that takes a pointer is `unsafe` for the same reasons, which its `# Safety` calls "as the header
-//! says":
+//! Every function that takes a pointer is `unsafe` for the same reasons, so none repeats them:
 //!
 //! * The pointer points to memory of its type that was initialised as the header says, and that is not moved or used
 //!   otherwise meanwhile. In a library that checks for misuse it may also be NULL.
@@ -39,6 +38,8 @@
 #![no_std]
 // Names are as in the header.
 #![allow(non_camel_case_types)]
+// What C promises stands above.
+#![allow(clippy::missing_safety_doc)]
 
 // A static library for a host needs a panic handler, and std has one.
 #[cfg(not(target_os = "none"))]

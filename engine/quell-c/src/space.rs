@@ -12,9 +12,6 @@ use quell::Frame;
 /// does. No other space has this root.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_space_new(
@@ -51,9 +48,6 @@ pub unsafe extern "C" fn quell_space_new(
 /// Refuses an `entries` that is not in the enumeration.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_kernel_space_new(
@@ -86,9 +80,6 @@ pub unsafe extern "C" fn quell_kernel_space_new(
 /// batch, and a kernel space.
 ///
 /// Context: interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_space_retire(
@@ -116,9 +107,6 @@ pub unsafe extern "C" fn quell_space_retire(
 /// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     // SAFETY: C vouches for its memory.
@@ -129,9 +117,6 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
 /// without a space.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> bool {
     // SAFETY: C vouches for its memory.
@@ -141,9 +126,6 @@ pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> b
 /// Returns the frame of a space's root table. 0 for memory without a space.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
     // SAFETY: C vouches for its memory.
@@ -155,9 +137,6 @@ pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
 /// Not for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_refresh(

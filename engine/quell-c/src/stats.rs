@@ -213,9 +213,6 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
 /// `enum quell_counter`. Counters only grow, and wrap around.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_stats(
     engine: *const quell_engine,
@@ -230,9 +227,6 @@ pub unsafe extern "C" fn quell_stats(
 /// Refuses a CPU that the engine has no number for.
 ///
 /// Context: any.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_cpu_stats(
     engine: *const quell_engine,

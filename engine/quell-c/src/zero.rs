@@ -71,9 +71,6 @@ impl Clear for Mapped {
 /// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
 ///
 /// Context: any but an NMI. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_zero_plan_new(
@@ -118,9 +115,6 @@ pub unsafe extern "C" fn quell_zero_plan_new(
 /// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
 ///
 /// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_zero(
