@@ -1,5 +1,6 @@
 /* How many instructions the calls of a kernel's hot paths take, with a machine whose functions do next to nothing. */
 #define _GNU_SOURCE
+#define OTHERS_ANSWER
 #include "checks.h"
 #include "machine.h"
 #include "steps.h"
@@ -10,6 +11,22 @@ static struct quell_cpu cpus[2];
 static struct quell_space space, other;
 static struct quell_batch batch;
 static void *frames[PAGES];
+
+/* CPU 1 takes its interrupt when CPU 0 has waited a turn, or the program says so. */
+static bool interrupted;
+static void answer(void)
+{
+    if (!interrupted)
+        return;
+    interrupted = false;
+    this_cpu = 1;
+    DONE(quell_on_interrupt(&engine, &cpus[1]));
+    this_cpu = 0;
+}
+void quell_hw_interrupt(const struct quell_cpu_set *targets) { interrupted = targets->bits[0] & 2; }
+void quell_hw_relax(void) { answer(); }
+static unsigned called;
+static void call_back(void *argument) { called += argument == &batch; }
 
 /* As a kernel calls it, whose batch may be anywhere; the loop is the caller's. */
 __attribute__((noinline)) static void change(struct quell_batch *to, quell_u64 start, quell_u64 pages)
@@ -57,6 +74,23 @@ static void run(void)
         MEASURE("quell_poll, no request", status = quell_poll(&engine));
         DONE(status);
         struct quell_range one = {7, 1, QUELL_STRIDE_BASE};
+        /* The same with another CPU that runs the space: with and without a wait. */
+        this_cpu = 1;
+        DONE(quell_cpu_online(&engine));
+        DONE(quell_switch_to(&engine, HERE, NULL, &space));
+        this_cpu = 0;
+        change(&batch, 100, 1);
+        MEASURE("quell_batch_finish, and the other CPU's interrupt", status = quell_batch_finish(&batch, NULL));
+        DONE(status);
+        change(&batch, 100, 1);
+        called = 0;
+        MEASURE("quell_batch_start with a callback, that interrupt, quell_batch_finish",
+                status = quell_batch_start(&batch, call_back, &batch); answer(); status |= quell_batch_finish(&batch, NULL));
+        DONE(status);
+        IS(called, 1);
+        this_cpu = 1;
+        DONE(quell_cpu_offline(&engine, &space));
+        this_cpu = 0;
         MEASURE("quell_flush, no other CPU", status = quell_flush(&engine, HERE, &space, &one, QUELL_SCOPE_LEAF));
         DONE(status);
     }
