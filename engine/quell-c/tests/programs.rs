@@ -61,6 +61,14 @@ fn pages_that_follow_reach_the_machine_as_one_range() {
 }
 
 #[test]
+fn started_flushes_call_back_once() {
+    with_libraries("tests/c/callbacks.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
 fn a_batch_that_was_left_is_noticed_by_a_debug_library() {
     with_libraries("tests/c/left.c", &[], |kernel, command| {
         let (ok, output) = run(command);

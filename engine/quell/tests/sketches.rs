@@ -268,6 +268,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Broadcast for Machine<DEVICE, BATC
 // SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE, BATCHES> {
     const MECHANISMS: Policy = Self::MAY;
+    const POLICY_IS_FIXED: bool = BATCHES;
     const HAS_SECONDARY: bool = DEVICE;
 
     type Word = AtomicU64;
@@ -554,6 +555,9 @@ fn a_kernel_has_what_it_has_room_for() {
     assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
     let why = refused.map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
+    // It has no code for less, either.
+    let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::BASELINE).err();
+    assert_eq!(refused, Some(Unsupported::OtherPolicy));
 
     // Nothing is deferred where S3 is left out.
     let machine = machine::<false, true>(RISCV_EVERYWHERE);

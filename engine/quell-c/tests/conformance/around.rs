@@ -5,7 +5,7 @@
 
 use crate::bench::{Bench, Rights};
 use crate::interface::{AddressSpace, Engine, Placed, done};
-use crate::kernel::{Kernel, Wrong};
+use crate::kernel::{CPUS, Kernel, Wrong};
 use engine::{Hardware, Page, Tagging};
 use quell_c::batch::*;
 use quell_c::cpu;
@@ -263,6 +263,57 @@ fn each_of_several_flushes_calls_back_once() {
             }
         },
     );
+}
+
+extern "C" fn ends(ended: *mut c_void) {
+    // SAFETY: each flush passes a count that lives until its callback was called.
+    let ended = unsafe { &*ended.cast::<AtomicU64>() };
+    ended.fetch_add(1, SeqCst);
+}
+
+/// Whoever answers last calls back, also if two CPUs answer at the same moment and a third one starts a flush.
+#[test]
+fn flushes_of_all_cpus_at_once_call_back_once_each() {
+    const ROUNDS: u64 = 500;
+    let kernel = Kernel::new(PCID, Wrong::Nothing);
+    let _here = kernel.enter(0);
+    let engine = Engine::new(kernel, "all");
+    // SAFETY: a root of this machine's.
+    let space = unsafe { engine.new_space(kernel.new_root()) };
+    let (engine, space, done_on) = (&engine, &space, &AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for cpu in 0..CPUS {
+            scope.spawn(move || {
+                let _here = kernel.enter(cpu);
+                engine.cpu_online();
+                engine.switch(None, space);
+                let ended = AtomicU64::new(0);
+                let argument = std::ptr::from_ref(&ended).cast_mut().cast();
+                let (batch, of) = (Placed::new(), AddressSpace::at(Some(space)));
+                let null = std::ptr::null_mut();
+                // SAFETY: memory for a batch without frames, an engine and a space that outlive it.
+                done(unsafe { quell_batch_begin(engine.at(), batch.at(), 0, null, 0) });
+                for round in 1..=ROUNDS {
+                    // SAFETY: a batch, which one CPU uses. The count outlives the flush.
+                    unsafe {
+                        done(quell_batch_report(batch.at(), of, PAGE.0, 1, 0, 0));
+                        done(quell_batch_start(batch.at(), Some(ends), argument));
+                    }
+                    while ended.load(SeqCst) < round {
+                        kernel.relax();
+                    }
+                    // SAFETY: as above; the flush is over.
+                    done(unsafe { quell_batch_finish(batch.at(), std::ptr::null_mut()) });
+                    assert_eq!(ended.load(SeqCst), round);
+                }
+                done_on.fetch_add(1, SeqCst);
+                while done_on.load(SeqCst) < CPUS as u64 {
+                    kernel.relax();
+                }
+                engine.cpu_offline(Some(space));
+            });
+        }
+    });
 }
 
 #[test]

@@ -1,0 +1,87 @@
+/* Each started flush calls back once, when it is over: at once, or when the last CPU has answered, whoever looks. */
+#define OTHERS_ANSWER
+#include "checks.h"
+#include "machine.h"
+
+#define CPUS 3
+static struct quell_engine engine;
+static struct quell_cpu cpus[CPUS];
+static struct quell_space spaces[CPUS];
+static struct quell_batch batches[CPUS];
+static bool interrupted[CPUS];
+static unsigned called[CPUS];
+
+void quell_hw_interrupt(const struct quell_cpu_set *targets)
+{
+    for (unsigned cpu = 0; cpu < CPUS; cpu++)
+        interrupted[cpu] |= targets->bits[0] >> cpu & 1;
+}
+void quell_hw_relax(void) { puts("a flush is waited for"), exit(1); }
+
+/* As if another CPU ran now. */
+static void answers(uint32_t cpu)
+{
+    uint32_t before = this_cpu;
+    IS(interrupted[cpu], true);
+    interrupted[cpu] = false, this_cpu = cpu;
+    DONE(on_interrupt(&engine, HERE));
+    this_cpu = before;
+}
+
+/* Ends the batch of CPU n, whose space that CPU and CPU 0 run; the first one has CPU 2 answer while this CPU looks. */
+static bool nested;
+static void ended(void *batch)
+{
+    struct quell_batch *own = batch;
+    uint32_t cpu = (uint32_t)(own - batches);
+    called[cpu]++;
+    IS(interrupts_on, false);
+    IS(quell_batch_poll(own), true);
+    DONE(quell_batch_finish(own, NULL));
+    if (nested && cpu == 1)
+        answers(2);
+}
+
+static void start(uint32_t cpu)
+{
+    DONE(quell_batch_begin(&engine, &batches[cpu], QUELL_PURPOSE_CALL, NULL, 0));
+    DONE(quell_batch_changed_all(&batches[cpu], &spaces[cpu], QUELL_SCOPE_LEAF));
+    DONE(quell_batch_start(&batches[cpu], ended, &batches[cpu]));
+}
+
+int main(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = CPUS,
+    };
+    DONE(quell_engine_new(&engine, &setup));
+    for (this_cpu = 0; this_cpu < CPUS; this_cpu++) {
+        DONE(quell_cpu_online(&engine));
+        DONE(quell_space_new(&engine, &spaces[this_cpu], 9 + this_cpu));
+        DONE(switch_to(&engine, HERE, NULL, &spaces[this_cpu]));
+    }
+    this_cpu = 0;
+    (void)invalidations;
+    /* No other CPU is asked. */
+    start(0);
+    IS(called[0], 1);
+    /* CPUs answer in any order, and one of them while another one looks, also at a flush that it has looked at. */
+    for (unsigned order = 0; order < 4; order++) {
+        nested = order >= 2;
+        start(1 + order % 2);
+        start(2 - order % 2);
+        IS(called[1] + called[2], 2 * order);
+        IS(quell_batch_poll(&batches[2]), false);
+        REFUSED(quell_batch_finish(&batches[2], NULL), IN_FLIGHT);
+        answers(1);
+        IS(called[1], order + 1);
+        if (!nested)
+            answers(2);
+        IS(called[2], order + 1);
+    }
+    printf("%u answers were right\n", asked);
+    return 0;
+}
