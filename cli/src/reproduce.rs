@@ -255,7 +255,7 @@ pub fn detail_table(rows: &[Row], document: bool) -> Table {
     table
 }
 
-/// What the guards cost.
+/// Cost of the guards.
 pub fn guard_table(rows: &[guards::Row]) -> Table {
     let mut table = Table::new([
         words(""),
@@ -324,9 +324,7 @@ fn print_details(rows: &[Row]) {
 }
 
 fn print_guards(rows: &[guards::Row]) {
-    paragraph(
-        "What the guards cost: time that closing a hole takes, beside the mechanism's gain\n",
-    );
+    paragraph("Cost of the guards: time that closing a hole takes, beside the mechanism's gain\n");
     say!("{}\n", guard_table(rows));
     paragraph(
         "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \

@@ -217,7 +217,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
     quell(&["reproduce", "--guards", "--only", "dontneed"])
         .assert()
         .success()
-        .stdout(contains("What the guards cost").and(contains("idle CPUs are interrupted too")));
+        .stdout(contains("Cost of the guards").and(contains("idle CPUs are interrupted too")));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn the_report_needs_nothing_from_elsewhere() {
         .stdout(contains("every access of every CPU was checked").and(contains("Report: ")));
     let page = std::fs::read_to_string(path).unwrap();
     assert!(page.contains("<svg") && page.contains("1024"));
-    assert!(page.contains("What the guards cost"));
+    assert!(page.contains("Cost of the guards"));
     for foreign in ["<script", "<link", "src=\"http", "@import"] {
         assert!(!page.contains(foreign), "{foreign}");
     }

@@ -52,7 +52,7 @@ fn interface(name: &str) -> Result<String, String> {
         .omit_blanket_impls(true)
         .build();
     let api = api.map_err(|error| {
-        format!("`public-api` does not read what this Rust writes ({error}): update it")
+        format!("`public-api` cannot read this Rust's output ({error}): update it")
     })?;
     let mut kept = BTreeSet::new();
     // The type for which a trait is implemented, while the items of that implementation follow.

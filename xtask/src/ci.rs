@@ -32,10 +32,7 @@ pub fn chosen(words: &[&str]) -> Result<Vec<&'static Step>, String> {
         .find(|name| STEPS.iter().all(|step| step.name != ***name))
     {
         let all: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        return Err(format!(
-            "there is no step {unknown}; there are {}",
-            all.join(", ")
-        ));
+        return Err(format!("no step `{unknown}`; there are {}", all.join(", ")));
     }
     let fits = |step: &&Step| names.is_empty() || names.iter().any(|name| **name == step.name);
     let (left, chosen) = STEPS

@@ -98,7 +98,7 @@ fn main() -> ExitCode {
             Ok(asked) => return told(mutate::run(root(), &asked)),
             Err(why) => why,
         },
-        _ => "say what is to be done".into(),
+        _ => "name a command".into(),
     };
     eprintln!("{why}\n{USAGE}");
     ExitCode::from(2)

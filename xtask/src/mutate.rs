@@ -39,7 +39,8 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
         fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-            text.parse().map_err(|_| format!("`{text}` is no number"))
+            text.parse()
+                .map_err(|_| format!("`{text}` is not a number"))
         }
         match &**word {
             "--only" => asked.only.push(number(value()?)?),
@@ -133,12 +134,12 @@ fn chosen(
 /// Returns how the list of survivors is wrong about a mutant.
 fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<String> {
     match (verdict.lives(), kept.map(|entry| entry.kind)) {
-        (true, None) => Some(format!("lives, and {PLACE} does not say why")),
+        (true, None) => Some(format!("survives, and {PLACE} has no reason")),
         // A quick run may find it, or not.
         (false, Some(Kind::Deep)) => None,
-        (true, Some(Kind::Deep)) if thorough => Some(format!(
-            "lives with --thorough, though {PLACE} says otherwise"
-        )),
+        (true, Some(Kind::Deep)) if thorough => {
+            Some(format!("survives with --thorough, contrary to {PLACE}"))
+        }
         (false, Some(_)) => Some(format!("dies, though {PLACE} keeps it ({verdict:?})")),
         _ => None,
     }
@@ -165,7 +166,7 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     for (number, entry) in &kept {
         if let Some(why) = untyped.get(number) {
             wrong.push(format!(
-                "{PLACE} names what does not compile ({why}): {}, `{}`",
+                "{PLACE} lists code that does not compile ({why}): {}, `{}`",
                 entry.file, entry.text
             ));
         }

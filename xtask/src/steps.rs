@@ -69,20 +69,20 @@ pub const STEPS: &[Step] = &[
     step("format", Apart, &["cargo", "fmt", "--all", "--check"],
         "the sources are formatted"),
     step("header", Tests, &["cargo", "test", "--package", "xtask"],
-        "quell.h is what the sources say"),
+        "quell.h matches the sources"),
     step("lints", Tests, &["cargo", "xtask", "lints"],
-        "clippy has nothing to say, nor of the unit tests that `cargo test` leaves out"),
+        "clippy reports nothing, including unit tests that `cargo test` leaves out"),
     step("rustdoc", Tests, &["cargo", "doc", "--workspace", "--no-deps", "--quiet"],
-        "what is public is documented, and the documentation's links lead somewhere")
+        "public items are documented, and links are valid")
         .with(&[("RUSTDOCFLAGS", "-D warnings")]),
     step("api", Apart, &["cargo", "xtask", "api"],
         "the public interfaces are those kept in docs/api"),
     step("package", Apart, &["cargo", "xtask", "package"],
-        "what others use builds from what would be published"),
+        "published crates build from their archives"),
     step("msrv", Apart, &["scripts/check-msrv"],
-        "what others use builds with the oldest Rust that it promises; skipped where that cannot be had"),
+        "published crates build with the oldest supported Rust; skipped if that is not installed"),
     step("units", Tests, &["cargo", "test", "--package", "quell-adversary", "--package", "quell-record", "--lib"],
-        "the parts of the adversary, and of what records, do what they say"),
+        "unit tests of the adversary and of the recorder"),
     step("large", Tests,
         &["cargo", "test", "--package", "quell", "--features", "cpus-8192", "--", "--include-ignored"],
         "the engine holds with sets of 8192 CPUs, and whatever two calls meet, under every policy of that test"),
@@ -99,7 +99,7 @@ pub const STEPS: &[Step] = &[
     step("inputs", Tests,
         &["cargo", "test", "--features", "quell-cli/parquet", "--test", "cli", "--", "--include-ignored", "inputs::",
           "sweep::"],
-        "sixty command lines that are drawn end well (QUELL_FUZZ_MINUTES=N draws new ones); Parquet says what CSV says")
+        "sixty random command lines end well (QUELL_FUZZ_MINUTES=N draws new ones); Parquet equals CSV")
         .with(&[("QUELL_FUZZ_SEED", "1")]),
     step("c", Tests, &["cargo", "test", "--test", "c", "--", "--include-ignored"],
         "the C interface is built for kernels, and programs in C run on it")
@@ -107,9 +107,9 @@ pub const STEPS: &[Step] = &[
     step("figures", Tests,
         &["cargo", "test", "--test", "cli", "--", "--ignored", "figures::", "worlds::",
           "cli::the_report_needs_nothing_from_elsewhere", "cli::what_guards_cost"],
-        "every known mistake is found, workloads hold in some schedules, and documents show what the command prints"),
+        "every known mistake is found, workloads hold in some schedules, and documents match the command's output"),
     step("boots", Tests, &["cargo", "test", "--test", "cli", "--", "--ignored", "boot::", "agreement::"],
-        "the kernel passes on every architecture, notices mistakes, and counts what the model counts")
+        "the kernel passes on every architecture, notices mistakes, and agrees with the model's counts")
         .with(&[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")]).boots(),
     // Some mutants break only code that two threads run at the same moment.
     step("mutants", Alone,
@@ -122,12 +122,12 @@ pub const STEPS: &[Step] = &[
     step("kernels", Apart, &["cargo", "run", "--release", "--quiet", "--bin", "quell-linux", "--", "both"],
         "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without").boots(),
     step("asterinas", Apart, &["cargo", "run", "--release", "--quiet", "--bin", "quell-asterinas"],
-        "in Asterinas' ostd quell needs no more than what it replaces, and programs see no page that is gone").boots(),
+        "in Asterinas' ostd quell costs no more than the flusher that it replaces, and programs see no stale page").boots(),
     step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
     // A cluster takes minutes to settle on a busy host.
     step("python", Alone, &["scripts/test-python"],
-        "the Python module gives what the command gives; skipped, and told, where there is no Python"),
+        "the Python module equals the command; skipped without Python"),
     step("threads", Alone, &["cargo", "test", "--test", "threads", "--", "--include-ignored", "stress::", "workloads::"],
         "threads on real cores hold the contract for long and in every workload")
         .with(&[("QUELL_STRESS_OPERATIONS", "2000")]),
@@ -137,7 +137,7 @@ pub const STEPS: &[Step] = &[
         "a live host is measured, recorded and left as it was; nothing else may flush or swap there meanwhile"),
     // Boots the kernels that `kernels` has built.
     step("linux", Alone, &["cargo", "test", "--test", "versus", "--test", "conformance", "--", "--ignored"],
-        "Linux and the kernel compare as the documents say, and Linux keeps the contract; needs a Linux to boot").boots(),
+        "Linux and the kernel compare as documented, and Linux keeps the contract; needs a Linux to boot").boots(),
 ];
 
 /// As a shell would take it.

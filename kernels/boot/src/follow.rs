@@ -195,7 +195,7 @@ pub fn run(
                 meaning(code)
             )),
             None if ending::told_to_end().is_some() => Some("ended by a signal".into()),
-            None => Some("the emulator ended before the kernel said so".into()),
+            None => Some("the emulator ended before the kernel did".into()),
         };
     }
     if outcome.failure.is_some() {

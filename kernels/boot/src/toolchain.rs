@@ -143,7 +143,7 @@ pub fn source(place: &str) -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(place);
     source.canonicalize().with_context(|| {
         format!(
-            "the source is not at {} any more: run this from a checkout",
+            "no source at {}: run this from a checkout",
             source.display()
         )
     })

@@ -29,7 +29,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
         dirty: writable,
         ..Entry::ABSENT
     };
-    assert!(page >= layout::PROGRAM, "the program lies behind its start");
+    assert!(page >= layout::PROGRAM, "the program is above its start address");
     // SAFETY: from there on the kernel's half is the program's; the frame was taken for it.
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }

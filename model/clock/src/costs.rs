@@ -321,7 +321,7 @@ mod tests {
                 let costs: Vec<_> = files.map(|file| Costs::new(&file)).collect();
                 assert!(
                     !costs.is_empty(),
-                    "{} = {word} goes with no machine",
+                    "{} = {word}: no machine accepts it",
                     parameter.name()
                 );
             }

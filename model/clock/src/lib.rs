@@ -23,7 +23,7 @@
 //! * broadcast invalidation: issue, completion and its cost for other CPUs;
 //! * memory nodes with latency and bandwidth; zeroing by strategy and length.
 //!
-//! # What is not modelled
+//! # Not modelled
 //!
 //! * Instructions: programs are closures, and the kernel's own computation takes only the time in the machine file's
 //!   `[kernel]` section.

@@ -64,7 +64,7 @@ impl Model {
     /// # Panics
     /// If the machine has no such CPU.
     pub fn send_nmi(&self, target: CpuId) {
-        assert!(target.index() < self.cpus, "there is no CPU {}", target.0);
+        assert!(target.index() < self.cpus, "no CPU {}", target.0);
         context::shared(|core| core.send_nmi(target.index()));
     }
 }

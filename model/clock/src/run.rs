@@ -95,7 +95,7 @@ fn way_out(why: &quell::Unsupported) -> &'static str {
     match why {
         quell::Unsupported::BroadcastOfPerCpuTags
         | quell::Unsupported::GlobalTagsWithoutBroadcast => {
-            "change tlb.tags (\"none\" goes with either) or broadcast.hardware in its file"
+            "change tlb.tags (\"none\" works with either) or broadcast.hardware in its file"
         }
         _ => "take fewer CPUs, or a machine with more tags",
     }
@@ -112,8 +112,7 @@ pub enum RunError {
     Stuck(String),
     /// The program made no step in the virtual time allowed (C7, if it should have).
     #[error(
-        "no step in {seconds} s of virtual time: {what}; a loop without an end, a breach of C7, or a program that says with \
-         `progress` too seldom how far it is"
+        "no step in {seconds} s of virtual time: {what}; an endless loop, a violation of C7, or too few `progress` statements"
     )]
     Endless {
         /// The limit.
@@ -122,7 +121,7 @@ pub enum RunError {
         what: String,
     },
     /// The program gets on, but is at a time that the clock has no numbers for.
-    #[error("the program goes on after {} h of virtual time; let it do less", LATEST / 3_600_000_000_000_000)]
+    #[error("the program still runs after {} h of virtual time; reduce its work", LATEST / 3_600_000_000_000_000)]
     TooLong,
     /// The kernel or the program panicked.
     #[error("CPU {cpu} panicked: {message}")]

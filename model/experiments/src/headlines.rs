@@ -178,8 +178,7 @@ const DEMAND: Headline = Headline {
     parameters: &[],
     brief: &[],
     before: "baseline",
-    caveat: "the model's string instructions have one start-up cost and two speeds; what the \
-             caches keep between faults is not modelled",
+    caveat: "the model's string instructions have one start-up cost and two speeds; cache contents between faults are not modelled",
 };
 
 const PINGPONG: Headline = Headline {

@@ -440,7 +440,7 @@ impl TableFile {
         }
         let cpus = match (own.cpus.or(figure.cpus), side.cpus) {
             (Some(_), Some(_)) => {
-                return Err("cpus stands both here and in [before] or [after]".into());
+                return Err("cpus is set both here and in [before] or [after]".into());
             }
             (Some(cpus), None) | (None, Some(cpus)) => usize::from(cpus),
             (None, None) => workload.cpus(),
@@ -489,7 +489,7 @@ impl Figure {
         let mut values = side.iter().map(one).collect::<Result<Vec<f64>, &str>>()?;
         median(&mut values)
             .filter(|value| value.is_finite())
-            .ok_or_else(|| "the figure is no number".into())
+            .ok_or_else(|| "the figure is not a number".into())
     }
 
     fn row(&self, table: &str, results: &Results) -> Row {

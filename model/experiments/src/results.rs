@@ -37,7 +37,7 @@ pub fn digest(text: &str) -> u64 {
 
 /// Why a text is no such results.
 #[derive(Debug, thiserror::Error)]
-#[error("no results of {what} ({why})")]
+#[error("not results of {what} ({why})")]
 pub struct ResultsError {
     /// The line, from 1.
     pub line: usize,
@@ -52,7 +52,7 @@ pub enum MergeError {
     #[error("of another whole")]
     OtherWhole,
     /// One place came to different results.
-    #[error("place {0} came to something else")]
+    #[error("place {0} has another result")]
     Differ(usize),
 }
 

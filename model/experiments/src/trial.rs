@@ -349,7 +349,7 @@ program = [ {{ bystand = "1us" }} ]
     fn a_barrier_to_which_not_all_come_is_told_at_once_with_its_line() {
         let told = told("{ begin = true }, { end = true }");
         assert!(
-            told.starts_with("stuck.toml, CPU 0: line 15: end: no CPU comes to it any more"),
+            told.starts_with("stuck.toml, CPU 0: line 15: end: no other CPU can reach it"),
             "{told}"
         );
     }

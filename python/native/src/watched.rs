@@ -125,6 +125,6 @@ fn said(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!(
         "the machine in software has failed: {}",
-        text.unwrap_or("it does not say why")
+        text.unwrap_or("without a message")
     )
 }

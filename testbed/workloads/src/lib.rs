@@ -265,7 +265,7 @@ impl Workload {
         ] {
             match number.evaluate(&before) {
                 Ok(1..=MOST_CPUS) => {}
-                Ok(other) => return Err(format!("{what} would be {other}, not 1 to {MOST_CPUS}")),
+                Ok(other) => return Err(format!("{what} is {other}, not 1 to {MOST_CPUS}")),
                 Err(why) => return Err(format!("{what}: {why}")),
             }
         }

@@ -250,10 +250,10 @@ pub enum StatementError {
     #[error(transparent)]
     Value(#[from] EvalError),
     /// A place that no program's memory can be at, or no multiple of 8.
-    #[error("{0:#x} is no address of a word that a program can have")]
+    #[error("{0:#x} is not the address of a word that a program can have")]
     Address(u64),
     /// A page size that does not exist.
-    #[error("{0} is no page size; there are 4K, 2M and 1G")]
+    #[error("{0} is not a page size; there are 4K, 2M and 1G")]
     Page(u64),
     /// A time that is too long or too short.
     #[error("{0} ns: expected at most an hour, and at least 100 ns between two looks")]
@@ -269,13 +269,12 @@ pub enum StatementError {
     Window,
     /// No other CPU can reach a barrier any more.
     #[error(
-        "no CPU comes to it any more: each of the others has ended, stands by or waits here, too; all CPUs must come to \
-         the same barriers (as `begin` and `end` are), or say with `without` how many do not"
+        "no other CPU can reach it: each has ended, stands by or waits here too; all CPUs must reach the same barriers (`begin` and `end` are barriers), or `without` must exclude the others"
     )]
     Barrier,
     /// No CPU is left that could close the window.
     #[error(
-        "no CPU closes the window any more: each of the others has ended or stands by, too; let CPU 0 `close` it"
+        "no other CPU can close the window: each has ended or stands by too; let CPU 0 `close` it"
     )]
     Unclosed,
     /// More CPUs leave the barriers than take part in them.

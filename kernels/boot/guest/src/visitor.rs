@@ -96,7 +96,7 @@ impl Mailbox {
     fn access(&self, ask: VisitRequest) -> Result<u64, Fault> {
         match self.ask(ask) {
             VisitReply::Access(result) => result,
-            VisitReply::Call(_) => unreachable!("an access was asked for"),
+            VisitReply::Call(_) => unreachable!("an access was requested"),
         }
     }
 }
@@ -254,7 +254,7 @@ impl User for Visitor<'_> {
             (call, None) => self.home.call(call),
             (call, Some(other)) => match other.ask(VisitRequest::Call(call)) {
                 VisitReply::Call(result) => result,
-                VisitReply::Access(_) => unreachable!("a call was asked for"),
+                VisitReply::Access(_) => unreachable!("a call was requested"),
             },
         }
     }

@@ -141,12 +141,12 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
         .context("asking cargo for the sources of ostd")?;
     if !output.status.success() {
         bail!(
-            "cargo cannot fetch ostd and what it stands on: {}",
+            "cargo cannot fetch ostd and its dependencies: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
     let metadata: Value =
-        serde_json::from_slice(&output.stdout).context("what cargo says of packages")?;
+        serde_json::from_slice(&output.stdout).context("cargo's list of packages")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let manifest = packages
         .filter(|package| package["name"] == "ostd")

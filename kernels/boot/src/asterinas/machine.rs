@@ -92,7 +92,7 @@ impl Report for Tests {
         if let Some(said) = line.strip_prefix("test result: ") {
             let told = format!("{} passed; {} failed;", self.passed, self.failed.len());
             if !said.contains(&told) {
-                bail!("of the tests {told} but the kernel says: {said}");
+                bail!("the tests reported {told}, but the kernel reports: {said}");
             }
             return Ok(true);
         }
@@ -194,13 +194,13 @@ fn follow<R: Report>(lines: &mpsc::Receiver<String>) -> anyhow::Result<R> {
                 said.push(line);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => bail!(
-                "the kernel has not come to its end in {} s; it said:\n{}",
+                "the kernel has not come to its end in {} s; its output:\n{}",
                 PATIENCE.as_secs(),
                 said.join("\n")
             ),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 bail!(
-                    "the emulator ended before the kernel did; it said:\n{}",
+                    "the emulator ended before the kernel did; its output:\n{}",
                     said.join("\n")
                 )
             }

@@ -163,7 +163,7 @@ fn compare(
             if !measured.sound {
                 sound = false;
                 eprintln!(
-                    "error: with the flusher of {} on {cpus} CPUs, programs saw what was taken from them: {:?}",
+                    "error: with the flusher of {} on {cpus} CPUs, programs read revoked pages: {:?}",
                     flusher.name(),
                     measured.stale
                 );

@@ -120,7 +120,7 @@ fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>
     }
     if quell_mutants::list::named(rule).is_none() && !make::RULES.contains(&rule) {
         bail!(
-            "there is no rule {rule}: `quell explore --list` names the engine's, and those of the glue are {}",
+            "no rule `{rule}`: `quell explore --list` lists the engine's, and the glue's are {}",
             make::RULES.join(", ")
         );
     }

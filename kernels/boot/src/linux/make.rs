@@ -107,7 +107,7 @@ pub fn check_tools() -> anyhow::Result<()> {
         .collect();
     if !missing.is_empty() {
         bail!(
-            "building Linux needs what these Debian packages have: {} (scripts/setup-boot --linux installs them)",
+            "building Linux needs these Debian packages: {} (scripts/setup-boot --linux installs them)",
             missing.join(" ")
         );
     }

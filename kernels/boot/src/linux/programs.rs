@@ -313,10 +313,7 @@ fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
         .map(|(_, package)| package)
         .collect();
     if !missing.is_empty() {
-        bail!(
-            "they need what these Debian packages have: {}",
-            missing.join(" ")
-        );
+        bail!("they need these Debian packages: {}", missing.join(" "));
     }
     let source = directory().join("tree");
     if !source.join("Makefile").is_file() {

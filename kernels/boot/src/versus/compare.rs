@@ -461,7 +461,7 @@ fn follow(
         bail!("ended by a signal");
     }
     if outcome.events.is_empty() {
-        bail!("the emulator said nothing; see what it prints with --verbose");
+        bail!("the emulator printed nothing; try --verbose");
     }
     Ok(outcome)
 }

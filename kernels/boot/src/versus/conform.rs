@@ -142,7 +142,7 @@ impl Programs {
                 bail!("ended by a signal");
             }
             if !outcome.passed() {
-                let why = outcome.failure.as_deref().unwrap_or("it came to no end");
+                let why = outcome.failure.as_deref().unwrap_or("it did not end");
                 let on = counted(cpus);
                 bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
             }

@@ -118,7 +118,7 @@ fn invalidations(text: &str) -> Option<Invalidations> {
 
 /// Returns the outcome of each case on Linux, from the events of a run that may have ended early for the reason given.
 pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<Outcome> {
-    let missing = || failure.unwrap_or("the guest did not say").to_string();
+    let missing = || failure.unwrap_or("the guest reported nothing").to_string();
     cases
         .iter()
         .enumerate()
@@ -171,7 +171,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let all = |counters: &Counters| {
         let calls =
             interrupts(&counters.interrupts, "CAL").ok_or("no row CAL in /proc/interrupts")?;
-        let engine = sent(&counters.engine).ok_or("the engine's counter `sent` is no number")?;
+        let engine = sent(&counters.engine).ok_or("the engine's counter `sent` is not a number")?;
         Ok::<_, &str>(calls + engine)
     };
     let sent = all(timed.after)?.saturating_sub(all(timed.before)?);

@@ -65,7 +65,10 @@ pub fn outcome(case: &Case, run: &follow::Outcome) -> Outcome {
     if let Some(why) = &run.failure {
         return Err(why.clone());
     }
-    side(case, event("workload").ok_or("the kernel did not say")?)
+    side(
+        case,
+        event("workload").ok_or("the kernel reported nothing")?,
+    )
 }
 
 /// A side of a row, from the kernel's event.

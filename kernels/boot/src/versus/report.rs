@@ -18,7 +18,7 @@ const NOTES: [&str; 7] = [
     "Where one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
     "The emulated processor has no PCID, so every switch between processes flushes.",
     "quell's own kernel has neither a file system nor a block layer nor accounting, reads page by page and frees \
-     memory in other amounts. Its rows say what the engine does there; they are no comparison with Linux.",
+     memory in other amounts. Its rows show the engine's work there and do not compare with Linux.",
 ];
 
 /// The outcome of a case on one side: measurements, or the reason why there are none.
@@ -295,7 +295,7 @@ impl Report {
         }
         lines.extend(self.table(linux));
         lines.extend([
-            "quell's own kernel, which has no file system and is no comparison with Linux:"
+            "quell's own kernel, which has no file system and does not compare with Linux:"
                 .to_string(),
             String::new(),
         ]);

@@ -176,7 +176,7 @@ impl Soak {
             if outcome.passed() {
                 return Ok(following.counted);
             }
-            let why = outcome.failure.as_deref().unwrap_or("it came to no end");
+            let why = outcome.failure.as_deref().unwrap_or("it did not end");
             let Some(program) = following.running else {
                 let on = counted(self.cpus);
                 bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));

@@ -250,7 +250,7 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
         figure {
             (chart.draw())
             figcaption {
-                "One CPU drops and touches a page; all others spin in the same process, so each must be told. "
+                "One CPU drops and touches a page; all others spin in the same process, so each must be interrupted. "
                 "The Haswell server, continued to 1024 CPUs with the distances of its file."
             }
         }
@@ -347,10 +347,10 @@ fn moves(plan: &Experiment, results: &Results) -> Vec<(String, f64, f64)> {
 
 fn limits() -> Markup {
     html! {
-        h2 { "What is not modelled" }
+        h2 { "Not modelled" }
         ul {
             li { "Instructions: the kernel's own computation takes the fixed times of the machine file, calibrated on the figures before each change." }
-            li { "Data caches of programs, instruction fetches and speculation; a mechanism that changes what lies in the caches shows only where the machine file says so." }
+            li { "Data caches of programs, instruction fetches and speculation; a mechanism's effect on cache contents is modelled only by figures of the machine file." }
             li { "Memory is scaled down where the published runs used tens of gigabytes. CPUs, threads and processes are not." }
         }
         p .soft { "quell list parameters --machine NAME prints every value of a machine with its source." }

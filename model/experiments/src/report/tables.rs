@@ -40,8 +40,8 @@ pub fn figures(rows: &[Row]) -> Markup {
     html! {
         h2 { "Published and predicted" }
         p {
-            "Compared is the change: what the mechanism does to the same kernel on the same machine. "
-            "Misses come first, and say what is known about the reason. "
+            "The table compares the change that the mechanism makes to the same kernel on the same machine. "
+            "Misses come first, with their known reasons. "
             "\"Before\" is how far the model is off on the kernel before the change."
         }
         table #figures {
@@ -90,10 +90,10 @@ pub fn figures(rows: &[Row]) -> Markup {
 pub fn what_guards_cost(rows: &[guards::Row]) -> Markup {
     html! {
         @if !rows.is_empty() {
-            h2 { "What the guards cost" }
+            h2 { "Cost of the guards" }
             p {
                 "Closing a hole takes time on a fast path. Each guard here is left out of the same run: its cost is the time with it against "
-                "the time without it, beside what the mechanism gains with it. Without it the contract may break; "
+                "the time without it, beside the mechanism's gain with it. Without it the contract may break; "
                 "where it does not, this workload does not come across the hole."
             }
             table #guards {
@@ -131,10 +131,10 @@ pub fn legend() -> Markup {
             @for mechanism in Mechanism::ALL {
                 dt { (mechanism.name()) } dd { (mechanism.title()) "." }
             }
-            dt { "published" } dd { "What the authors of the change measured, on the kernel before it and after it." }
-            dt { "model" } dd { "The same two kernels on the machine in software. Its costs were set on figures from before the change alone, so what it says about the change is a prediction." }
+            dt { "published" } dd { "Measurements of the change's authors, on the kernel before and after it." }
+            dt { "model" } dd { "The same two kernels on the machine in software. Its costs were set on figures from before the change alone, so the change is a prediction." }
             dt { "all on" } dd { "The same run with all five mechanisms." }
-            dt { "hit, miss" } dd { "Whether the predicted change is as near to the published one as the line below asks, and has its sign." }
+            dt { "hit, miss" } dd { "Whether the predicted change is within the tolerance below of the published one, and has its sign." }
             dt { "S0+S2 → S0+S2+S3" } dd { "The mechanisms that are on before and after the change; " code { "quell list policies" } " explains the words behind them." }
             dt { "guard" } dd { "Work on a fast path that closes a hole through which the contract would break." }
             dt { "contract, breach" } dd { "Eight rules, C1 to C8, such as: no CPU reads or writes a page through a translation after the page has a new owner. Every access is checked; a breach is one that broke a rule." }
@@ -165,11 +165,11 @@ pub fn mechanisms(plans: &[Experiment], rows: &[Row], results: &Results) -> Mark
         })
         .collect();
     html! {
-        h2 { "What each mechanism adds" }
+        h2 { "Gain of each mechanism" }
         p {
             "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. "
             "The published kernels had some mechanisms before the change: where the prediction above differs from the bold one, "
-            "the last column says what it was compared with. Readers run on fewer CPUs here than above."
+            "the last column names the compared policy. Readers run on fewer CPUs here than above."
         }
         table #mechanisms {
             thead { tr { th { "experiment" } th { "figure" }

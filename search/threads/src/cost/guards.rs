@@ -134,7 +134,7 @@ const GUARDS: [(Operation, &str, &str); 8] = [
     ),
     (
         Operation::Flush,
-        "flush with no target: says in the space that it is deferred",
+        "flush with no target: records in the space that it is deferred",
         "PendingNotRecorded",
     ),
     (
@@ -154,12 +154,12 @@ const GUARDS: [(Operation, &str, &str); 8] = [
     ),
     (
         Operation::Nmi,
-        "NMI handler: asks before it touches user memory",
+        "NMI handler: checks before it reads user memory",
         "NmiGuardAlwaysAllows",
     ),
     (
         Operation::Resume,
-        "back from idle: looks what it missed",
+        "back from idle: checks for missed flushes",
         "LazyResumesUnchecked",
     ),
     (

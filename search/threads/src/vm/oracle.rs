@@ -144,7 +144,7 @@ impl Oracle {
                 "through a translation walked before the frame got a new owner",
             ))
         } else if used.store && moment(&history.freed) > since {
-            Some((Clause::C1, "to a frame that has no owner any more"))
+            Some((Clause::C1, "to a frame without an owner"))
         } else if used.store && moment(&history.captured) > since {
             Some((
                 Clause::C2,

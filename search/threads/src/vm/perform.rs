@@ -316,8 +316,7 @@ impl<'s> Program<'s> {
             .does(self.cpu, much, &mut self.since.borrow_mut())
         {
             self.give_up(
-                "a CPU has made billions of accesses, and CPU 0 has said nothing with `progress` meanwhile: does \
-                 the loop end?",
+                "a CPU has made billions of accesses without a `progress` statement of CPU 0: does the loop end?",
             );
         }
         if self.stage.hw.tables().oracle.has_found() {
@@ -330,7 +329,7 @@ impl<'s> Program<'s> {
         let watch = &self.stage.watch;
         if watch.idles(self.cpu, turns, &mut self.seen.borrow_mut()) {
             self.give_up(
-                "every CPU only computes, or waits for what none does: let the loop end, or another CPU do it",
+                "every CPU only computes or waits: end the loop, or let another CPU write the word",
             );
         }
     }

@@ -195,7 +195,7 @@ mod tests {
         let mut since = UnreportedWork::default();
         let mut endless = || (0..4).any(|_| watch.does(0, MOST / 2, &mut since));
         watch.tells();
-        assert!(endless(), "nothing was told after the first half");
+        assert!(endless(), "no progress report after the first half");
         let mut endless = || {
             (0..4).any(|_| {
                 watch.tells();

@@ -189,7 +189,7 @@ impl Fields<'_, '_, '_, '_> {
         if !ranged {
             for key in ["stride", "order", "count"] {
                 if self.has(key) {
-                    let message = format!("`{key}` goes with `bytes`");
+                    let message = format!("`{key}` needs `bytes`");
                     return self.refuse(self.form.at, key, message);
                 }
             }
@@ -248,11 +248,7 @@ impl Fields<'_, '_, '_, '_> {
                 );
             }
             None if self.has("offset") => {
-                return self.refuse(
-                    self.form.at,
-                    "offset",
-                    "goes with `shared` or `private`".into(),
-                );
+                return self.refuse(self.form.at, "offset", "needs `shared` or `private`".into());
             }
             None => BackingExpr::Anonymous {
                 page: self.or("page", 4096)?,

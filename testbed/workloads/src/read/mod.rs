@@ -64,7 +64,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
         }
     };
     let name = line(reader, "name", "a short name, one word");
-    let title = line(reader, "title", "what it does, in a sentence");
+    let title = line(reader, "title", "its purpose, in a sentence");
     if let Some(item) = document.get("about") {
         reader.text("about", item);
     }
@@ -126,7 +126,7 @@ fn mechanism(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Mechanis
             .collect();
         reader.missing(
             "mechanism",
-            format!("what it shows first, one of {}", all.join(", ")),
+            format!("the mechanism that it shows, one of {}", all.join(", ")),
         );
         return None;
     };
@@ -210,7 +210,7 @@ fn threads(
     if items.is_empty() {
         reader.missing(
             "threads",
-            "what the CPUs do: `[[threads]]` with a `program`",
+            "programs of the CPUs: `[[threads]]` with a `program`",
         );
         return None;
     }

@@ -66,7 +66,7 @@ pub(crate) struct Names {
 fn without_value(name: &str, context: Context) -> String {
     let known = FIXED.iter().filter(|known| known.2.contains(&context));
     let known: String = known.map(|known| format!("`{}`, ", known.0)).collect();
-    format!("`{name}` has no value here; what has one: {known}parameters")
+    format!("`{name}` has no value here; these have one: {known}parameters")
 }
 
 /// Returns whether a word can be a name.
@@ -202,7 +202,7 @@ impl Names {
     pub fn shared_word(&self, name: &str) -> Result<u8, String> {
         match self.shared.iter().find(|(known, ..)| known == name) {
             Some((_, base, 1)) => Ok(*base),
-            _ => Err(format!("`{name}` is no single word of [shared]")),
+            _ => Err(format!("`{name}` is not a single word of [shared]")),
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) fn memory(
     let Some(item) = document.get("memory") else {
         reader.missing(
             "memory",
-            "what it needs: `touched`, or `node` and `slow` where memory is to be short",
+            "its memory: `touched`, or `node` and `slow` if memory is to be short",
         );
         return None;
     };
@@ -40,7 +40,7 @@ pub(super) fn memory(
         (Some(bytes), None) => {
             for word in ["slow", "ahead", "idle_reclaims"] {
                 if let Some(item) = table.get(word) {
-                    let why = "goes with `node`, not with `touched`";
+                    let why = "needs `node` instead of `touched`";
                     reader.refuse(item.span().start, &format!("memory.{word}"), why);
                 }
             }
@@ -99,7 +99,7 @@ pub(super) fn figure(
     names: &Names,
 ) -> Option<Figure> {
     let Some(item) = document.get("figure") else {
-        reader.missing("figure", "what is measured: `says` and `value`");
+        reader.missing("figure", "the measurement: `says` and `value`");
         return None;
     };
     let table = reader.table("figure", item, &["says", "value", "more_is_better"])?;
@@ -129,7 +129,7 @@ pub(super) fn operation(
     let Some(item) = document.get("operation") else {
         reader.missing(
             "operation",
-            "what is one operation: `is`, and `count` if it is not `done`",
+            "one operation: `is`, and `count` if it is not `done`",
         );
         return None;
     };

@@ -93,7 +93,7 @@ impl<'v, 't> Writer<'v, 't> {
             let words: Vec<_> = STATEMENTS.iter().map(|form| form.word).collect();
             let found: Vec<_> = table.keys().map(|key| key.get_ref().as_ref()).collect();
             let message = format!(
-                "`{}` is no statement; there are {}",
+                "`{}` is not a statement; there are {}",
                 found.join("`, `"),
                 words.join(", ")
             );

@@ -23,7 +23,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     // The boot tables map the first GB of memory; the loader puts the tree into its first 3 GB.
     assert!(
         (0x8000_0000..0xc000_0000).contains(&tree),
-        "the device tree lies at {tree:#x}: give the machine at most 1 GB of memory"
+        "the device tree is at {tree:#x}: give the machine at most 1 GB of memory"
     );
     // SAFETY: the firmware put it there, in memory that is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
@@ -33,7 +33,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     unsafe { processor::detect(isa.and_then(text).unwrap_or_default()) };
     let frequency = dtb.get_property("cpus", "timebase-frequency");
     registers::set_frequency(number(
-        frequency.expect("the tree says how fast the clock is"),
+        frequency.expect("the tree has the clock's frequency"),
     ));
     let told = DeviceTree::read(&dtb, tree, "memory@80000000");
     // SAFETY: the device tree describes this memory.
