@@ -9,7 +9,6 @@ use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
-pub use judged::LONGEST_NS;
 use judged::{Judged, MATTERS};
 
 /// How many lines the answer has at most.

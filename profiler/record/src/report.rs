@@ -78,8 +78,6 @@ pub struct ProgramRow {
     pub sent: u64,
     /// How many of these were recorded with what they cost.
     pub timed: u64,
-    /// How many come from sites of which none was.
-    pub untimed: u64,
     /// Interrupts that it took.
     pub taken: u64,
     /// What it waited for its targets: the wider, the fewer were timed, and at most all that the kernel did for it if

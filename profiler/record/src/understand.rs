@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::answer::LONGEST_NS;
 use crate::attribute::site::{Site, spread};
 use crate::attribute::{Attribution, Program, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
-use crate::scales::{RAN_NS, Scales, is_much, scale};
+use crate::scales::{RAN_NS, Scales, scale};
 use crate::{advise, answer, notes};
 
 /// Which functions are whose, beside flushes.
@@ -193,15 +192,12 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let told = told.filter(|&told| told >= RAN_NS);
             let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
-            let worked = from.ran(&program.name).filter(|_| told.is_some());
-            let worked = worked.map(|ran| ran.kernel_ns as f64).or(cpu_ns);
-            let waited = costs.waited(worked);
+            let waited = costs.waited();
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,
                 sent: costs.sent.round() as u64,
                 timed: costs.timed,
-                untimed: costs.untimed.round() as u64,
                 taken,
                 waited,
                 stolen,
@@ -256,8 +252,6 @@ struct Costs {
     deviation: Range,
     sent: f64,
     timed: u64,
-    /// Those from sites of which none was timed.
-    untimed: f64,
 }
 
 impl Costs {
@@ -267,7 +261,6 @@ impl Costs {
             all.sent += site.estimate();
             all.timed += site.timed;
             if site.timed == 0 {
-                all.untimed += site.estimate();
                 continue;
             }
             let waited = Range::of(site.waited, site.weight);
@@ -278,21 +271,11 @@ impl Costs {
         all
     }
 
-    /// What it waited. Interrupts from sites of which none was timed are taken to cost at most what the others do, if
-    /// they are few. Else they may have cost anything, up to [`LONGEST_NS`] each and to `all` together: an initiator waits
-    /// in the kernel.
-    fn waited(self, all: Option<f64>) -> Range {
-        if self.timed == 0 {
-            return Range::default();
-        }
-        let most = self.waited.most + self.deviation.most.sqrt();
-        let alike = most * self.sent / (self.sent - self.untimed).max(1.0);
-        let anything = all.filter(|_| is_much(self.untimed, self.sent));
+    /// What it waited.
+    fn waited(self) -> Range {
         Range {
             least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),
-            most: anything.map_or(alike, |all| {
-                all.min(most + self.untimed * LONGEST_NS).max(alike)
-            }),
+            most: self.waited.most + self.deviation.most.sqrt(),
         }
     }
 }

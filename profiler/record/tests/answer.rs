@@ -491,6 +491,7 @@ fn what_the_kernel_added_up_is_laid_at_the_sites_that_were_recorded_and_exactly(
         .find(|row| row.name == "compiler")
         .unwrap();
     assert_eq!((compiler.taken, compiler.stolen.least), (5_300, 10.6e6));
+    assert_eq!(compiler.waited.most, 0.0);
     // 112 ms of eleven seconds.
     one(&report.answer, "It is the TLB: server loses 1.");
 }

@@ -25,7 +25,7 @@ use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time, was};
 use crate::line::Line;
-use crate::scales::{Kernel, Scales, is_much};
+use crate::scales::{Kernel, Scales};
 pub use knobs::Knob;
 
 /// The share of a program's CPU time below which nothing is advised.
@@ -153,13 +153,7 @@ impl About<'_> {
         at: &str,
     ) -> Option<Advice> {
         let About { from, scales, .. } = *self;
-        // What it would win is computed from what interrupts cost, and of these too little says that; unless what goes
-        // with them is bounded by what the kernel did.
         let matter = site.estimate() >= LEAST;
-        if matter && proposal.around == Around::Nothing && is_much(site.untimed(), site.estimate())
-        {
-            return None;
-        }
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;

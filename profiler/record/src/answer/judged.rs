@@ -10,7 +10,7 @@ pub(super) const MATTERS: f64 = 0.01;
 
 /// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
 /// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
-pub const LONGEST_NS: f64 = 1e6;
+pub(super) const LONGEST_NS: f64 = 1e6;
 
 /// The programs that a verdict is on. One that sent a handful of interrupts beside another that sent more does not take it
 /// away if these were not timed, nor do a few in all: a shell, say, that starts the program that is recorded. The verdict
@@ -60,14 +60,6 @@ impl<'r> Judged<'r> {
         self.few || !self.programs.iter().any(|program| matters(program))
     }
 
-    /// One of whose interrupts, which are many, none was timed.
-    pub(super) fn untold(&self) -> Option<&'r ProgramRow> {
-        let is_untold =
-            |program: &ProgramRow| program.sent > 0 && program.timed == 0 && may_matter(program);
-        let mut programs = self.programs.iter().copied();
-        programs.find(|program| is_untold(program) && !self.is_left_out(program))
-    }
-
     /// Whether a program has no part in the verdict: it sent so few interrupts, of which so few were timed that they may
     /// matter to it or not.
     pub(super) fn is_left_out(&self, program: &ProgramRow) -> bool {
@@ -87,7 +79,7 @@ impl<'r> Judged<'r> {
 
 /// Whether so few of a program's interrupts were timed that its share is a matter of luck.
 pub(super) fn is_guess(program: &ProgramRow) -> bool {
-    program.timed < ENOUGH.min(program.sent) || is_much(program.untimed as f64, program.sent as f64)
+    program.timed < ENOUGH.min(program.sent)
 }
 
 /// Whether the interrupts that a program sent may take enough of its time to matter, whatever each took.

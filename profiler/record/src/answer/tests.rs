@@ -66,11 +66,11 @@ prop_compose! {
 
 prop_compose! {
     fn program()(
-        name in name(), cpu_ns in prop::option::of(0.0..1e12), (sent, timed, untimed) in (number(), number(), number()),
+        name in name(), cpu_ns in prop::option::of(0.0..1e12), (sent, timed) in (number(), number()),
         waited in range(1e12), stolen in range(1e12), share in prop::option::of(range(1.0)),
     ) -> ProgramRow {
         ProgramRow {
-            name, cpu_ns, sent, timed: timed.min(sent), untimed: untimed.min(sent), taken: 1, waited, stolen, share,
+            name, cpu_ns, sent, timed: timed.min(sent), taken: 1, waited, stolen, share,
         }
     }
 }
@@ -153,7 +153,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
             most: 0.3,
         };
         (program.name, program.share) = (name.into(), Some(range));
-        (program.sent, program.timed, program.untimed) = (900, 900, 0);
+        (program.sent, program.timed) = (900, 900);
         program
     };
     let programs = vec![any("server"), any("compiler")];

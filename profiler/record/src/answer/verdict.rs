@@ -3,7 +3,7 @@
 use super::Answer;
 use super::judged::{LONGEST_NS, MATTERS, is_guess};
 use crate::attribute::Evidence;
-use crate::figures::{count, counted, percent, percents};
+use crate::figures::{count, percent, percents};
 use crate::line::Line;
 use crate::report::ProgramRow;
 
@@ -36,11 +36,7 @@ fn said(text: &str) -> Line {
 /// A verdict on others, and that this program is left out, if there is room for that.
 fn but_for(line: Line, program: &ProgramRow) -> Line {
     let named = line.clone().text("; ").name(&program.name);
-    let named = named.text(match program.timed {
-        0 => " not timed",
-        _ => " hardly timed",
-    });
-    named.or(line)
+    named.text(" hardly timed").or(line)
 }
 
 impl Answer<'_> {
@@ -113,14 +109,6 @@ impl Answer<'_> {
             return Verdict::of(said(
                 "It cannot be told: this recording has no events of shootdowns",
             ));
-        }
-        if let Some(program) = self.judged.untold() {
-            return Verdict::of(
-                said("It cannot be told: none of ")
-                    .name(&program.name)
-                    .text(format!("'s {}", counted(program.sent, "interrupt")))
-                    .text(" was timed"),
-            );
         }
         let is_few = |program| self.judged.are_few() && self.judged.is_left_out(program);
         let Some((program, share)) = self.worst.filter(|(program, _)| !is_few(program)) else {

@@ -105,8 +105,6 @@ pub struct Site {
     pub timed: u64,
     /// For how many of them what they cost is added up here, in as far as what the timed ones say stands for these.
     pub costed: u64,
-    /// Where several sites are taken as one: how many are of those of which none was timed.
-    pub untimed: f64,
     /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
     pub weight: f64,
     /// The system call that asked for it, also where the kernel did it for a reason of its own.
@@ -179,7 +177,6 @@ impl Site {
             whole: 0,
             timed: 0,
             costed: 0,
-            untimed: 0.0,
             weight: 1.0,
             asked,
             summed: None,
@@ -218,7 +215,6 @@ impl Site {
     /// what limits next.
     pub(crate) fn add(&mut self, other: &Site) {
         let all = self.estimate() + other.estimate();
-        self.untimed = self.untimed() + other.untimed();
         self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;
         self.requests += other.requests;
         self.remote += other.remote;
@@ -242,14 +238,6 @@ impl Site {
         match self.costed {
             0 => 0.0,
             costed => self.estimate() / costed as f64,
-        }
-    }
-
-    /// How many of its interrupts come from where none was timed.
-    pub fn untimed(&self) -> f64 {
-        match self.timed {
-            0 => self.estimate(),
-            _ => self.untimed,
         }
     }
 

@@ -9,8 +9,9 @@ use super::request::Request;
 use super::slice::{self, Observer, Stretch};
 use super::{Attribution, Work};
 
-/// How long a request can be answered, where nothing but its time tells: 100 ms.
-const ANSWER_NS: u64 = 100_000_000;
+/// How long a request can be answered, where nothing but its time tells. Longer ones are rarer than answers whose request
+/// was not recorded, which would then be laid at an older one as a wait that never was.
+const ANSWER_NS: u64 = 1_000_000;
 
 impl Attribution {
     /// A target flushed: nothing but this tells of it where functions are not recorded.

@@ -52,6 +52,8 @@ struct Turn {
 const NEAR_NS: u64 = 1_000_000_000;
 /// A turn with fewer events of a kind says nothing by these.
 const ENOUGH: u64 = 30;
+/// What is less certain than this, and than half of itself, is not known.
+const CERTAIN: f64 = 0.02;
 /// How many turns are kept.
 const KEPT: usize = 512;
 
@@ -152,7 +154,7 @@ impl Cost {
                 ratios.push(taken / bare - 1.0);
             }
         }
-        if ratios.len() < 2 {
+        if ratios.len() < 3 {
             return None;
         }
         ratios.sort_unstable_by(f64::total_cmp);
@@ -161,11 +163,13 @@ impl Cost {
         apart.sort_unstable_by(f64::total_cmp);
         // Of a normal distribution: the median's absolute deviation, and the median's own error.
         let deviation = 1.4826 * middle(&apart);
-        Some(Measured {
+        let measured = Measured {
             share,
             error: 2.0 * 1.2533 * deviation / (ratios.len() as f64).sqrt(),
             pairs: ratios.len(),
-        })
+        };
+        // On a busy host turns may differ by more than what is measured.
+        (measured.error <= CERTAIN.max(share.abs() / 2.0)).then_some(measured)
     }
 
     /// What a mode costs: what it takes beside a bare turn, and what counting takes in that.

@@ -307,6 +307,7 @@ impl Recorder {
             }
             if now >= state.told_ns + SECOND_NS {
                 state.told_ns = now;
+                self.take_sums().map_err(failed(COUNTERS))?;
                 self.tell_sums(now, sink)?;
                 sink.second(self.progress(now, sink.written(), state))
                     .map_err(failed(WRITTEN))?;
@@ -525,12 +526,16 @@ impl Recorder {
         state.progress(now, Duration::from_nanos(summed_ns), bytes)
     }
 
+    /// Reads what the kernel has added up until now.
+    fn take_sums(&mut self) -> io::Result<()> {
+        self.adding.as_mut().map_or(Ok(()), Adding::take)
+    }
+
     /// Hands what the kernel has added up since the last time to the sink.
     fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), Refused> {
         let Some(adding) = &mut self.adding else {
             return Ok(());
         };
-        adding.take().map_err(failed(COUNTERS))?;
         let (processes, names) = (&mut self.processes, &mut self.names);
         for (sample, places) in adding.tell(now, processes, names, &mut self.symbols) {
             sink.sample(&sample, &places, &mut self.symbols)
@@ -571,7 +576,10 @@ impl Recorder {
         })
         .map_err(failed(COUNTERS))?;
         state.close(end_ns);
-        let after = counters::read(When::After, end_ns).map_err(failed(COUNTERS))?;
+        // Close to each other: by the one the other is judged.
+        let taken = self.take_sums();
+        let after = taken.and_then(|()| counters::read(When::After, end_ns));
+        let after = after.map_err(failed(COUNTERS))?;
         let busy = after.busy_ns().saturating_sub(before.busy_ns());
         let faults = after.vm("pgfault").zip(before.vm("pgfault"));
         self.times.look_at_all();
