@@ -8,10 +8,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 mod command {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_LOOKUP: i32 = 1;
-    pub const MAP_DELETE: i32 = 3;
     pub const PROGRAM_LOAD: i32 = 5;
     pub const RAW_TRACEPOINT_OPEN: i32 = 17;
-    pub const MAP_LOOKUP_BATCH: i32 = 24;
+    pub const MAP_TAKE_BATCH: i32 = 25;
 }
 
 /// The kind of a map.
@@ -165,8 +164,8 @@ impl Map {
         }
     }
 
-    /// All keys with their values, each as [`get`](Self::get) has it.
-    pub(super) fn all(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
+    /// Takes all keys out with their values, each as [`get`](Self::get) has it.
+    pub(super) fn take(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
         /// More than a bucket of the kernel's table holds, which it hands out as a whole.
         const ROOM: usize = 1 << 10;
         let words = self.value_bytes / 8 * self.copies;
@@ -185,7 +184,7 @@ impl Map {
                 element_flags: 0,
                 flags: 0,
             };
-            let result = bpf(command::MAP_LOOKUP_BATCH, &mut batch);
+            let result = bpf(command::MAP_TAKE_BATCH, &mut batch);
             let is_last = match result {
                 Ok(_) => false,
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
@@ -202,19 +201,6 @@ impl Map {
             std::mem::swap(&mut place, &mut next);
             first = false;
         }
-    }
-
-    /// Forgets a key, if it is there.
-    pub(super) fn remove(&self, key: &[u8]) {
-        assert_eq!(key.len(), self.key_bytes);
-        let mut element = Element {
-            map: self.fd.as_raw_fd() as u32,
-            key: key.as_ptr() as u64,
-            value: 0,
-            flags: 0,
-        };
-        // One that is gone already is as good.
-        let _ = bpf(command::MAP_DELETE, &mut element);
     }
 }
 

@@ -29,17 +29,54 @@ const OTHERS: usize = 4 << 10;
 /// The kernel's sums of all flushes since it was opened.
 #[derive(Debug)]
 pub struct Sums {
-    maps: Maps,
     cpus: usize,
-    flush: Program,
-    /// What counts flushes, while it does.
-    flushes: Option<OwnedFd>,
-    /// What counts interrupts and times, each with its tracepoint, and while it does.
-    targets: [(&'static CStr, Program); 3],
-    timed: Vec<OwnedFd>,
-    /// A second copy of what counts flushes, which nobody reads.
-    copy: (Maps, Program),
-    copied: Option<OwnedFd>,
+    programs: Attachable,
+    /// A second copy of them, which nobody reads.
+    copy: Attachable,
+}
+
+/// The programs with what they share.
+#[derive(Debug)]
+struct Attachable {
+    maps: Maps,
+    programs: [(&'static CStr, Program); 4],
+    /// What runs them, while they run.
+    attached: Vec<OwnedFd>,
+}
+
+impl Attachable {
+    /// Loads them.
+    fn load(cpus: usize, flush: u64) -> io::Result<Self> {
+        let maps = Maps::new(cpus)?;
+        let numbers = maps.numbers(flush);
+        let load = |code: Vec<u64>| Program::load(&code);
+        Ok(Self {
+            // An end is timed from its begin, and is looked for once it was queued.
+            programs: [
+                (c"csd_function_entry", load(programs::entry(&numbers))?),
+                (c"csd_function_exit", load(programs::exit(&numbers))?),
+                (c"csd_queue_cpu", load(programs::queue(&numbers))?),
+                (c"tlb_flush", load(programs::flush(&numbers))?),
+            ],
+            maps,
+            attached: Vec::new(),
+        })
+    }
+
+    /// Runs them, or not.
+    fn set(&mut self, run: bool) -> io::Result<()> {
+        match (run, self.attached.is_empty()) {
+            (true, true) => {
+                for (tracepoint, program) in &self.programs {
+                    self.attached.push(program.attach(tracepoint)?);
+                }
+            }
+            // What was queued last is not looked for any more.
+            (false, false) => while self.attached.pop().is_some() {},
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// What the programs share.
@@ -53,10 +90,10 @@ struct Maps {
 }
 
 impl Maps {
-    fn new(cpus: usize, places: usize) -> io::Result<Self> {
+    fn new(cpus: usize) -> io::Result<Self> {
         Ok(Self {
             slots: Map::new(Kind::Array, 4, slot::BYTES, cpus, cpus)?,
-            sites: Map::new(Kind::EachCpuHash, place::BYTES, site::BYTES, places, cpus)?,
+            sites: Map::new(Kind::EachCpuHash, place::BYTES, site::BYTES, PLACES, cpus)?,
             victims: Map::new(Kind::EachCpuHash, 8, victim::BYTES, PROCESSES, cpus)?,
             others: Map::new(Kind::EachCpuHash, 16, 8, OTHERS, cpus)?,
             // Each CPU has one piece of work for each other.
@@ -89,16 +126,18 @@ pub struct Caller {
     pub return_to: u64,
 }
 
-/// What the sums are at one time.
+/// What was added up since the last time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct Taken {
     /// Flushes by their place.
     pub sites: Vec<(Caller, Flushes)>,
+    /// What CPUs hold back of the place that flushed last: it is there again the next time, as it is then, or among the sites.
+    pub held: Vec<(Caller, Flushes)>,
     /// By process: how many interrupts it took for flushes of others, and for how many nanoseconds.
     pub victims: Vec<(u32, u64, u64)>,
-    /// Other work that was queued for a CPU: the address of its function, the process, how often.
-    pub others: Vec<(u64, u32, u64)>,
-    /// Flushes whose place found no room.
+    /// Other work that was queued for a CPU: the address of its function, how often.
+    pub others: Vec<(u64, u64)>,
+    /// Flushes whose place found no room, since the beginning.
     pub lost: u64,
 }
 
@@ -116,133 +155,75 @@ impl Sums {
             ));
         }
         let cpus = possible_cpus()?;
-        let maps = Maps::new(cpus, PLACES)?;
-        let numbers = maps.numbers(flush);
-        let load = |code: Vec<u64>| Program::load(&code);
-        // An end is timed from its begin, and is looked for once it was queued.
-        let targets = [
-            (c"csd_function_entry", load(programs::entry(&numbers))?),
-            (c"csd_function_exit", load(programs::exit(&numbers))?),
-            (c"csd_queue_cpu", load(programs::queue(&numbers))?),
-        ];
-        let spare = Maps::new(cpus, PLACES)?;
-        let copy = load(programs::flush(&spare.numbers(flush)))?;
         let mut sums = Self {
             cpus,
-            flush: load(programs::flush(&numbers))?,
-            maps,
-            flushes: None,
-            targets,
-            timed: Vec::new(),
-            copy: (spare, copy),
-            copied: None,
+            programs: Attachable::load(cpus, flush)?,
+            copy: Attachable::load(cpus, flush)?,
         };
-        sums.set(true, true, false)?;
+        sums.set(true, false)?;
         Ok(sums)
     }
 
-    /// Counts flushes from now on, or not; and their interrupts with what they cost; and flushes a second time, which costs as much
-    /// again and tells nothing else.
+    /// Adds up from now on, or not; and all of it a second time, which costs as much again and tells nothing else.
     ///
     /// # Errors
     ///
     /// The kernel has no more room for programs.
-    pub fn set(&mut self, flushes: bool, timed: bool, twice: bool) -> io::Result<()> {
-        const FLUSH: &CStr = c"tlb_flush";
-        match (flushes, &self.flushes) {
-            (true, None) => self.flushes = Some(self.flush.attach(FLUSH)?),
-            (false, Some(_)) => self.flushes = None,
-            _ => {}
-        }
-        match (timed, self.timed.is_empty()) {
-            (true, true) => {
-                for (tracepoint, program) in &self.targets {
-                    self.timed.push(program.attach(tracepoint)?);
-                }
-            }
-            // What was queued last is not looked for any more.
-            (false, false) => while self.timed.pop().is_some() {},
-            _ => {}
-        }
-        match (twice, &self.copied) {
-            (true, None) => self.copied = Some(self.copy.1.attach(FLUSH)?),
-            (false, Some(_)) => self.copied = None,
-            _ => {}
-        }
-        Ok(())
+    pub fn set(&mut self, once: bool, twice: bool) -> io::Result<()> {
+        self.programs.set(once)?;
+        self.copy.set(twice)
     }
 
-    /// Forgets a place.
-    pub fn forget(&self, caller: &Caller) {
-        let call = caller.call.unwrap_or(place::NO_CALL.cast_unsigned());
-        let mut key = Vec::with_capacity(place::BYTES);
-        key.extend(caller.pid.to_ne_bytes());
-        key.extend(call.to_ne_bytes());
-        key.extend(caller.after.to_ne_bytes());
-        key.extend(caller.return_to.to_ne_bytes());
-        self.maps.sites.remove(&key);
-        self.copy.0.sites.remove(&key);
-    }
-
-    /// What was added up until now.
+    /// Takes what was added up since the last time. What a CPU adds in the nanoseconds between the reading of a place and its
+    /// removal is lost; a place that flushes again and again is not read then, but held back with its CPU.
     ///
     /// # Errors
     ///
     /// The kernel does not hand its maps out.
-    pub fn read(&self) -> io::Result<Snapshot> {
-        /// What a CPU adds to the sums meanwhile would be missed, or taken twice.
-        const TRIES: u32 = 4;
-        for _ in 1..TRIES {
-            let before = self.slots()?;
-            let snapshot = self.snapshot(&before)?;
-            let added = |slots: &[Vec<u64>]| -> u64 {
-                let added = slots.iter().map(|slot| slot[slot::ADDED as usize / 8]);
-                added.sum()
-            };
-            if added(&before) == added(&self.slots()?) {
-                return Ok(snapshot);
-            }
+    pub fn take(&self) -> io::Result<Taken> {
+        let maps = &self.programs.maps;
+        let sites = maps.sites.take()?.into_iter().map(|(key, values)| {
+            let flushes = flushes(|offset| added(&values, site::BYTES, offset));
+            (caller(&key), flushes)
+        });
+        let victims = maps.victims.take()?.into_iter().map(|(key, values)| {
+            let of = |offset: i16| added(&values, victim::BYTES, offset);
+            (
+                word(&key, 0) as u32,
+                of(victim::INTERRUPTS),
+                of(victim::WORK),
+            )
+        });
+        let others = maps.others.take()?.into_iter();
+        let others = others.map(|(key, values)| (word(&key, 0), values.iter().sum()));
+        let mut taken = Taken {
+            sites: sites.collect(),
+            victims: victims.collect(),
+            others: others.collect(),
+            ..Taken::default()
+        };
+        for slot in self.slots()? {
+            taken.hold(&slot);
         }
-        self.snapshot(&self.slots()?)
+        if !self.copy.attached.is_empty() {
+            self.copy.maps.sites.take()?;
+        }
+        Ok(taken)
     }
 
     /// What is known of each CPU.
     fn slots(&self) -> io::Result<Vec<Vec<u64>>> {
         let slot = |cpu: usize| {
-            let values = self.maps.slots.get(&(cpu as u32).to_ne_bytes())?;
+            let values = self.programs.maps.slots.get(&(cpu as u32).to_ne_bytes())?;
             Ok(values.unwrap_or_else(|| vec![0; slot::BYTES / 8]))
         };
         (0..self.cpus).map(slot).collect()
     }
-
-    /// The sums of all CPUs, with what these slots have.
-    fn snapshot(&self, slots: &[Vec<u64>]) -> io::Result<Snapshot> {
-        let mut snapshot = Snapshot::default();
-        for (key, values) in self.maps.sites.all()? {
-            let flushes = flushes(|offset| added(&values, site::BYTES, offset));
-            snapshot.sites.push((caller(&key), flushes));
-        }
-        for (key, values) in self.maps.victims.all()? {
-            let of = |offset: i16| added(&values, victim::BYTES, offset);
-            let pid = word(&key, 0) as u32;
-            let victim = (pid, of(victim::INTERRUPTS), of(victim::WORK));
-            snapshot.victims.push(victim);
-        }
-        for (key, values) in self.maps.others.all()? {
-            let other = (word(&key, 0), word(&key, 8) as u32, values.iter().sum());
-            snapshot.others.push(other);
-        }
-        slots.iter().for_each(|slot| snapshot.last(slot));
-        snapshot.sites.sort_unstable_by_key(|(caller, _)| *caller);
-        snapshot.victims.sort_unstable();
-        snapshot.others.sort_unstable();
-        Ok(snapshot)
-    }
 }
 
-impl Snapshot {
-    /// Adds what a CPU has not added to the sums of all.
-    fn last(&mut self, slot: &[u64]) {
+impl Taken {
+    /// Adds what a CPU holds back.
+    fn hold(&mut self, slot: &[u64]) {
         let of = |offset: i16| slot[offset as usize / 8];
         let bytes = |words: &[u64]| -> Vec<u8> {
             words.iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -264,61 +245,9 @@ impl Snapshot {
         let place = caller(&bytes(&slot[..place::BYTES / 8]));
         let call = caller(&bytes(&[of(slot::LOCAL), 0, 0]));
         for (caller, flushes) in [(place, remote), (call, local)] {
-            if flushes == Flushes::default() {
-                continue;
+            if flushes != Flushes::default() {
+                self.held.push((caller, flushes));
             }
-            match self.sites.iter_mut().find(|(known, _)| *known == caller) {
-                Some((_, known)) => known.add(&flushes),
-                None => self.sites.push((caller, flushes)),
-            }
-        }
-    }
-
-    /// What was added up since an earlier one.
-    #[must_use]
-    pub fn since(&self, before: &Snapshot) -> Snapshot {
-        let site = |(caller, now): &(Caller, Flushes)| {
-            let known = before.sites.binary_search_by_key(caller, |(of, _)| *of);
-            let was = known.map_or(Flushes::default(), |at| before.sites[at].1);
-            let flushes = now.since(&was);
-            (*caller, flushes)
-        };
-        let site = |of: &(Caller, Flushes)| Some(site(of)).filter(|of| of.1 != Flushes::default());
-        let victim = |&(pid, taken, ns): &(u32, u64, u64)| {
-            let known = before.victims.iter().find(|of| of.0 == pid);
-            let (_, taken_before, ns_before) = known.copied().unwrap_or_default();
-            (
-                pid,
-                taken.saturating_sub(taken_before),
-                ns.saturating_sub(ns_before),
-            )
-        };
-        let other = |&(function, pid, count): &(u64, u32, u64)| {
-            let known = before
-                .others
-                .iter()
-                .find(|of| (of.0, of.1) == (function, pid));
-            (
-                function,
-                pid,
-                count.saturating_sub(known.map_or(0, |of| of.2)),
-            )
-        };
-        Snapshot {
-            sites: self.sites.iter().filter_map(site).collect(),
-            victims: self
-                .victims
-                .iter()
-                .map(victim)
-                .filter(|of| of.1 > 0)
-                .collect(),
-            others: self
-                .others
-                .iter()
-                .map(other)
-                .filter(|of| of.2 > 0)
-                .collect(),
-            lost: self.lost.saturating_sub(before.lost),
         }
     }
 }

@@ -1,7 +1,4 @@
 //! What the kernel adds up all the time, as samples of a recording, once a second.
-//!
-//! While the cost of recording is measured, interrupts are not counted for moments, and flushes are. What was missed of a place
-//! is then what its flushes had before, each.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +9,7 @@ use super::cost::Mode;
 use super::frequent;
 use super::host::now_ns;
 use super::processes::Processes;
-use crate::perf::bpf::{Caller, Snapshot, Sums};
+use crate::perf::bpf::{Caller, Sums};
 use crate::perf::file::Place;
 use crate::perf::sample::{Flushes, Names, Sample, Value};
 use crate::perf::symbols::Symbols;
@@ -23,34 +20,38 @@ const FLUSH: &str = "flush_tlb_func";
 /// What is known of a place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    /// While interrupts were counted.
-    timed: Flushes,
-    /// Flushes while they were not.
-    untimed: Flushes,
-    /// What was told already.
+    /// What was taken from the kernel, and what CPUs hold back beside that.
+    taken: Flushes,
+    held: Flushes,
+    /// What was told of both.
     told: Flushes,
 }
 
 impl Total {
-    /// All of it, with what was missed, so many times.
-    fn all(&self, scale: f64) -> Flushes {
-        let missed = self.untimed.flushes as f64 / self.timed.flushes.max(1) as f64;
-        let times = |of: u64, by: f64| (of as f64 * by).round() as u64;
-        let with = |of: u64| times(of, (1.0 + missed) * scale);
+    /// How many flushes there were.
+    fn flushes(&self) -> u64 {
+        self.taken.flushes + self.held.flushes
+    }
+
+    /// All of it so many times.
+    fn times(&self, scale: f64) -> Flushes {
+        let mut all = self.taken;
+        all.add(&self.held);
+        let times = |of: u64| (of as f64 * scale).round() as u64;
         Flushes {
-            flushes: times(self.timed.flushes + self.untimed.flushes, scale),
-            full: times(self.timed.full + self.untimed.full, scale),
-            pages: times(self.timed.pages + self.untimed.pages, scale),
-            remote: with(self.timed.remote),
-            interrupts: with(self.timed.interrupts),
-            waited_ns: with(self.timed.waited_ns),
-            work_ns: with(self.timed.work_ns),
+            flushes: times(all.flushes),
+            full: times(all.full),
+            pages: times(all.pages),
+            remote: times(all.remote),
+            interrupts: times(all.interrupts),
+            waited_ns: times(all.waited_ns),
+            work_ns: times(all.work_ns),
         }
     }
 
-    /// What was not told yet.
+    /// What was not told yet, if all stands for so many times as much.
     fn tell(&mut self, scale: f64) -> Flushes {
-        let new = self.all(scale).since(&self.told);
+        let new = self.times(scale).since(&self.told);
         self.told.add(&new);
         new
     }
@@ -59,13 +60,9 @@ impl Total {
 /// The kernel's sums, and what was told of them.
 pub(super) struct Adding {
     sums: Sums,
-    mode: Mode,
-    last: Snapshot,
     totals: FxHashMap<Caller, Total>,
     victims: FxHashMap<u32, (u64, u64)>,
     others: FxHashMap<u64, u64>,
-    /// Flushes in all, and of these, those while interrupts were counted; since they were last told.
-    flushes: (u64, u64),
     /// How many flushes found no room.
     pub(super) lost: u64,
     begun_ns: u64,
@@ -88,13 +85,10 @@ impl Adding {
             _ => error.to_string(),
         })?;
         Ok(Self {
-            last: sums.read().map_err(|error| error.to_string())?,
             sums,
-            mode: Mode::Sums,
             totals: FxHashMap::default(),
             victims: FxHashMap::default(),
             others: FxHashMap::default(),
-            flushes: (0, 0),
             lost: 0,
             begun_ns: now_ns(),
             stopped_ns: None,
@@ -104,7 +98,15 @@ impl Adding {
 
     /// Forgets what was added up until now.
     pub(super) fn begin(&mut self) -> io::Result<()> {
-        self.last = self.sums.read()?;
+        self.take()?;
+        // What CPUs hold back of before is never told.
+        self.totals.retain(|_, total| total.held.flushes > 0);
+        for total in self.totals.values_mut() {
+            total.taken = Flushes::default();
+            total.told = total.held;
+        }
+        self.victims.clear();
+        self.others.clear();
         self.begun_ns = now_ns();
         Ok(())
     }
@@ -126,53 +128,48 @@ impl Adding {
 
     /// Adds what came since the last time.
     pub(super) fn take(&mut self) -> io::Result<()> {
-        let now = self.sums.read()?;
-        let new = now.since(&self.last);
-        let timed = matches!(self.mode, Mode::Sums | Mode::Window);
+        let new = self.sums.take()?;
+        for total in self.totals.values_mut() {
+            total.held = Flushes::default();
+        }
         for (caller, flushes) in &new.sites {
             let total = self.totals.entry(*caller).or_default();
-            self.flushes.0 += flushes.flushes;
-            match timed {
-                true => {
-                    total.timed.add(flushes);
-                    self.flushes.1 += flushes.flushes;
-                }
-                false => total.untimed.add(flushes),
-            }
+            total.taken.add(flushes);
+        }
+        for (caller, flushes) in &new.held {
+            let total = self.totals.entry(*caller).or_default();
+            total.held.add(flushes);
         }
         for (pid, interrupts, ns) in &new.victims {
             let victim = self.victims.entry(*pid).or_default();
             *victim = (victim.0 + interrupts, victim.1 + ns);
         }
-        for (function, _, count) in &new.others {
+        for (function, count) in &new.others {
             *self.others.entry(*function).or_default() += count;
         }
-        self.lost += new.lost;
-        self.last = now;
+        self.lost = new.lost;
         Ok(())
     }
 
-    /// Goes to another mode; what came until then was taken.
+    /// Goes to another mode.
     pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
-        self.mode = mode;
         if let Some(since) = self.stopped_ns.take() {
             self.was_stopped_ns += now_ns().saturating_sub(since);
         }
-        let timed = matches!(mode, Mode::Sums | Mode::Window);
-        self.sums.set(true, timed, mode == Mode::Twice)
+        self.sums.set(true, mode == Mode::Twice)
     }
 
     /// Stops for a while.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.stopped_ns.get_or_insert(now_ns());
-        self.sums.set(false, false, false)
+        self.sums.set(false, false)
     }
 
     /// Flushes by process until now, as of the last look.
     pub(super) fn by_process(&self) -> FxHashMap<u32, u64> {
         let mut by_process = FxHashMap::default();
-        for (caller, flushes) in &self.last.sites {
-            *by_process.entry(caller.pid).or_default() += flushes.flushes;
+        for (caller, total) in &self.totals {
+            *by_process.entry(caller.pid).or_default() += total.flushes();
         }
         by_process
     }
@@ -180,7 +177,7 @@ impl Adding {
     /// The processes of which there is something to tell.
     pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
         let totals = self.totals.iter();
-        let untold = totals.filter(|(_, total)| total.all(1.0).flushes > total.told.flushes);
+        let untold = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
         untold.map(|(caller, _)| caller.pid)
     }
 
@@ -190,7 +187,7 @@ impl Adding {
         let all = self
             .totals
             .values()
-            .map(|total| total.all(scale).interrupts);
+            .map(|total| total.times(scale).interrupts);
         all.sum()
     }
 
@@ -235,18 +232,10 @@ impl Adding {
             let of = sample(time_ns, caller.pid, &flushes, fields, processes, names);
             told.push((of, stack));
         }
-        for caller in ended {
-            self.totals.remove(&caller);
-            self.sums.forget(&caller);
-            self.last.sites.retain(|(of, _)| *of != caller);
+        for caller in &ended {
+            self.totals.remove(caller);
         }
-        let (all, timed) = std::mem::take(&mut self.flushes);
-        let missed = if timed == 0 {
-            1.0
-        } else {
-            all as f64 / timed as f64
-        };
-        let with = |of: u64| (of as f64 * missed * scale).round() as u64;
+        let with = |of: u64| (of as f64 * scale).round() as u64;
         for (pid, (interrupts, ns)) in self.victims.drain() {
             let fields = [("interrupts", with(interrupts)), ("work_ns", with(ns))];
             let fields = fields.map(|(name, value)| (names.get(name), Value::Unsigned(value)));

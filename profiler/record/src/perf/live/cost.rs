@@ -1,24 +1,19 @@
 //! What recording costs the programs that are recorded, measured while it runs.
 //!
-//! Time is cut into short turns. In most of them everything is open that a recording has open then; in some, less is. The
-//! programs' CPU time for one of their own flushes or page faults, compared between turns that are near each other, says what
-//! the difference costs them, caches and all. So what is printed was measured in these programs, not reckoned from the price of
-//! an event in a loop.
-//!
-//! The flushes themselves are counted by a program that has its price, too. It is measured by running a second copy of it
-//! in some turns.
+//! Time is cut into turns: the kernel adds up once, or twice, or events are recorded, too. The programs' CPU time for one of their own
+//! flushes or page faults, compared between turns that are near each other, says what the difference costs them, caches and
+//! all. To add up a second time costs as much as to add up once. So what is printed was measured in these programs, not
+//! reckoned from the price of an event in a loop.
 
 use rustc_hash::FxHashMap;
 
-/// What is open in a turn, beside the program that counts flushes.
+/// What is done in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Nothing.
-    Bare,
-    /// Its second copy.
-    Twice,
-    /// All that adds up in the kernel.
+    /// The kernel adds up.
     Sums,
+    /// It does so twice.
+    Twice,
     /// That, and all events are recorded.
     Window,
     /// That, and the kernel closes events.
@@ -26,7 +21,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    const ALL: usize = 5;
+    const ALL: usize = 4;
 }
 
 /// What processes have done until now, by process: nanoseconds of CPU time, flushes, page faults.
@@ -52,7 +47,7 @@ struct Turn {
 const NEAR_NS: u64 = 1_000_000_000;
 /// A turn with fewer events of a kind says nothing by these.
 const ENOUGH: u64 = 30;
-/// What is less certain than this, and than half of itself, is not known.
+/// What is less certain than this, and than half of itself, counts as the least that it may be.
 const CERTAIN: f64 = 0.02;
 /// How many turns are kept.
 const KEPT: usize = 512;
@@ -75,6 +70,16 @@ pub struct Measured {
     pub error: f64,
     /// How many pairs.
     pub pairs: usize,
+}
+
+impl Measured {
+    /// As much of it as is certain: on a busy host turns may differ by more than what is measured.
+    fn certain(self) -> f64 {
+        match self.error <= CERTAIN.max(self.share / 2.0) {
+            true => self.share.max(0.0),
+            false => (self.share - self.error).max(0.0),
+        }
+    }
 }
 
 impl Cost {
@@ -118,8 +123,8 @@ impl Cost {
         self.before = Some(now);
     }
 
-    /// What a mode costs beside a bare turn; `None` if that is not known yet.
-    fn beside_bare(&self, mode: Mode) -> Option<Measured> {
+    /// What a mode costs beside a turn in which the kernel adds up; `None` if that is not known yet.
+    fn beside_sums(&self, mode: Mode) -> Option<Measured> {
         let kinds: [fn(&Done) -> u64; 2] = [|done| done.flushes, |done| done.faults];
         let measured = kinds.iter().filter_map(|kind| self.by(mode, *kind));
         // What comes as regularly as time does says most.
@@ -137,21 +142,21 @@ impl Cost {
             let Some(taken) = each(turn).filter(|_| turn.mode == mode) else {
                 continue;
             };
-            // The nearest bare turns, one on each side.
+            // The nearest ones, one on each side.
             let near = |other: &&Turn| {
-                other.mode == Mode::Bare && other.begun_ns.abs_diff(turn.begun_ns) < NEAR_NS
+                other.mode == Mode::Sums && other.begun_ns.abs_diff(turn.begun_ns) < NEAR_NS
             };
             let before = self.turns[..at].iter().rev().find(near).and_then(each);
             let after = self.turns[at + 1..].iter().find(near).and_then(each);
-            let bare = match (before, after) {
+            let sums = match (before, after) {
                 (Some(before), Some(after)) => (before + after) / 2.0,
                 (before, after) => match before.or(after) {
-                    Some(bare) => bare,
+                    Some(sums) => sums,
                     None => continue,
                 },
             };
-            if bare > 0.0 {
-                ratios.push(taken / bare - 1.0);
+            if sums > 0.0 {
+                ratios.push(taken / sums - 1.0);
             }
         }
         if ratios.len() < 3 {
@@ -163,28 +168,33 @@ impl Cost {
         apart.sort_unstable_by(f64::total_cmp);
         // Of a normal distribution: the median's absolute deviation, and the median's own error.
         let deviation = 1.4826 * middle(&apart);
-        let measured = Measured {
+        Some(Measured {
             share,
             error: 2.0 * 1.2533 * deviation / (ratios.len() as f64).sqrt(),
             pairs: ratios.len(),
-        };
-        // On a busy host turns may differ by more than what is measured.
-        (measured.error <= CERTAIN.max(share.abs() / 2.0)).then_some(measured)
+        })
     }
 
-    /// What a mode costs: what it takes beside a bare turn, and what counting takes in that.
+    /// What a mode costs.
     pub(super) fn of(&self, mode: Mode) -> Option<Measured> {
-        let counting = self.beside_bare(Mode::Twice)?;
+        let twice = self.beside_sums(Mode::Twice)?;
+        // (1 + 2 c) / (1 + c) was measured.
+        let once = (twice.share / (1.0 - twice.share).max(0.1)).max(0.0);
         let beside = match mode {
-            Mode::Bare => {
-                return Some(counting);
-            }
-            mode => self.beside_bare(mode)?,
+            Mode::Sums => Measured {
+                share: 0.0,
+                ..twice
+            },
+            Mode::Twice => twice,
+            mode => self.beside_sums(mode)?,
         };
         Some(Measured {
-            share: beside.share + counting.share,
-            error: beside.error.hypot(counting.error),
-            pairs: beside.pairs.min(counting.pairs),
+            share: (1.0 + beside.share) * (1.0 + once) - 1.0,
+            error: match mode {
+                Mode::Sums => twice.error,
+                _ => beside.error.hypot(twice.error),
+            },
+            pairs: beside.pairs.min(twice.pairs),
         })
     }
 
@@ -192,19 +202,19 @@ impl Cost {
     /// where less or nothing was measured in them.
     pub(super) fn spent_ns(&self, window_ns: f64) -> f64 {
         let part = |mode: Mode| {
-            let share = self.of(mode).map_or(0.0, |of| of.share.max(0.0));
+            let share = self.of(mode).map_or(0.0, Measured::certain);
             self.cpu_ns[mode as usize] as f64 * share / (1.0 + share)
         };
         // Few windows are measured at first.
         let windows = part(Mode::Window).max(window_ns);
-        let others = [Mode::Bare, Mode::Twice, Mode::Sums, Mode::Closing];
+        let others = [Mode::Twice, Mode::Sums, Mode::Closing];
         windows + others.map(part).iter().sum::<f64>()
     }
 
     /// What it costs to close a window, in nanoseconds, with this share of the CPU time that was used until now spent on closing so
     /// many.
     pub(super) fn closing_ns(&self, windows: u64) -> f64 {
-        let share = self.of(Mode::Closing).map_or(0.0, |of| of.share.max(0.0));
+        let share = self.of(Mode::Closing).map_or(0.0, Measured::certain);
         let each = self.cpu_ns[Mode::Closing as usize] as f64 / windows.max(1) as f64;
         each * share / (1.0 + share)
     }
@@ -218,12 +228,20 @@ impl Cost {
     /// measured.
     pub(super) fn overall(&self, window_ns: f64) -> Option<Measured> {
         let sums = self.of(Mode::Sums)?;
-        let spent = self.spent_ns(window_ns);
-        let rest = self.cpu_ns() as f64 - spent;
-        let window = self.of(Mode::Window);
-        let in_windows = self.cpu_ns[Mode::Window as usize] as f64 / self.cpu_ns().max(1) as f64;
-        let error = sums.error * (1.0 - in_windows)
-            + window.map_or(0.0, |window| window.error * in_windows);
+        let windows = self.of(Mode::Window);
+        let all = self.cpu_ns().max(1) as f64;
+        let (mut spent, mut error) = (0.0, 0.0);
+        for mode in [Mode::Sums, Mode::Twice, Mode::Window, Mode::Closing] {
+            let cpu_ns = self.cpu_ns[mode as usize] as f64;
+            let of = self.of(mode).unwrap_or(sums);
+            let took = cpu_ns * of.share.max(0.0) / (1.0 + of.share.max(0.0));
+            spent += match mode {
+                Mode::Window if windows.is_none() => window_ns,
+                _ => took,
+            };
+            error += of.error * cpu_ns / all;
+        }
+        let rest = all - spent;
         (rest > 0.0).then(|| Measured {
             share: spent / rest,
             error,
@@ -250,13 +268,7 @@ mod tests {
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
         let (mut done, mut state) = (Done::default(), 1u64);
-        let order = [
-            Mode::Sums,
-            Mode::Bare,
-            Mode::Window,
-            Mode::Bare,
-            Mode::Twice,
-        ];
+        let order = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Window];
         for turn in 0..200u32 {
             let mode = order[turn as usize % order.len()];
             state = state
@@ -281,13 +293,17 @@ mod tests {
 
     #[test]
     fn what_a_mode_costs_is_found_though_the_program_changes() {
-        let cost = played([0.0, 0.03, 0.05, 0.40, 0.0], 0.5);
-        for (mode, expected) in [(Mode::Bare, 0.03), (Mode::Sums, 0.08), (Mode::Window, 0.43)] {
+        let cost = played([0.05, 0.10, 0.40, 0.0], 0.5);
+        for (mode, expected) in [
+            (Mode::Sums, 0.05),
+            (Mode::Twice, 0.10),
+            (Mode::Window, 0.40),
+        ] {
             let of = cost.of(mode).unwrap();
             assert!((of.share - expected).abs() < 0.01, "{mode:?}: {of:?}");
         }
         let overall = cost.overall(0.0).unwrap();
-        assert!((0.08..0.25).contains(&overall.share), "{overall:?}");
+        assert!((0.05..0.25).contains(&overall.share), "{overall:?}");
     }
 
     #[test]
@@ -303,7 +319,7 @@ mod tests {
                     ..Done::default()
                 },
             );
-            let mode = [Mode::Sums, Mode::Bare, Mode::Twice][turn as usize % 3];
+            let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
             cost.turn(mode, turn * 25_000_000, now);
         }
         assert_eq!(cost.overall(0.0), None);

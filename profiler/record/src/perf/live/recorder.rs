@@ -84,15 +84,7 @@ const FIRST_TRIALS: u32 = 12;
 const MEASURED: usize = 64;
 
 /// The turns of a trial.
-const TURNS: [Mode; 7] = [
-    Mode::Bare,
-    Mode::Sums,
-    Mode::Bare,
-    Mode::Twice,
-    Mode::Bare,
-    Mode::Sums,
-    Mode::Bare,
-];
+const TURNS: [Mode; 5] = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Twice, Mode::Sums];
 
 /// Where the measuring of the cost stands.
 #[derive(Clone, Copy, Debug, Default)]

@@ -52,7 +52,9 @@ impl Summary {
     /// told from the recording's cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
-        of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))
+        let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
+        let measured = self.measured.map_or(0.0, |measured| measured.share);
+        of_all.max(of_used).max(measured)
     }
 
     /// The same, as a person reads it: in milliseconds where so little ran that a percentage says nothing.
