@@ -1533,13 +1533,13 @@ enum quell_status quell_conformance_new(struct quell_engine *engine,
                                         quell_size size);
 
 /// Runs each check on this CPU, once; all CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and has `current` loaded, or nothing if that is NULL. On return it runs `current`.
+/// online, takes interrupts, and runs `loaded`, or nothing if that is NULL. On return it runs `loaded`.
 ///
-/// Refuses what quell_conformance_new has not prepared, and a `current` that is no space.
+/// Refuses what quell_conformance_new has not prepared, and a `loaded` that is no space.
 ///
 /// Context: interrupts on. Waits.
 QUELL_MUST_USE
-enum quell_status quell_conformance_run(struct quell_space *current);
+enum quell_status quell_conformance_run(struct quell_space *loaded);
 
 /// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
 /// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if

@@ -181,22 +181,22 @@ const _: () = assert!(size_of::<Suite<'static, 'static, Machine>>() <= QUELL_CON
 struct Line(#[expect(dead_code, reason = "only its alignment counts")] [u8; 64]);
 
 /// Runs each check on this CPU, once; all CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and has `current` loaded, or nothing if that is NULL. On return it runs `current`.
+/// online, takes interrupts, and runs `loaded`, or nothing if that is NULL. On return it runs `loaded`.
 ///
-/// Refuses what quell_conformance_new has not prepared, and a `current` that is no space.
+/// Refuses what quell_conformance_new has not prepared, and a `loaded` that is no space.
 ///
 /// Context: interrupts on. Waits.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_conformance_run(current: *mut quell_space) -> quell_status {
+pub unsafe extern "C" fn quell_conformance_run(loaded: *mut quell_space) -> quell_status {
     answer(|| {
         let suite = SUITE.load(Ordering::Acquire);
         if suite.is_null() {
             return Err(quell_status::NoEngine);
         }
         // SAFETY: quell_conformance_new has written it, and C vouches for the space.
-        let (suite, current) = unsafe { (&*suite, space_if_any(current)?) };
-        suite.run(current, |check| {
+        let (suite, loaded) = unsafe { (&*suite, space_if_any(loaded)?) };
+        suite.run(loaded, |check| {
             let check = quell_check {
                 name: check.name.as_ptr().cast(),
                 name_length: check.name.len(),

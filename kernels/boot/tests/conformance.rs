@@ -130,7 +130,7 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
-    let (fresh, coalesced, nmi) = ((2, "fresh 4"), (4, "joined 500"), (2, "nmi"));
+    let (fresh, coalesced, nmi) = ((2, "fresh 4"), (4, "coalesced 500"), (2, "nmi"));
     let finds = [
         ("LinuxFillUnflushed", fresh, "write"),
         ("LinuxChangeUnflushed", fresh, "direct write"),

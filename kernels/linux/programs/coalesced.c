@@ -3,7 +3,7 @@
  * Tests that a discarded page is gone for all threads when the call returns, even if all threads discard pages at
  * the same time and share a flush.
  *
- *   joined [ROUNDS]
+ *   coalesced [ROUNDS]
  *
  * One thread on each CPU. In each round each but one writes its page, reads everybody's so that its TLB has them
  * all, discards its own at the same time as the others, and reads again each page whose owner's call has returned:

@@ -234,17 +234,23 @@ fn used() -> anyhow::Result<Vec<String>> {
     Ok(called(&std::fs::read_to_string(header)?, &text))
 }
 
-/// The functions that a header declares, those of the machine aside, and a text calls.
+/// The functions that a header declares, those of the machine aside, and that a text or the header's inline functions call.
 fn called(header: &str, text: &str) -> Vec<String> {
+    let starts = |line: &str, with: &[&str]| with.iter().any(|start| line.starts_with(start));
+    let inline: Vec<&str> = header
+        .lines()
+        .filter(|line| line.starts_with(' ') && !starts(line.trim_start(), &["//", "*"]))
+        .collect();
+    let calls = [text, &inline.join("\n")].concat();
     let mut names: Vec<String> = header
         .lines()
-        .filter(|line| !line.starts_with("//") && !line.starts_with("extern"))
+        .filter(|line| !starts(line, &["//", "extern", "static", " "]))
         .filter_map(|line| {
             let (before, _) = line.split_once('(')?;
             let name = before.rsplit([' ', '*']).next()?;
             (name.starts_with("quell_") && before.contains(' ')).then(|| name.to_string())
         })
-        .filter(|name| text.contains(&format!("{name}(")))
+        .filter(|name| calls.contains(&format!("{name}(")))
         .collect();
     names.sort();
     names.dedup();
@@ -361,9 +367,13 @@ mod tests {
     #[test]
     fn functions_that_are_called_are_found() {
         let header = "// quell_not(this)\nextern void quell_hw_relax(void);\nenum quell_status quell_one(int);\n\
-                      const char *quell_two(void);\nvoid quell_three(void);\n";
-        let text = "x = quell_one(1); quell_two();";
-        assert_eq!(called(header, text), ["quell_one", "quell_two"]);
+                      const char *quell_two(void);\nvoid quell_three(void);\n\
+                      static inline void quell_four(void)\n{\n    quell_five();\n}\nvoid quell_five(void);\n";
+        let text = "x = quell_one(1); quell_two(); quell_four();";
+        assert_eq!(
+            called(header, text),
+            ["quell_five", "quell_one", "quell_two"]
+        );
     }
 
     #[test]

@@ -295,7 +295,7 @@ bool quell_nmi_uaccess_okay(void)
 
 /* The engine's name of a range, at `range`; or NULL, which is everything. */
 static __always_inline const struct quell_range *
-quell_range_of(struct quell_range *range, unsigned long start, unsigned long end,
+quell_range_between(struct quell_range *range, unsigned long start, unsigned long end,
 	       unsigned int stride_shift)
 {
 	/* Everything also if it is empty: then the difference is as large as can be. */
@@ -354,7 +354,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 
 	/* Without one it was never loaded. */
 	if (likely(space)) {
-		range = quell_range_of(&buffer, start, end, stride_shift);
+		range = quell_range_between(&buffer, start, end, stride_shift);
 		preempt_disable();
 		if (!range && freed_tables && quell_may_join(mm))
 			quell_expect(quell_flush_coalesced(&quell_engine, this_cpu_read(quell_this.cpu), space,
