@@ -114,10 +114,7 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
 ) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
-        (Ok(engine), Ok(deferred_flush)) => engine
-            .this_cpu()
-            .flush_before_reuse(deferred_flush)
-            .is_some(),
+        (Ok(engine), Ok(deferred_flush)) => engine.flush_before_reuse(deferred_flush).is_some(),
         _ => false,
     }
 }
@@ -133,7 +130,7 @@ pub unsafe extern "C" fn quell_is_flushed(
 ) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { (self::engine(engine), self::deferred_flush(deferred_flush)) } {
-        (Ok(engine), Ok(deferred_flush)) => engine.this_cpu().is_flushed(deferred_flush),
+        (Ok(engine), Ok(deferred_flush)) => engine.is_flushed(deferred_flush),
         _ => false,
     }
 }
@@ -156,9 +153,7 @@ pub unsafe extern "C" fn quell_flush_before_refill(
         let (engine, deferred_flush) =
             unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
         // SAFETY: C vouches for the memory of the space.
-        engine
-            .this_cpu()
-            .flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
+        engine.flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
         Ok(())
     })
 }
@@ -177,7 +172,7 @@ pub unsafe extern "C" fn quell_flush_pending(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.this_cpu().flush_pending(space);
+        engine.flush_pending(space);
         Ok(())
     })
 }
@@ -195,7 +190,7 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.this_cpu().flush_pending_batches(space);
+        engine.flush_pending_batches(space);
         Ok(())
     })
 }
@@ -215,7 +210,7 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.this_cpu().flush_pending_tables(space);
+        engine.flush_pending_tables(space);
         Ok(())
     })
 }
@@ -235,7 +230,7 @@ pub unsafe extern "C" fn quell_flush_until(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, stamp) = unsafe { (engine_here(engine)?, self::stamp(stamp)?) };
-        engine.this_cpu().flush_until(stamp);
+        engine.flush_until(stamp);
         Ok(())
     })
 }
@@ -259,7 +254,7 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
 pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.this_cpu().flush_deferred();
+        unsafe { engine_here(engine) }?.flush_deferred();
         Ok(())
     })
 }

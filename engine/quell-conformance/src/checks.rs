@@ -282,7 +282,7 @@ impl<H: Bench> Part<'_, '_, H> {
             let second = (first + 1) % self.hw.cpus();
             let flushes_pending = || {
                 self.until(1);
-                self.engine.this_cpu().flush_pending(&self.shared.spaces[0]);
+                self.engine.flush_pending(&self.shared.spaces[0]);
                 self.shared.stage.store(2, SeqCst);
             };
             if self.initiates() {
@@ -345,7 +345,7 @@ impl<H: Bench> Part<'_, '_, H> {
             ));
             self.lead(|| {
                 // `None` where nothing was deferred: flushed at once.
-                let _ = self.engine.this_cpu().flush_before_reuse(deferred_flush);
+                let _ = self.engine.flush_before_reuse(deferred_flush);
                 self.hw.set_word(frame, 0, NEW);
             });
             let gone = self.hw.try_read(BASE.address()).is_none();
@@ -403,7 +403,7 @@ impl<H: Bench> Part<'_, '_, H> {
                             let mut users = self.engine.batch::<_, Frame>(Purpose::Call);
                             users.changed_all(&self.shared.spaces[1], Scope::Leaf);
                             users.finish().for_each(drop);
-                            self.engine.this_cpu().flush_until(deferred.stamp());
+                            self.engine.flush_until(deferred.stamp());
                         }
                     } else {
                         unmap();
@@ -458,7 +458,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 match batch.finish_deferred() {
                     Outcome::Deferred(deferred) => {
                         forgot &= !reads(NEW);
-                        self.engine.this_cpu().flush_until(deferred.stamp());
+                        self.engine.flush_until(deferred.stamp());
                     }
                     Outcome::Flushed(_none) => {}
                 }

@@ -30,7 +30,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
     /// change. May wait for other CPUs.
     ///
-    /// The space does not count the change as pending, so [`Cpu::flush_pending`] does not cover it before it is
+    /// The space does not count the change as pending, so [`Engine::flush_pending`] does not cover it before it is
     /// flushed. So call it under the lock of the table, unless later observers of the entry learn of the flush in
     /// another way (as with Linux's `mm_tlb_flush_pending`) or do not rely on the entry.
     #[inline]

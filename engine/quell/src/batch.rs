@@ -18,7 +18,7 @@
 //!
 //! Each space counts its pending batches. The count rises under the table's lock when the entry is reported, and falls
 //! after the flush. A later observer that takes the lock, finds the entry cleared and would rely on it calls
-//! [`Cpu::flush_pending`] first, which flushes if the count is not zero.
+//! [`Engine::flush_pending`] first, which flushes if the count is not zero.
 
 use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
@@ -328,7 +328,7 @@ where
     ///
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it. So if another CPU has cleared
     /// or write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
-    /// ([`Cpu::flush_pending_batches`]).
+    /// ([`Engine::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();
@@ -346,7 +346,7 @@ where
         if !engine.on().lazy_unmap || tables || overflow || both {
             return Outcome::Flushed(self.finish());
         }
-        let me = engine.here();
+        let me = engine.this_cpu();
         if H::HAS_SECONDARY {
             engine.assert_may_wait();
         }
@@ -456,14 +456,14 @@ where
     fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
         self.engine
-            .here()
+            .this_cpu()
             .report_overflow(space, &request, &mut self.overflow);
     }
 
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
-        let me = engine.here();
+        let me = engine.this_cpu();
         let request = || Request::of(range, scope);
         if !self.joins() && !self.has_pending_batch() && !H::HAS_SECONDARY {
             // The barrier waits for this CPU only. Devices would have to be waited for, so that happens at the end.
@@ -516,7 +516,7 @@ where
         if !self.is_empty() {
             engine.assert_may_wait();
         }
-        let me = engine.here();
+        let me = engine.this_cpu();
         match self.pending.as_slice() {
             [only] if self.overflow.is_none() && engine.broadcasts().is_none() => {
                 if !only.fresh || !me.flush_alone(&only.space, &only.request) {

@@ -32,7 +32,7 @@
 //! Compare the old entry with the final one, not with the absent one in between. If the next entry is not known yet (at
 //! an unmap), report the page with [`Scope::Tables`] if a page of another size may take its place: a large page on
 //! x86-64, for example. Before you write an entry into a place that another CPU has emptied, call
-//! [`Cpu::flush_pending_tables`](crate::Cpu::flush_pending_tables).
+//! [`Engine::flush_pending_tables`](crate::Engine::flush_pending_tables).
 //!
 //! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
 //! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))

@@ -234,7 +234,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Returns the state of a CPU, if there is such a CPU.
     #[inline]
     pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
-        (cpu.index() < self.count).then(|| self.cpu(cpu))
+        match self.hw.per_cpu(cpu) {
+            Some(place) => (cpu.index() < self.count).then(|| place.get()),
+            None => self.given.get(cpu.index()),
+        }
     }
 
     /// Returns the sum of all CPUs' counters. Never waits.

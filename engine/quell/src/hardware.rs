@@ -338,7 +338,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Returns whether this CPU may wait for others now. Called only in debug builds, by every call that may wait and
     /// is about to: [`Batch::finish`](crate::Batch::finish),
-    /// [`Cpu::flush_before_reuse`](crate::Cpu::flush_before_reuse), [`Engine::retire`](crate::Engine::retire) and
+    /// [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse), [`Engine::retire`](crate::Engine::retire) and
     /// others.
     ///
     /// Return `false` while this CPU holds a lock for which another CPU spins with interrupts off, unless that CPU

@@ -134,7 +134,7 @@ where
     /// Begins to flush all outstanding changes and waits for no target. Returns `None` if the flush is over already.
     fn start(&mut self) -> Option<Awaited> {
         let engine = self.engine;
-        let me = engine.here();
+        let me = engine.this_cpu();
         if let [only] = self.pending.as_slice()
             && only.fresh
             && self.overflow.is_none()
@@ -174,7 +174,7 @@ where
         let engine = self.engine;
         if awaited.barrier {
             // The CPU that sent the broadcasts completes them; any other CPU sends them again.
-            let me = engine.here();
+            let me = engine.this_cpu();
             self.complete_broadcasts(me);
             if let Some(overflow) = &self.overflow {
                 me.flush_overflow(overflow);
@@ -265,7 +265,7 @@ where
         if let Some(batch) = &self.batch {
             let engine = batch.unflushed.engine;
             engine.assert_may_wait();
-            let (me, mut turns) = (engine.here(), 0);
+            let (me, mut turns) = (engine.this_cpu(), 0);
             while !self.is_done() {
                 match self.first_target() {
                     Some(target) => me.wait_a_turn_for(target, &mut turns),

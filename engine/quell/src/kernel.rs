@@ -28,9 +28,9 @@
 //! The kernel may unmap a range that it no longer uses without a flush, whatever its rights were. No access to such a
 //! range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
-//! 1. It gives the *addresses* out again only after [`Cpu::flush_until`], with the stamp from
+//! 1. It gives the *addresses* out again only after [`Engine::flush_until`], with the stamp from
 //!    [`Deferred::stamp`](crate::Deferred::stamp), which it keeps with the range.
-//! 2. It gives each *frame* to a new owner only after [`Cpu::flush_before_reuse`] with its
+//! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
 //!    [`DeferredFlush`](crate::DeferredFlush).
 //!
 //! So as many ranges as the ledger has entries can share one flush of everything on every CPU. Only a flush that

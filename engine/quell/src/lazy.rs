@@ -6,12 +6,12 @@
 //! through a stale entry, so a stale read returns the right bytes as long as nothing else changes it. Four things must
 //! not happen before the deferred flush is made, *and nothing else is needed*:
 //!
-//! 1. the frame gets a new owner ([`Cpu::flush_before_reuse`]);
-//! 2. the cleared entry is written again ([`Cpu::flush_before_refill`]), except with the same frame, read-only
+//! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
+//! 2. the cleared entry is written again ([`Engine::flush_before_refill`]), except with the same frame, read-only
 //!    ([`DeferredFlush::reinstate`]);
 //! 3. the emptied page-cache slot is filled again (the same call): a CPU could then change the bytes of the file page
 //!    while another reads the old frame;
-//! 4. a call returns by which the program removed the mapping or a right to it ([`Cpu::flush_pending`], or the
+//! 4. a call returns by which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
 //!    deferred flush of each marker that it met).
 //!
 //! All four are one check of the frame's [`DeferredFlush`]: one load, which yields zero if no flush is deferred. Linux
@@ -28,7 +28,7 @@
 //! * It maps the frame again at *every* place whose marker names it, before it drops the lock of the page-cache slot.
 //! * It goes on treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by
 //!   the program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or
-//!   calls [`Cpu::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
+//!   calls [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
 //!
 //! # Participants
 //!
@@ -63,7 +63,7 @@
 //! # What this does not guarantee
 //!
 //! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
-//! Call [`Cpu::flush_deferred`] in the background to keep that rare.
+//! Call [`Engine::flush_deferred`] in the background to keep that rare.
 
 use crate::cpu::{Asked, Concern, Loaded};
 use crate::cpu_set::CpuSet;
@@ -140,7 +140,7 @@ impl<H: Hardware> DeferredFlush<H> {
     /// Notes that the frame has no deferred flush: it was flushed after all, or its entries were not cleared. Call it
     /// under the same lock. Never waits.
     ///
-    /// Flushes nothing. For a frame that has a deferred flush, call [`Cpu::flush_before_reuse`] or
+    /// Flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
     /// [`DeferredFlush::reinstate`] instead.
     pub fn clear(&self) {
         // Release pairs with `flush_before_refill` and `is_clear`: the frame's flush is done.
@@ -170,7 +170,7 @@ impl<H: Hardware> DeferredFlush<H> {
                 // Lost without it: reinstating too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
-        engine.here().count(Counter::Reinstated, u64::from(won));
+        engine.this_cpu().count(Counter::Reinstated, u64::from(won));
         won
     }
 }
@@ -180,13 +180,13 @@ impl<H: Hardware> DeferredFlush<H> {
 #[derive(Debug)]
 pub struct Reusable(());
 
-impl<H: Hardware> Cpu<'_, H> {
+impl<H: Hardware> Engine<'_, H> {
     /// Takes a frame for a new owner, and makes its deferred flush first if needed (rule 1). Returns `None` if the
     /// frame was reinstated or never had a deferred flush.
     ///
     /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
     #[inline]
-    pub fn flush_before_reuse(self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
+    pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
         loop {
             // Acquire pairs with `defer`: the ledger entry of this deferred flush is published.
             // Lost without it: a reuse while the deferred flush is taken.
@@ -198,9 +198,9 @@ impl<H: Hardware> Cpu<'_, H> {
             // Flush, then take: as long as the word reads "deferred", a CPU that refills the page's place makes the
             // flush, or waits for it. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
             if self.ledger.is_flushed(stamp) {
-                self.count(Counter::ReusedFree, 1);
+                self.this_cpu().count(Counter::ReusedFree, 1);
             } else {
-                self.flush_deferred_until(stamp, Reason::Reuse);
+                self.this_cpu().flush_deferred_until(stamp, Reason::Reuse);
             }
             // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
             // frame reused, its deferred flush is done.
@@ -214,7 +214,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Returns whether the frame could be reused without interrupting a CPU. Two loads if no flush is deferred. Never
     /// waits.
-    pub fn is_flushed(self, deferred_flush: &DeferredFlush<H>) -> bool {
+    pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done. Lost
         // without it: a look at a frame that was reused.
         let held = deferred_flush.word.load(Acquire);
@@ -227,7 +227,7 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// If the frame was reinstated, its clear word says nothing about other markers that name it.
     #[inline]
-    pub fn flush_before_refill(self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
+    pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
         // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: the frame's deferred flush is done, or its
         // ledger entry is published.
@@ -237,7 +237,9 @@ impl<H: Hardware> Cpu<'_, H> {
             // The batch has no stamp yet: the space still counts it as pending.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
-            deferred => self.flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
+            deferred => self
+                .this_cpu()
+                .flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
         }
     }
 
@@ -249,43 +251,78 @@ impl<H: Hardware> Cpu<'_, H> {
     /// May wait for other CPUs. The caller may hold the lock of the table if that is a lock under which [it may
     /// wait](Hardware::may_wait).
     #[inline]
-    pub fn flush_pending(self, space: &AddressSpace<H>) {
+    pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) || space.deferred() != 0 {
-            self.flush_pending_slow(space, Scope::Leaf);
+            self.this_cpu().flush_pending_slow(space, Scope::Leaf);
         }
     }
 
-    /// Flushes like [`Cpu::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
+    /// Flushes like [`Engine::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
     /// observer that handles markers one by one and finds an entry cleared *without* a marker, hence by a batch that
     /// has yet to flush. Two loads if no batch is outstanding. May wait for other CPUs.
     #[inline]
-    pub fn flush_pending_batches(self, space: &AddressSpace<H>) {
+    pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
-            self.flush_pending_slow(space, Scope::Leaf);
+            self.this_cpu().flush_pending_slow(space, Scope::Leaf);
         }
     }
 
-    /// Flushes like [`Cpu::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
+    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
     /// CPUs that have the space loaded lazily flush, too. For a later observer that writes an entry of another page
     /// size where it finds none ([`Flush::break_first`](crate::Flush)). The code that cleared the entry must have
     /// reported it with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
-    pub fn flush_pending_tables(self, space: &AddressSpace<H>) {
+    pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
             // A receipt is not enough: no TLB may hold the old translation. [mutant FlushedByReceipt]
-            self.flush_pending_slow(space, Scope::Tables);
+            self.this_cpu().flush_pending_slow(space, Scope::Tables);
         }
     }
 
     /// Returns whether a batch may have yet to flush a change of the space.
     #[inline]
-    fn has_pending_batch(self, space: &AddressSpace<H>) -> bool {
+    fn has_pending_batch(&self, space: &AddressSpace<H>) -> bool {
         space.flushes().pending != 0 || space.overflow() != 0
     }
 
+    /// Makes every deferred flush. For a background thread, so that allocations do not have to when memory runs short.
+    ///
+    /// May leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) has not returned yet. May
+    /// wait for other CPUs.
+    pub fn flush_deferred(&self) {
+        self.flush_up_to(self.ledger.now());
+    }
+
+    /// Makes all deferred flushes up to and including `stamp`. It covers each batch that ended with such a stamp before
+    /// the call began: no CPU uses the translations of that batch afterwards. One load if no flush is deferred. May
+    /// wait for other CPUs.
+    ///
+    /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
+    /// (rule 3), and before addresses of the [kernel's half](crate::kernel) are given out again.
+    #[inline]
+    pub fn flush_until(&self, stamp: Stamp) {
+        self.flush_up_to(stamp.0);
+    }
+
+    #[inline]
+    fn flush_up_to(&self, stamp: u64) {
+        if !self.ledger.is_flushed_up_to(stamp) {
+            self.this_cpu()
+                .flush_deferred_until(stamp, Reason::Background);
+        }
+    }
+
+    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
+    /// stamp, for which the ledger had no room. Never waits.
+    pub fn has_deferred(&self) -> bool {
+        !self.ledger.is_flushed_up_to(self.ledger.now())
+    }
+}
+
+impl<H: Hardware> Cpu<'_, H> {
     #[cold]
     fn flush_pending_slow(self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
@@ -326,32 +363,6 @@ impl<H: Hardware> Cpu<'_, H> {
             }
         }
         None
-    }
-
-    /// Makes every deferred flush. For a background thread, so that allocations do not have to when memory runs short.
-    ///
-    /// May leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) has not returned yet. May
-    /// wait for other CPUs.
-    pub fn flush_deferred(self) {
-        self.flush_up_to(self.ledger.now());
-    }
-
-    /// Makes all deferred flushes up to and including `stamp`. It covers each batch that ended with such a stamp before
-    /// the call began: no CPU uses the translations of that batch afterwards. One load if no flush is deferred. May
-    /// wait for other CPUs.
-    ///
-    /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
-    /// (rule 3), and before addresses of the [kernel's half](crate::kernel) are given out again.
-    #[inline]
-    pub fn flush_until(self, stamp: Stamp) {
-        self.flush_up_to(stamp.0);
-    }
-
-    #[inline]
-    fn flush_up_to(self, stamp: u64) {
-        if !self.ledger.is_flushed_up_to(stamp) {
-            self.flush_deferred_until(stamp, Reason::Background);
-        }
     }
 
     /// Flushes this CPU's whole loaded tag if the flush clock is a sixteenth of the ledger ahead of it. For a CPU that
@@ -479,13 +490,5 @@ impl<H: Hardware> Cpu<'_, H> {
                 Asked::Lazy | Asked::Detached => {}
             }
         }
-    }
-}
-
-impl<H: Hardware> Engine<'_, H> {
-    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
-    /// stamp, for which the ledger had no room. Never waits.
-    pub fn has_deferred(&self) -> bool {
-        !self.ledger.is_flushed_up_to(self.ledger.now())
     }
 }

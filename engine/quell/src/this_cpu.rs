@@ -85,12 +85,6 @@ impl<H: Hardware> Engine<'_, H> {
         cpu
     }
 
-    /// Returns the handle of the CPU that executes the call, which the engine has.
-    #[inline]
-    pub(crate) fn here(&self) -> Cpu<'_, H> {
-        self.handle_of(self.cpu(self.hw.this_cpu()))
-    }
-
     #[inline(always)]
     fn handle_of<'e>(&'e self, here: &'e PerCpu<'e, H>) -> Cpu<'e, H> {
         Cpu {

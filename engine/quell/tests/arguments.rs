@@ -353,18 +353,16 @@ impl World {
             Call::Leave(space) => engine.this_cpu().leave(self.spaces[*space]),
             Call::Resume(space) => _ = engine.this_cpu().resume(self.spaces[*space]),
             Call::Refresh(space, range) => engine.this_cpu().refresh(self.spaces[*space], *range),
-            Call::FlushPending(space) => engine.this_cpu().flush_pending(self.spaces[*space]),
-            Call::FlushPendingBatches(space) => {
-                engine.this_cpu().flush_pending_batches(self.spaces[*space])
+            Call::FlushPending(space) => engine.flush_pending(self.spaces[*space]),
+            Call::FlushPendingBatches(space) => engine.flush_pending_batches(self.spaces[*space]),
+            Call::FlushBeforeRefill(space) => {
+                engine.flush_before_refill(&self.deferred_flush, self.spaces[*space])
             }
-            Call::FlushBeforeRefill(space) => engine
-                .this_cpu()
-                .flush_before_refill(&self.deferred_flush, self.spaces[*space]),
             Call::FlushUntil => self
                 .stamp
                 .into_iter()
-                .for_each(|stamp| engine.this_cpu().flush_until(stamp)),
-            Call::Reuse => _ = engine.this_cpu().flush_before_reuse(&self.deferred_flush),
+                .for_each(|stamp| engine.flush_until(stamp)),
+            Call::Reuse => _ = engine.flush_before_reuse(&self.deferred_flush),
             Call::Begin => self.deferred_flush.begin(),
             Call::Defer => self
                 .stamp
@@ -372,7 +370,7 @@ impl World {
                 .for_each(|stamp| self.deferred_flush.defer(stamp)),
             Call::Clear => self.deferred_flush.clear(),
             Call::Reinstate => _ = self.deferred_flush.reinstate(engine),
-            Call::PayAll => engine.this_cpu().flush_deferred(),
+            Call::PayAll => engine.flush_deferred(),
             Call::CatchUp => engine.this_cpu().catch_up(),
             Call::Ask => {
                 engine.this_cpu().poll();
@@ -381,7 +379,7 @@ impl World {
                     engine.this_cpu().user_access_allowed(),
                     engine.this_cpu().is_detached(),
                     engine.has_deferred(),
-                    engine.this_cpu().is_flushed(&self.deferred_flush),
+                    engine.is_flushed(&self.deferred_flush),
                     self.deferred_flush.is_clear(),
                     engine.this_cpu().runs(self.loaded[me]),
                 ];
@@ -397,13 +395,11 @@ impl World {
             }
             Call::Foreign(reuses) => {
                 let (stamp, deferred_flush) = &self.foreign;
-                engine.this_cpu().flush_until(*stamp);
-                engine
-                    .this_cpu()
-                    .flush_before_refill(deferred_flush, self.spaces[0]);
+                engine.flush_until(*stamp);
+                engine.flush_before_refill(deferred_flush, self.spaces[0]);
                 let _ = (
-                    engine.this_cpu().is_flushed(deferred_flush),
-                    reuses.then(|| engine.this_cpu().flush_before_reuse(deferred_flush)),
+                    engine.is_flushed(deferred_flush),
+                    reuses.then(|| engine.flush_before_reuse(deferred_flush)),
                 );
             }
             Call::EnterOther(space, range) => {

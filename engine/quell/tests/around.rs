@@ -255,34 +255,27 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
         ("flush_pending", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);
             batch.changed(space, PAGE, Scope::Leaf);
-            forbidden(machine, || engine.this_cpu().flush_pending(space));
+            forbidden(machine, || engine.flush_pending(space));
         }),
         ("flush_before_reuse", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
             forbidden(machine, || {
-                assert!(
-                    engine
-                        .this_cpu()
-                        .flush_before_reuse(&deferred_flush)
-                        .is_some()
-                )
+                assert!(engine.flush_before_reuse(&deferred_flush).is_some())
             });
         }),
         ("flush_before_refill", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
             forbidden(machine, || {
-                engine
-                    .this_cpu()
-                    .flush_before_refill(&deferred_flush, space)
+                engine.flush_before_refill(&deferred_flush, space)
             });
         }),
         ("flush_until", |machine, engine, space| {
             let (_, stamp) = defer(engine, space);
-            forbidden(machine, || engine.this_cpu().flush_until(stamp));
+            forbidden(machine, || engine.flush_until(stamp));
         }),
         ("flush_deferred", |machine, engine, space| {
             defer(engine, space);
-            forbidden(machine, || engine.this_cpu().flush_deferred());
+            forbidden(machine, || engine.flush_deferred());
         }),
         ("retire", |machine, engine, _| {
             // SAFETY: this machine walks no tables.

@@ -391,7 +391,6 @@ impl World {
     fn flush_before_reuse(&self) {
         if self
             .engine
-            .this_cpu()
             .flush_before_reuse(self.deferred_flush)
             .is_some()
         {
@@ -463,27 +462,20 @@ impl World {
         for _ in 0..self.room {
             let deferred_flush = DeferredFlush::new();
             self.defer(&deferred_flush, self.x, 3);
-            assert!(
-                self.engine
-                    .this_cpu()
-                    .flush_before_reuse(&deferred_flush)
-                    .is_some()
-            );
+            assert!(self.engine.flush_before_reuse(&deferred_flush).is_some());
         }
-        self.engine.this_cpu().flush_deferred();
+        self.engine.flush_deferred();
         assert!(
             !self.engine.has_deferred(),
             "a deferred flush is never made"
         );
         // Nothing stays outstanding.
         for cpu in 0..CPUS as u16 {
-            self.machine
-                .on(cpu, || self.engine.this_cpu().flush_pending(self.x));
+            self.machine.on(cpu, || self.engine.flush_pending(self.x));
         }
         assert!(!self.x.is_in_batch(), "a batch is outstanding for ever");
         let interrupts = || self.machine.cpus.iter().any(|cpu| cpu.pending.get());
-        self.machine
-            .on(2, || self.engine.this_cpu().flush_pending(self.x));
+        self.machine.on(2, || self.engine.flush_pending(self.x));
         assert!(
             !interrupts(),
             "an interrupt is sent for a deferred flush that was made"
@@ -629,12 +621,7 @@ const CALLS: [Call; 23] = [
         let page = world.page();
         world.defer(deferred_flush, world.x, page);
         world.later(move |world| {
-            if world
-                .engine
-                .this_cpu()
-                .flush_before_reuse(deferred_flush)
-                .is_some()
-            {
+            if world.engine.flush_before_reuse(deferred_flush).is_some() {
                 world.give_out([frame(1, page)].into_iter());
             }
         });
@@ -643,12 +630,7 @@ const CALLS: [Call; 23] = [
         let deferred_flush = leak(DeferredFlush::new());
         let page = world.page();
         world.defer(deferred_flush, world.x, page);
-        if world
-            .engine
-            .this_cpu()
-            .flush_before_reuse(deferred_flush)
-            .is_some()
-        {
+        if world.engine.flush_before_reuse(deferred_flush).is_some() {
             world.give_out([frame(1, page)].into_iter());
         }
     }),
@@ -658,21 +640,16 @@ const CALLS: [Call; 23] = [
             let deferred_flush = leak(DeferredFlush::new());
             let page = world.page();
             world.defer(deferred_flush, world.y, page);
-            if world
-                .engine
-                .this_cpu()
-                .flush_before_reuse(deferred_flush)
-                .is_some()
-            {
+            if world.engine.flush_before_reuse(deferred_flush).is_some() {
                 world.give_out([frame(2, page)].into_iter());
             }
         },
     ),
     by_thread("flushes what is pending in the space", |world| {
-        world.engine.this_cpu().flush_pending(world.x)
+        world.engine.flush_pending(world.x)
     }),
     by_thread("makes every deferred flush", |world| {
-        world.engine.this_cpu().flush_deferred()
+        world.engine.flush_deferred()
     }),
     by_thread("reuses or reinstates the frame", |world| {
         if world.machine.met.get() {

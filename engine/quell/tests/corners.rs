@@ -211,14 +211,14 @@ fn many_deferrals_are_paid_together() {
         assert!(
             deferred
                 .iter()
-                .all(|deferred_flush| !engine.this_cpu().is_flushed(deferred_flush))
+                .all(|deferred_flush| !engine.is_flushed(deferred_flush))
         );
         machine.interrupts.set(0);
-        engine.this_cpu().flush_deferred();
+        engine.flush_deferred();
         assert!(
             deferred
                 .iter()
-                .all(|deferred_flush| engine.this_cpu().is_flushed(deferred_flush)),
+                .all(|deferred_flush| engine.is_flushed(deferred_flush)),
             "{together}"
         );
         assert!(!engine.has_deferred());
@@ -810,7 +810,7 @@ fn a_flush_that_starts_alone_is_over() {
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
-        engine.this_cpu().flush_pending(x);
+        engine.flush_pending(x);
         assert!(
             machine.invalidated.borrow().is_empty(),
             "no deferred flush is left"
@@ -855,10 +855,7 @@ fn the_background_pays_for_everything() {
     run_on_both(machine, engine, x);
     let defer = |space: S| {
         let deferred_flush = DeferredFlush::new();
-        assert!(
-            engine.this_cpu().is_flushed(&deferred_flush),
-            "no flush is deferred"
-        );
+        assert!(engine.is_flushed(&deferred_flush), "no flush is deferred");
         deferred_flush.begin();
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
@@ -869,11 +866,11 @@ fn the_background_pays_for_everything() {
         deferred_flush
     };
     let [own, user] = [kernel, x].map(defer);
-    assert!(engine.this_cpu().flush_before_reuse(&user).is_some());
-    assert!(!engine.this_cpu().is_flushed(&own) && engine.has_deferred());
+    assert!(engine.flush_before_reuse(&user).is_some());
+    assert!(!engine.is_flushed(&own) && engine.has_deferred());
     defer(x);
-    engine.this_cpu().flush_deferred();
-    assert!(engine.this_cpu().is_flushed(&own) && !engine.has_deferred());
+    engine.flush_deferred();
+    assert!(engine.is_flushed(&own) && !engine.has_deferred());
 }
 
 /// lazy.rs: a frame whose deferred flush has no stamp yet is flushed with its space.
@@ -887,7 +884,7 @@ fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
     machine.invalidated.borrow_mut().clear();
-    engine.this_cpu().flush_before_refill(&deferred_flush, x);
+    engine.flush_before_refill(&deferred_flush, x);
     let flushed: Vec<u16> = machine
         .invalidated
         .borrow()

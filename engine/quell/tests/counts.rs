@@ -128,7 +128,7 @@ impl Told {
     fn defer(&self, space: S) -> DeferredFlush<Machine> {
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
-        assert!(!self.engine.this_cpu().is_flushed(&deferred_flush));
+        assert!(!self.engine.is_flushed(&deferred_flush));
         let mut batch = self.batch(Purpose::Lazy);
         batch.unmapped(space, base(5), Frame(42));
         match batch.finish_deferred() {
@@ -253,14 +253,14 @@ fn story(machine: Machine, policy: Policy) -> String {
         batch.changed(x, base(5), Scope::Leaf);
     });
     told.step("flush_pending(x), with no flush pending", |_| {
-        engine.this_cpu().flush_pending(x)
+        engine.flush_pending(x)
     });
     told.step("flush_pending(x), with a batch outstanding", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
         batch.unlocked();
-        engine.this_cpu().flush_pending_batches(x);
-        engine.this_cpu().flush_pending(x);
+        engine.flush_pending_batches(x);
+        engine.flush_pending(x);
         assert_eq!(batch.finish().count(), 1);
     });
     told.step("in flight", |told| {
@@ -344,19 +344,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reused", |_| {
         assert_eq!(
-            engine
-                .this_cpu()
-                .flush_before_reuse(&deferred_flush)
-                .is_some(),
+            engine.flush_before_reuse(&deferred_flush).is_some(),
             engine.policy().lazy_unmap
         );
-        assert!(
-            deferred_flush.is_clear()
-                && engine
-                    .this_cpu()
-                    .flush_before_reuse(&deferred_flush)
-                    .is_none()
-        );
+        assert!(deferred_flush.is_clear() && engine.flush_before_reuse(&deferred_flush).is_none());
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reinstated", |_| {
@@ -365,32 +356,32 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("its slot is filled again", |_| {
-        engine.this_cpu().flush_before_refill(&deferred_flush, x);
-        assert!(engine.this_cpu().is_flushed(&deferred_flush) || !engine.policy().lazy_unmap);
-        engine.this_cpu().flush_before_refill(&deferred_flush, x);
+        engine.flush_before_refill(&deferred_flush, x);
+        assert!(engine.is_flushed(&deferred_flush) || !engine.policy().lazy_unmap);
+        engine.flush_before_refill(&deferred_flush, x);
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reused when every deferred flush is made", |_| {
-        engine.this_cpu().flush_deferred();
-        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+        engine.flush_deferred();
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.step(
         "two pages are deferred and every deferred flush is made",
         |told| {
             told.defer(x);
             told.defer(y);
-            engine.this_cpu().flush_deferred();
+            engine.flush_deferred();
             assert!(!engine.has_deferred());
-            engine.this_cpu().flush_deferred();
+            engine.flush_deferred();
         },
     );
     told.step("a page is deferred, and no batch is outstanding", |told| {
         told.defer(x);
-        engine.this_cpu().flush_pending_batches(x);
+        engine.flush_pending_batches(x);
     });
     told.step("flush_pending(x), with a flush deferred", |_| {
-        engine.this_cpu().flush_pending(x);
-        engine.this_cpu().flush_pending(x);
+        engine.flush_pending(x);
+        engine.flush_pending(x);
     });
     told.step("more is deferred than the ledger holds", |told| {
         for _ in 0..6 {
@@ -404,7 +395,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.other("CPU 1 catches up", |_| engine.this_cpu().catch_up());
     told.step(
         "every deferred flush is made, after all have flushed",
-        |_| engine.this_cpu().flush_deferred(),
+        |_| engine.flush_deferred(),
     );
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 flushes its tag", |_| {
@@ -412,13 +403,13 @@ fn story(machine: Machine, policy: Policy) -> String {
         engine.this_cpu().mask_interrupts().switch(Some(y), x);
     });
     told.step("it is reused", |_| {
-        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
 
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("it is reused", |_| {
-        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.other("CPU 1 comes back", |_| assert!(engine.this_cpu().resume(x)));
     told.step("CPU 0 is lazy, and does not catch up", |told| {
@@ -428,7 +419,7 @@ fn story(machine: Machine, policy: Policy) -> String {
         });
         engine.this_cpu().catch_up();
         assert!(engine.this_cpu().resume(x));
-        engine.this_cpu().flush_deferred();
+        engine.flush_deferred();
     });
     told.step("CPU 0 is lazy", |_| engine.this_cpu().enter_lazy());
     told.step("a page, while CPU 0 is lazy", |told| {
@@ -439,7 +430,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             told.defer(y);
         });
         engine.this_cpu().catch_up();
-        engine.this_cpu().flush_deferred();
+        engine.flush_deferred();
     });
     told.step("CPU 0 comes back", |_| {
         engine.this_cpu().mask_interrupts().switch(None, x)
@@ -457,7 +448,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             told.defer(y);
         });
         engine.this_cpu().catch_up();
-        engine.this_cpu().flush_deferred();
+        engine.flush_deferred();
     });
     told.other("CPU 1 switches to x", |_| {
         engine.this_cpu().mask_interrupts().switch(None, x)
@@ -490,7 +481,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             "a page of the kernel is deferred while CPU 1 runs a program",
             |told| {
                 told.defer(kernel);
-                engine.this_cpu().flush_deferred();
+                engine.flush_deferred();
             },
         );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
@@ -508,10 +499,7 @@ fn story(machine: Machine, policy: Policy) -> String {
                 let deferred_flush = told.defer(kernel);
                 told.unmap(kernel, &[PageRange::base(page.start, 34)]);
                 assert_eq!(
-                    engine
-                        .this_cpu()
-                        .flush_before_reuse(&deferred_flush)
-                        .is_some(),
+                    engine.flush_before_reuse(&deferred_flush).is_some(),
                     engine.policy().lazy_unmap
                 );
             },
@@ -521,7 +509,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             |told| {
                 told.defer(kernel);
                 let deferred_flush = told.defer(x);
-                let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+                let _ = engine.flush_before_reuse(&deferred_flush);
                 assert_eq!(engine.has_deferred(), engine.policy().lazy_unmap);
             },
         );
@@ -529,7 +517,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             "a page of the kernel is deferred and every deferred flush is made",
             |told| {
                 told.defer(kernel);
-                engine.this_cpu().flush_deferred();
+                engine.flush_deferred();
             },
         );
     }
@@ -540,7 +528,7 @@ fn story(machine: Machine, policy: Policy) -> String {
         told.unmap(kernel, &[PageRange::base(Page(0x7_ffff_f000), 34)]);
     });
     told.step("it is reused", |_| {
-        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.other("CPU 1 is offline, and has left x", |_| {
         engine.cpu_offline(Some(x));
@@ -553,7 +541,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.other("CPU 1 is online", |_| engine.cpu_online());
     told.step("it is reused", |_| {
-        let _ = engine.this_cpu().flush_before_reuse(&deferred_flush);
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.step("a page of x, which CPU 1 has left", |told| {
         told.unmap(x, &[base(5)])

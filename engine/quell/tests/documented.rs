@@ -76,13 +76,7 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
             Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
             Outcome::Flushed(_) => deferred_flush.clear(),
         }
-        assert!(
-            deferred_flush.is_clear()
-                || engine
-                    .this_cpu()
-                    .flush_before_reuse(&deferred_flush)
-                    .is_some()
-        );
+        assert!(deferred_flush.is_clear() || engine.flush_before_reuse(&deferred_flush).is_some());
         assert_eq!(
             machine.interrupts.get(),
             1,

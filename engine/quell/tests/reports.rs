@@ -107,14 +107,14 @@ fn reports_of_a_space_too_many_do_not_wait() {
                 batch
             });
             assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
-            engine.this_cpu().flush_pending(space);
+            engine.flush_pending(space);
             assert_eq!(interrupts(), 1, "the later observer was not told");
-            engine.this_cpu().flush_pending(space);
+            engine.flush_pending(space);
             assert_eq!(interrupts(), 1, "a deferred flush is made twice");
             without_waiting(machine, || batch.changed(space, PAGE, Scope::Leaf));
             assert!(batch.finish().eq([Frame(42)]));
             assert_eq!(interrupts(), 2, "nothing was flushed at the end");
-            engine.this_cpu().flush_pending_batches(space);
+            engine.flush_pending_batches(space);
             assert_eq!(
                 interrupts(),
                 3,

@@ -229,7 +229,7 @@ impl BareKernel<'_> {
         if let Some(frame) = self.clear(space, page) {
             batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
         } else {
-            self.engine.this_cpu().flush_pending(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
     }
@@ -310,12 +310,12 @@ impl BareKernel<'_> {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let old = self.entry(space, page).fetch_and(!right, ENTRY_ORDER);
         if old & tables::PRESENT == 0 {
-            self.engine.this_cpu().flush_pending(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Another CPU has cleared the entry and is about to flush.
-            self.engine.this_cpu().flush_pending(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
         for frame in batch.finish() {

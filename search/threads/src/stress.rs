@@ -169,8 +169,8 @@ impl<'a> Program<'a> {
                     self.free(frame);
                 }
             }
-            86 => self.engine.this_cpu().flush_pending(&space.engine),
-            87 if self.roll(8) == 0 => self.engine.this_cpu().flush_deferred(),
+            86 => self.engine.flush_pending(&space.engine),
+            87 if self.roll(8) == 0 => self.engine.flush_deferred(),
             87 => self.switch(),
             88..96 => self.switch(),
             96..99 => self.go_lazy(),

@@ -332,7 +332,6 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     if info.state(machine).maps(process, page) {
                         self.frames
                             .engine()
-                            .this_cpu()
                             .flush_before_refill(info.deferred_flush(), process.space());
                         info.state(machine).unmap(process, page);
                     }

@@ -368,7 +368,6 @@ impl<M: Machine> Frames<'_, M> {
                 let info = self.info(frame);
                 let reused = self
                     .engine
-                    .this_cpu()
                     .flush_before_reuse(info.deferred_flush())
                     .is_some();
                 if reused {

@@ -183,10 +183,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                     if matches!(outcome, Outcome::Deferred(_)) {
                         // Markers of an earlier time are void with the frame: theirs is due too.
                         for mapping in &frames.mappings(frame) {
-                            lazy.frames
-                                .engine()
-                                .this_cpu()
-                                .flush_pending(mapping.process.space());
+                            lazy.frames.engine().flush_pending(mapping.process.space());
                         }
                     }
                     info.deferred_flush().clear();

@@ -274,7 +274,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
     pub(crate) fn flush_shadow_before_refill(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(deferred) = slot.shadow.take() {
             // [mutant VmWritesShadowedPage]
-            self.frames.engine().this_cpu().flush_until(deferred);
+            self.frames.engine().flush_until(deferred);
         }
     }
 

@@ -138,9 +138,9 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             let (engine, space) = (self.frames.engine(), self.process.space());
             // [mutant VmRefillsUnflushed]
             if resizes {
-                engine.this_cpu().flush_pending_tables(space);
+                engine.flush_pending_tables(space);
             } else {
-                engine.this_cpu().flush_pending_batches(space);
+                engine.flush_pending_batches(space);
             }
         }
     }

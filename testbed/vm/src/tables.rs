@@ -58,10 +58,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     /// yet (Linux's `flush_tlb_batched_pending`): two loads if there are none. Lazily cleared entries
     /// have markers and are not meant.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
-        self.frames
-            .engine()
-            .this_cpu()
-            .flush_pending_batches(process.space());
+        self.frames.engine().flush_pending_batches(process.space());
     }
 
     /// Locks the lowest table on the path to `page`: its word for the page points to no table.

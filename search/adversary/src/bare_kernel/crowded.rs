@@ -44,7 +44,7 @@ impl<'m> BareKernel<'m> {
         let cleared = self.entry(space, page).load(Relaxed) == 0;
         self.unlock(space);
         if cleared {
-            self.engine.this_cpu().flush_pending(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
             self.returned_unmap(space, PageRange::base(Page(page), 1));
         }
     }

@@ -192,7 +192,7 @@ impl BareKernel<'_> {
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
         self.hw.say(|| format!("own {page:#x} is used again"));
         if let Some(stamp) = stamp {
-            self.engine.this_cpu().flush_until(stamp);
+            self.engine.flush_until(stamp);
         }
         self.fill(frame, value);
         self.map_own(page, frame);

@@ -104,7 +104,6 @@ impl BareKernel<'_> {
             .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
         let reused = self
             .engine
-            .this_cpu()
             .flush_before_reuse(self.deferred_flush(frame))
             .is_some();
         if reused {
@@ -133,7 +132,6 @@ impl BareKernel<'_> {
         let empty = self.entry(space, page).load(Relaxed) == 0;
         if empty {
             self.engine
-                .this_cpu()
                 .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
             self.map(space, page, new, false);
         }

@@ -47,7 +47,6 @@ impl BareKernel<'_> {
             self.flush_all(space);
         } else {
             self.engine
-                .this_cpu()
                 .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
         }
         self.lock(space);

@@ -117,7 +117,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .cpu(|k| {
-            k.engine.this_cpu().flush_pending(k.space(0));
+            k.engine.flush_pending(k.space(0));
         }),
     // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. Meanwhile CPU 1 unmaps the page for
     // the program. It finds the entry cleared by a batch that is outstanding, that has deferred its flush, or that is
@@ -262,7 +262,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         })
         .cpu(|k| {
-            k.engine.this_cpu().flush_deferred();
+            k.engine.flush_deferred();
             k.flush_before_reuse(frame(0));
             k.tell(0);
         }),
@@ -340,7 +340,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_before_reuse(frame(0));
         })
         .cpu(|k| {
-            k.engine.this_cpu().flush_deferred();
+            k.engine.flush_deferred();
             k.reclaim_lazily(0, 3);
             k.flush_before_reuse(frame(1));
         })
@@ -372,7 +372,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.reclaim_lazily(1, 1);
             k.reclaim_lazily(1, 2);
-            k.engine.this_cpu().flush_deferred();
+            k.engine.flush_deferred();
             k.lock(1);
             k.map(1, 1, frame(5), false);
             k.unlock(1);

@@ -120,12 +120,7 @@ impl<'a> World<'a> {
             }),
             each(BATCH_OF_ONE, |index| unmap(engine, here, one(index))),
             each(NO_DEFERRAL, |_| {
-                black_box(
-                    engine
-                        .this_cpu()
-                        .flush_before_reuse(black_box(&self.clear))
-                        .is_some(),
-                );
+                black_box(engine.flush_before_reuse(black_box(&self.clear)).is_some());
             }),
             each(LOCK, |_| {
                 *black_box(&self.lock)
@@ -134,17 +129,10 @@ impl<'a> World<'a> {
             }),
             each(PAID, |_| {
                 self.paid.defer(self.stamp);
-                black_box(
-                    engine
-                        .this_cpu()
-                        .flush_before_reuse(black_box(&self.paid))
-                        .is_some(),
-                );
+                black_box(engine.flush_before_reuse(black_box(&self.paid)).is_some());
             }),
             each(REFILL, |_| {
-                engine
-                    .this_cpu()
-                    .flush_before_refill(black_box(&self.clear), &self.away);
+                engine.flush_before_refill(black_box(&self.clear), &self.away);
             }),
             each(SPURIOUS, |_| {
                 engine.this_cpu().mask_interrupts().on_interrupt();

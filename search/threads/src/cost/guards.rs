@@ -66,18 +66,15 @@ impl Bench<'_> {
                 self.deferred_flush.defer(self.paid);
                 black_box(
                     engine
-                        .this_cpu()
                         .flush_before_reuse(black_box(&self.deferred_flush))
                         .is_some(),
                 );
             }),
             Operation::Refill => (0..LOOP).for_each(|_| {
-                engine
-                    .this_cpu()
-                    .flush_before_refill(black_box(&self.deferred_flush), &self.away)
+                engine.flush_before_refill(black_box(&self.deferred_flush), &self.away)
             }),
             Operation::SecondActor => {
-                (0..LOOP).for_each(|_| engine.this_cpu().flush_pending(black_box(&self.away)))
+                (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away)))
             }
             Operation::Nmi => (0..LOOP).for_each(|_| {
                 black_box(engine.this_cpu().user_access_allowed());

@@ -52,7 +52,7 @@ pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H
             Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
         }
     };
-    engine.this_cpu().flush_deferred();
+    engine.flush_deferred();
     stamp
 }
 

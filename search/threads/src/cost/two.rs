@@ -147,10 +147,5 @@ fn defer_and_reuse(
         Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
         Outcome::Flushed(_) => deferred_flush.clear(),
     }
-    black_box(
-        engine
-            .this_cpu()
-            .flush_before_reuse(deferred_flush)
-            .is_some(),
-    );
+    black_box(engine.flush_before_reuse(deferred_flush).is_some());
 }

@@ -15,7 +15,7 @@ impl<'a> Program<'a> {
             drop(layout);
             return self.free(frame);
         }
-        self.engine.this_cpu().flush_pending(&space.engine);
+        self.engine.flush_pending(&space.engine);
         layout.versions[page] += 1;
         let owner = self.own(frame, FILE_PAGES, 0);
         let version = layout.versions[page];
@@ -45,7 +45,7 @@ impl<'a> Program<'a> {
         }
         let held = (self.roll(2) == 0).then_some(layout);
         if met_cleared {
-            self.engine.this_cpu().flush_pending(&space.engine);
+            self.engine.flush_pending(&space.engine);
         }
         self.finish(gather);
         drop(held);

@@ -121,7 +121,6 @@ impl<'a> Program<'a> {
     pub fn flush_frame_before_refill(&self, frame: usize, space: &Space) {
         let deferred_flush = &self.world.frames[frame].deferred_flush;
         self.engine
-            .this_cpu()
             .flush_before_refill(deferred_flush, &space.engine);
     }
 
@@ -156,7 +155,6 @@ impl<'a> Program<'a> {
                     if let CacheSlot::Emptied(old) = before
                         && self
                             .engine
-                            .this_cpu()
                             .flush_before_reuse(&self.world.frames[old].deferred_flush)
                             .is_some()
                     {

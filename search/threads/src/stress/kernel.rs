@@ -77,7 +77,7 @@ impl<'a> Program<'a> {
             return self.free(frame);
         }
         if let Some(stamp) = state.deferred.take() {
-            self.engine.this_cpu().flush_until(stamp);
+            self.engine.flush_until(stamp);
         }
         state.version += 1;
         self.complete_kernel(page, state.version);
@@ -156,7 +156,6 @@ impl<'a> Program<'a> {
         if let Some(frame) = deferred
             && self
                 .engine
-                .this_cpu()
                 .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                 .is_some()
         {

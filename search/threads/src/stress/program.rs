@@ -117,7 +117,6 @@ impl<'a> Program<'a> {
                     if *slot == CacheSlot::Emptied(frame)
                         && self
                             .engine
-                            .this_cpu()
                             .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                             .is_some()
                     {

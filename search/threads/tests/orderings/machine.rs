@@ -427,7 +427,6 @@ impl World {
     pub fn flush_before_reuse(&self) {
         if self
             .engine
-            .this_cpu()
             .flush_before_reuse(&self.deferred_flush)
             .is_some()
         {

@@ -162,7 +162,7 @@ pub fn unmap_under_lock(world: &World) {
 }
 
 pub fn flush_pending(world: &World) {
-    world.engine.this_cpu().flush_pending(&world.space);
+    world.engine.flush_pending(&world.space);
 }
 
 /// A later observer finds the entry cleared and relies on it.
@@ -177,7 +177,6 @@ pub fn rely(world: &World) {
 pub fn refill(world: &World) {
     world
         .engine
-        .this_cpu()
         .flush_before_refill(&world.deferred_flush, &world.space);
     world.hw.own(0);
 }
@@ -215,19 +214,16 @@ pub fn use_page(world: &World) {
 
 pub fn use_and_reuse(world: &World) {
     world.hw.access(0);
-    let _ = world
-        .engine
-        .this_cpu()
-        .flush_before_reuse(&world.deferred_flush);
+    let _ = world.engine.flush_before_reuse(&world.deferred_flush);
 }
 
 pub fn use_and_pay(world: &World) {
     world.hw.access(0);
-    world.engine.this_cpu().flush_deferred();
+    world.engine.flush_deferred();
 }
 
 pub fn own_if_paid(world: &World) {
-    if world.engine.this_cpu().is_flushed(&world.deferred_flush) {
+    if world.engine.is_flushed(&world.deferred_flush) {
         world.hw.own(0);
     }
 }

@@ -278,10 +278,10 @@ pub const RACES: &[Race] = &[
     race(
         "the background flushes while a flush is deferred",
         meet(&[
-            |w| w.engine.this_cpu().flush_deferred(),
+            |w| w.engine.flush_deferred(),
             |w| {
                 w.unmap_lazily();
-                let _ = w.engine.this_cpu().flush_before_reuse(&w.deferred_flush);
+                let _ = w.engine.flush_before_reuse(&w.deferred_flush);
                 assert!(!w.hw.holds(1, 0), "C1: reused, and the CPU holds the page");
             },
         ]),
@@ -320,7 +320,7 @@ pub const RACES: &[Race] = &[
         "a reuse while the ledger is used again",
         meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
-            w.engine.this_cpu().flush_deferred();
+            w.engine.flush_deferred();
             let mut batch = w.engine.batch(Purpose::Lazy);
             batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
             let _ = batch.finish_deferred();

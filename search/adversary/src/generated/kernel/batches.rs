@@ -372,7 +372,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             });
             if protected {
                 // It may have been given the right back, and lost it again.
-                kernel.engine.this_cpu().flush_pending_batches(space);
+                kernel.engine.flush_pending_batches(space);
                 kernel.capture(frame, 1);
             }
             kernel.unlock(slot);

@@ -31,7 +31,6 @@ impl<'m> Kernel<'m> {
             for slot in self.mappers(file) {
                 let space = self.space(slot);
                 self.engine
-                    .this_cpu()
                     .flush_before_refill(self.deferred_flush(Frame(old)), space);
             }
         }
@@ -89,7 +88,7 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn flush_all_pending(&self, slots: u16) {
         for slot in (0..SPACES).filter(|slot| slots >> slot & 1 != 0) {
-            self.engine.this_cpu().flush_pending(self.space(slot));
+            self.engine.flush_pending(self.space(slot));
         }
     }
 
@@ -125,9 +124,7 @@ impl<'m> Kernel<'m> {
             let frame = Frame(frame);
             for slot in self.mappers(file).filter(|&slot| held >> slot & 1 != 0) {
                 // Entries that lost the right to write, or all of it, and are not flushed.
-                self.engine
-                    .this_cpu()
-                    .flush_pending_batches(self.space(slot));
+                self.engine.flush_pending_batches(self.space(slot));
             }
             set(&self.disks[file], self.content(frame));
             self.capture(frame, 1);
@@ -183,7 +180,6 @@ impl<'m> Kernel<'m> {
     pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
         if self
             .engine
-            .this_cpu()
             .flush_before_reuse(self.deferred_flush(frame))
             .is_none()
         {

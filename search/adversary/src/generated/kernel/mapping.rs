@@ -249,7 +249,7 @@ impl<'m> Kernel<'m> {
             batch.table_unlinked(space, range, Held { kernel: self, what });
             drop(batch.finish());
             // What others have cleared here and not flushed.
-            self.engine.this_cpu().flush_pending_batches(space);
+            self.engine.flush_pending_batches(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);
                 self.hw.copy_frames(frame, block.plus(page % WINDOW), 1);

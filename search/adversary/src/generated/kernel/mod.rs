@@ -6,8 +6,8 @@
 //! place, so a run that goes wrong goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
-//! * a page goes to a place that was emptied only after [`Cpu::flush_pending_batches`], and after
-//!   [`Cpu::flush_before_refill`] where a marker stands;
+//! * a page goes to a place that was emptied only after [`Engine::flush_pending_batches`], and after
+//!   [`Engine::flush_before_refill`] where a marker stands;
 //! * a CPU that relies on an entry that another has cleared or protected flushes what is pending first;
 //! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
 //!   its deferred flush begins before the first entry is cleared, and is recorded before the file's lock is dropped
@@ -45,8 +45,8 @@
 //! | [`run`] | a run, from the machine to the timeline |
 //!
 //! [`Cpu::quiesce`]: quell::Cpu::quiesce
-//! [`Cpu::flush_pending_batches`]: quell::Cpu::flush_pending_batches
-//! [`Cpu::flush_before_refill`]: quell::Cpu::flush_before_refill
+//! [`Engine::flush_pending_batches`]: quell::Engine::flush_pending_batches
+//! [`Engine::flush_before_refill`]: quell::Engine::flush_before_refill
 
 mod batches;
 mod coalesced;

@@ -126,7 +126,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             EngineOp::Reinstate { file } => kernel.reinstate(file.into()),
             EngineOp::WriteFile { file } => kernel.write_file(file.into(), self.next_value(12)),
-            EngineOp::Pay => kernel.engine.this_cpu().flush_deferred(),
+            EngineOp::Pay => kernel.engine.flush_deferred(),
             EngineOp::CatchUp => kernel.engine.this_cpu().catch_up(),
             EngineOp::Offline => self.offline(),
             EngineOp::Online => self.online(),

@@ -103,7 +103,7 @@ impl Kernel<'_> {
                 return;
             };
             if let Some(stamp) = self.own.taken[own].get().and_then(|taken| taken.stamp) {
-                self.engine.this_cpu().flush_until(stamp);
+                self.engine.flush_until(stamp);
             }
             self.fill(frame, own as u64 + 1);
             let global = if Self::is_global(own) {
@@ -247,7 +247,6 @@ impl Kernel<'_> {
         };
         if self
             .engine
-            .this_cpu()
             .flush_before_reuse(self.deferred_flush(frame))
             .is_none()
         {

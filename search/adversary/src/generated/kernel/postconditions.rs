@@ -39,7 +39,7 @@ impl Kernel<'_> {
         let empty = self.all_empty(slot, page, pages);
         self.unlock(slot);
         if empty {
-            self.engine.this_cpu().flush_pending(space);
+            self.engine.flush_pending(space);
             self.returned(slot, PageRange::base(Page(page), pages), began, None);
         }
     }

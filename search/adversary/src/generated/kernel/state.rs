@@ -324,9 +324,7 @@ impl<'m> Kernel<'m> {
             let table = self.take_table()?;
             // Another table, or a large page, may have gone from there, and its flush be outstanding.
             if self.hw.tlb_rules().break_before_make == Break::Translation {
-                self.engine
-                    .this_cpu()
-                    .flush_pending_batches(self.space(slot));
+                self.engine.flush_pending_batches(self.space(slot));
             }
             self.link(window, table);
         }
@@ -347,10 +345,9 @@ impl<'m> Kernel<'m> {
     pub(super) fn make_ready(&self, space: &Space, held: u64) {
         if held & MARKER != 0 {
             self.engine
-                .this_cpu()
                 .flush_before_refill(self.deferred_flush(Frame(held >> 12)), space);
         }
-        self.engine.this_cpu().flush_pending_batches(space);
+        self.engine.flush_pending_batches(space);
     }
 
     pub(super) fn file_at(page: u64) -> Option<usize> {
