@@ -6,7 +6,7 @@
 
 use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
-use quell::cpu_set::MAX_CPUS;
+use quell::MAX_CPUS;
 use quell::{
     CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, PerCpu, PlaceOf,
     Policy, Scope, Tag,

@@ -6,7 +6,7 @@ use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room,
 use crate::status::{answer, quell_status};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Extent, Frame};
 use quell_zero::{Chooser, Clear, ClearPolicy, Clearer, Strategy};
 

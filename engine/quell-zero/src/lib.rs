@@ -19,7 +19,7 @@
 //! that has no use for the engine uses it alone. It implements [`Clear`], which is one method:
 //!
 //! ```
-//! use quell::addr::PAGE_BYTES;
+//! use quell::PAGE_BYTES;
 //! use quell::{Extent, Frame};
 //! use quell_zero::{Clear, ClearPolicy, Clearer, Plan, Strategy};
 //! use std::sync::Mutex;

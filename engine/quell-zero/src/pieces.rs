@@ -19,7 +19,7 @@
 
 use crate::plan::Plan;
 use crate::strategy::{Strategy, Temperature};
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Extent, Frame, PageSize};
 
 /// A policy: how extents are zeroed.

@@ -5,7 +5,7 @@ use crate::{
     Temperature,
 };
 use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Extent, Frame};
 use std::collections::HashMap;
 use std::sync::Mutex;

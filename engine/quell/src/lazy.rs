@@ -200,7 +200,7 @@ impl<H: Hardware> Engine<'_, H> {
             if self.ledger.is_flushed(stamp) {
                 self.this_cpu().count(Counter::ReusedFree, 1);
             } else {
-                self.this_cpu().flush_deferred_until(stamp, Reason::Reuse);
+                self.flush_deferred_until(stamp, Reason::Reuse);
             }
             // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
             // frame reused, its deferred flush is done.
@@ -237,9 +237,7 @@ impl<H: Hardware> Engine<'_, H> {
             // The batch has no stamp yet: the space still counts it as pending.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
-            deferred => self
-                .this_cpu()
-                .flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
+            deferred => self.flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
         }
     }
 
@@ -254,7 +252,7 @@ impl<H: Hardware> Engine<'_, H> {
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) || space.deferred() != 0 {
-            self.this_cpu().flush_pending_slow(space, Scope::Leaf);
+            self.flush_pending_slow(space, Scope::Leaf);
         }
     }
 
@@ -265,7 +263,7 @@ impl<H: Hardware> Engine<'_, H> {
     pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
-            self.this_cpu().flush_pending_slow(space, Scope::Leaf);
+            self.flush_pending_slow(space, Scope::Leaf);
         }
     }
 
@@ -278,7 +276,7 @@ impl<H: Hardware> Engine<'_, H> {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
             // A receipt is not enough: no TLB may hold the old translation. [mutant FlushedByReceipt]
-            self.this_cpu().flush_pending_slow(space, Scope::Tables);
+            self.flush_pending_slow(space, Scope::Tables);
         }
     }
 
@@ -310,8 +308,7 @@ impl<H: Hardware> Engine<'_, H> {
     #[inline]
     fn flush_up_to(&self, stamp: u64) {
         if !self.ledger.is_flushed_up_to(stamp) {
-            self.this_cpu()
-                .flush_deferred_until(stamp, Reason::Background);
+            self.flush_deferred_until(stamp, Reason::Background);
         }
     }
 
@@ -320,30 +317,41 @@ impl<H: Hardware> Engine<'_, H> {
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
-}
 
-impl<H: Hardware> Cpu<'_, H> {
     #[cold]
-    fn flush_pending_slow(self, space: &AddressSpace<H>, scope: Scope) {
+    fn flush_pending_slow(&self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
         // It would suffice that the latest deferred flush is made, because that flushed the whole space. But to check
         // that takes a look at its ledger entry.
         if !pending && self.ledger.is_flushed_up_to(deferred) {
             return;
         }
-        self.count(Counter::FlushedPending, 1);
+        let cpu = self.this_cpu();
+        cpu.count(Counter::FlushedPending, 1);
         self.assert_may_wait();
         // Read before the flush, which does not reach changes that are reported meanwhile. [mutant
         // OverflowReadAfterFlush]
         let overflow = space.overflow();
         // Where invalidations are broadcast, too: our own barrier completes nothing that the other CPU has sent.
         // [mutant FlushPendingOnlyWaits: bug 5]
-        self.shoot_down([(space, &Request::Full(scope))].into_iter());
+        cpu.shoot_down([(space, &Request::Full(scope))].into_iter());
         space.overflow_flushed(overflow);
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.deferred_flushed(deferred);
     }
 
+    /// Makes every published deferred flush up to and including `through`. Makes younger ones with them if no CPU has
+    /// to be interrupted for those alone.
+    #[cold]
+    fn flush_deferred_until(&self, through: u64, reason: Reason) {
+        self.assert_may_wait();
+        let (cpu, mut counted) = (self.this_cpu(), false);
+        while cpu.flush_some(through, reason, &mut counted) {}
+        self.ledger.advance_flushed_up_to();
+    }
+}
+
+impl<H: Hardware> Cpu<'_, H> {
     /// Takes the next stamp of the flush clock and a ledger entry for it. If the ledger is full, makes old deferred
     /// flushes first. Returns `None` if there is no ledger, or if it stays full: other CPUs have filled it again, or
     /// have taken stamps that they have not published yet.
@@ -391,16 +399,6 @@ impl<H: Hardware> Cpu<'_, H> {
             self.flush_tag(self.here.slot(self.here.state.slot()));
         }
         self.hw.restore_interrupts(were_on);
-    }
-
-    /// Makes every published deferred flush up to and including `through`. Makes younger ones with them if no CPU has
-    /// to be interrupted for those alone.
-    #[cold]
-    fn flush_deferred_until(self, through: u64, reason: Reason) {
-        self.assert_may_wait();
-        let mut counted = false;
-        while self.flush_some(through, reason, &mut counted) {}
-        self.ledger.advance_flushed_up_to();
     }
 
     /// Makes up to [`TOGETHER`] deferred flushes. Returns whether more of them may be left up to `through`.

@@ -151,56 +151,56 @@
 #![deny(unsafe_code)]
 #![warn(clippy::missing_panics_doc)]
 
-pub mod addr;
+mod addr;
 mod asid;
 mod at_once;
-pub mod batch;
+mod batch;
 mod broadcast;
-pub mod change;
-pub mod coalesced;
+mod change;
+mod coalesced;
 mod cpu;
-pub mod cpu_set;
-pub mod engine;
-pub mod entry;
-pub mod features;
+mod cpu_set;
+mod engine;
+mod entry;
+mod features;
 mod flush;
 mod flush_info;
-pub mod flushed;
-pub mod frames;
-pub mod hardware;
+mod flushed;
+mod frames;
+mod hardware;
 mod hotplug;
-pub mod in_flight;
+mod in_flight;
 mod inbox;
 pub mod kernel;
 pub mod language;
 pub mod lazy;
 mod ledger;
 mod pending;
-pub mod per_cpu;
-pub mod policy;
-pub mod request;
+mod per_cpu;
+mod policy;
+mod request;
 mod secondary;
-pub mod space;
+mod space;
 // `stack`: lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu`
 // follows a machine's pointer to a CPU's state.
 mod overflow;
 #[allow(unsafe_code)]
 mod stack;
-pub mod stats;
+mod stats;
 mod switch;
-pub mod tags;
+mod tags;
 mod target;
 mod this_cpu;
 pub mod user_mode;
-pub mod word;
+mod word;
 
-pub use addr::{Extent, Frame, Page, PageRange, PageSize};
+pub use addr::{Extent, Frame, PAGE_BYTES, Page, PageRange, PageSize};
 pub use batch::{Batch, Purpose};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
 pub use coalesced::CoalescedFlushes;
-pub use cpu_set::{CpuId, CpuSet};
+pub use cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS};
 pub use engine::Engine;
-pub use entry::{Entry, Level, MemoryType};
+pub use entry::{Entry, Level, MemoryType, TABLE_WORDS};
 pub use features::{Features, Tagging, Unsupported};
 pub use flushed::{Deferred, Flushed, Outcome};
 pub use frames::{FrameList, InPlace};

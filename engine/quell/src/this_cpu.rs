@@ -64,8 +64,10 @@ impl<H: Hardware> Engine<'_, H> {
     /// If the engine was made for fewer CPUs.
     #[inline]
     pub fn this_cpu(&self) -> Cpu<'_, H> {
-        let cpu = self.known_cpu(self.hw.this_cpu());
-        self.handle_of(cpu.expect("the engine was made for fewer CPUs"))
+        match self.known_cpu(self.hw.this_cpu()) {
+            Some(here) => self.handle_of(here),
+            None => no_such_cpu(),
+        }
     }
 
     /// Returns the handle of the CPU whose state this is, without a call to the machine. Never waits.
@@ -93,6 +95,11 @@ impl<H: Hardware> Engine<'_, H> {
             of_thread: PhantomData,
         }
     }
+}
+
+#[cold]
+fn no_such_cpu() -> ! {
+    panic!("the engine was made for fewer CPUs")
 }
 
 impl<'e, H: Hardware> Cpu<'e, H> {

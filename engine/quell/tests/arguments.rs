@@ -6,7 +6,7 @@
 use crate::support::any::{self as any_value, entry, scope};
 use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
 use proptest::prelude::*;
-use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
+use quell::{AtomicCpuSet, MAX_CPUS};
 use quell::{
     Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, InPlace, KernelEntries,
     Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,

@@ -2,7 +2,7 @@
 //! This file is long because each edge has a machine of its own.
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
-use quell::cpu_set::AtomicCpuSet;
+use quell::AtomicCpuSet;
 use quell::{
     Batch, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, InPlace, Invalidate,
     KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use quell::cpu_set::MAX_CPUS;
+use quell::MAX_CPUS;
 use quell::{
     AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, Hardware, InPlace, Invalidate,
     NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,

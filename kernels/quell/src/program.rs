@@ -9,7 +9,7 @@ use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use elf::{ElfBytes, abi, endian::LittleEndian};
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Entry, Frame, Level};
 
 static ENTRY: spin::Once<u64> = spin::Once::new();

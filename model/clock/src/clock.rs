@@ -72,9 +72,7 @@ pub trait Scheduler {
 }
 
 /// How many low bits of a key name the CPU.
-const CPU_BITS: u32 = quell::cpu_set::MAX_CPUS
-    .next_power_of_two()
-    .trailing_zeros();
+const CPU_BITS: u32 = quell::MAX_CPUS.next_power_of_two().trailing_zeros();
 
 /// A key of the agenda: time and CPU, ordered by both.
 #[inline]

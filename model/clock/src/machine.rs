@@ -309,7 +309,7 @@ unsafe impl Machine for Model {
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
         let duration = context::shared(|core| {
             core.memory.copy(from, to, frames);
-            let bytes = frames * quell::addr::PAGE_BYTES;
+            let bytes = frames * quell::PAGE_BYTES;
             core.cpu().counts.copied += bytes;
             core.cpu().filled_page = true;
             let start = core.cpu().now;

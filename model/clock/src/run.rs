@@ -206,7 +206,7 @@ impl Setup<'_> {
     fn memory_map(&self) -> MemoryMap {
         let file = self.machine;
         let frames = |bytes: Option<u64>, parameter| {
-            bytes.unwrap_or_else(|| file.count(parameter) as u64) / quell::addr::PAGE_BYTES
+            bytes.unwrap_or_else(|| file.count(parameter) as u64) / quell::PAGE_BYTES
         };
         let fast = frames(self.node_bytes, Parameter::NodeSize);
         let slow = frames(self.slow_node_bytes, Parameter::SlowSize);

@@ -128,7 +128,7 @@ impl Kernel for ManagerKernel<'_> {
     fn call(&self, call: Call) -> Result<u64, Error> {
         let result = self.vm.call(call);
         if let (Call::Truncate { file, bytes }, Ok(_)) = (call, &result) {
-            let end = bytes.div_ceil(quell::addr::PAGE_BYTES);
+            let end = bytes.div_ceil(quell::PAGE_BYTES);
             // SAFETY: as in `peek`.
             let beyond = unsafe { self.vm.peek_mappings(file, end) };
             for (root, range) in beyond {

@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Word};
 
 /// How many base frames are what.

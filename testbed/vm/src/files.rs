@@ -15,7 +15,7 @@ use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Frame, Purpose};
 
 /// The last page of a file: its slot, locked, and its frame unless it reads as zeros.

@@ -15,8 +15,8 @@
 //! belong to the machine, see [`Machine::prepare_root`].
 
 pub use quell::Engine;
-pub use quell::entry::{Entry, Level, TABLE_WORDS};
 use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, TlbRules};
+pub use quell::{Entry, Level, TABLE_WORDS};
 use quell_zero::Clear;
 
 /// The first page after the part of an address space that programs may map: 128 TB.

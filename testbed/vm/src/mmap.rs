@@ -23,7 +23,7 @@ use crate::tables::{Migrating, Tables};
 use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Page, PageRange, PageSize, Purpose};
 
 /// What became of a range that was emptied.

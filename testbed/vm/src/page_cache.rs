@@ -30,7 +30,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.

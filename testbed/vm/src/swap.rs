@@ -17,7 +17,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use quell::Frame;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 
 const PAGE: usize = PAGE_BYTES as usize;
 

@@ -6,7 +6,7 @@
 
 use crate::shared::Shared;
 use core::sync::atomic::Ordering;
-use quell::entry::Level;
+use quell::Level;
 use quell::{Page, Word};
 
 /// Which table a page-table page is: space, level and the first page it translates.

@@ -5,7 +5,7 @@ use crate::machine::USER_END;
 use crate::syscall::{Error, FileId, Protection};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use quell::{Page, PageSize};
 
 /// Where mappings without an address go: from 4 GB.

@@ -3,7 +3,7 @@
 use super::{Recorder, extent};
 use crate::{Budget, ClearPolicy, Clearable, Clearer, Filled, Pool, Pooled, Stopped, Zeroed};
 use quell::Extent;
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::vec::Vec;
 

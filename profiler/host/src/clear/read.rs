@@ -9,7 +9,7 @@
 use super::contender::sum;
 use super::progress::Progress;
 use super::region::Region;
-use quell::addr::{Extent, Frame, PAGE_BYTES};
+use quell::{Extent, Frame, PAGE_BYTES};
 use quell_workloads::numbers::median;
 use quell_zero::{ClearPolicy, Plan, Strategy};
 use serde::Serialize;

@@ -8,7 +8,7 @@
 
 use crate::memory::Mapping;
 use anyhow::{Context, Result};
-use quell::addr::PAGE_BYTES;
+use quell::PAGE_BYTES;
 use rustix::mm::Advice;
 
 /// A huge page, to which regions are aligned.

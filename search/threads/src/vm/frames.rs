@@ -6,7 +6,7 @@
 //! Events happen at *moments*, numbered by one counter. All of this is read and written relaxed: the engine's ordering
 //! must complete whatever the contract promises before an access begins, and the oracle must not add any.
 
-use quell::entry::TABLE_WORDS;
+use quell::TABLE_WORDS;
 use quell::{Entry, Frame, Level, Page};
 use quell_arch::x86_64::entry::decode;
 use quell_vm::MemoryMap;

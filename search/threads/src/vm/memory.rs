@@ -5,7 +5,7 @@ use super::oracle::{AccessRecord, Oracle};
 use crate::cores;
 use crate::machine::{Threads, roll};
 use crate::tables::{PageTables, WalkResult};
-use quell::entry::TABLE_WORDS;
+use quell::TABLE_WORDS;
 use quell::{CpuId, Entry, Extent, Frame, Hardware, Level, Page, PageSize, TlbRules};
 use quell_arch::x86_64::entry;
 use quell_vm::{Event, MemoryMap};

@@ -21,7 +21,7 @@ use length::Length;
 use lock::{RawLock, RwLock};
 use loom::cell::UnsafeCell;
 use loom::thread;
-use quell::entry::Level;
+use quell::Level;
 use quell::{Page, Word};
 use std::sync::atomic::Ordering::Relaxed;
 use table_id::{TableId, TableName};
