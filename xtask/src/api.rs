@@ -50,6 +50,7 @@ fn interface(name: &str) -> Result<String, String> {
     let json = root().join(format!("target/api/doc/{}.json", name.replace('-', "_")));
     let api = Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
+        .omit_auto_derived_impls(true)
         .build();
     let api = api.map_err(|error| {
         format!("`public-api` cannot read this Rust's output ({error}): update it")
@@ -60,18 +61,24 @@ fn interface(name: &str) -> Result<String, String> {
     for line in api.items().map(ToString::to_string) {
         if line.starts_with("impl") {
             let implemented = line.split_once(" for ").map(|(_, of)| of);
-            of = implemented.and_then(|of| Some(format!(" {}::", of.split(['<', ' ']).next()?)));
+            of = implemented.and_then(|of| Some(format!(" {}", of.split(['<', ' ']).next()?)));
             if !IMPLIED
                 .iter()
                 .any(|name| line.contains(&format!("::{name} for ")))
             {
                 kept.insert(line);
             }
-        } else if !of.as_ref().is_some_and(|of| line.contains(of)) {
+        } else if !of.as_ref().is_some_and(|of| is_item_of(&line, of)) {
             kept.insert(line);
         }
     }
     Ok(kept.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Returns whether a line lists an item of this type, generic or not.
+fn is_item_of(line: &str, of: &str) -> bool {
+    let rest = line.split_once(of).map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest.starts_with("::") || rest.starts_with('<') && rest.contains(">::"))
 }
 
 /// Traits that follow from others, or from the fields.
