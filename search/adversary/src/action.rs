@@ -1,4 +1,4 @@
-//! The actions that may happen next at a point of a run, and whether two of them commute.
+//! The possible next actions of a run, and whether two of them commute.
 
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
@@ -27,7 +27,7 @@ const DRAIN: u8 = 4 * MAX_CPUS as u8;
 pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
 const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
 
-/// What kind of action it is.
+/// The kind of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The CPU does its next step.
@@ -36,7 +36,7 @@ pub enum Kind {
     Interrupt,
     /// The CPU takes an NMI.
     Nmi,
-    /// Another thread, or a device's interrupt handler, preempts what the CPU does.
+    /// Another thread, or a device's interrupt handler, preempts the CPU's code.
     Preempt,
     /// The store in this place of the CPU's buffer becomes visible.
     Drain(usize),
@@ -63,7 +63,7 @@ impl Action {
     pub const fn drain(cpu: usize, place: usize) -> Action {
         Action(DRAIN + (cpu * BUFFER + place) as u8)
     }
-    /// Whose it is.
+    /// Returns its CPU.
     pub const fn cpu(self) -> usize {
         if self.0 < DRAIN {
             self.0 as usize % MAX_CPUS
@@ -71,7 +71,7 @@ impl Action {
             (self.0 - DRAIN) as usize / BUFFER
         }
     }
-    /// What it is.
+    /// Returns its kind.
     pub const fn kind(self) -> Kind {
         if self.0 < INTERRUPT {
             Kind::Step
@@ -114,8 +114,8 @@ pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
     })
 }
 
-/// What happens if the schedule does not interfere: the same CPU goes on, its own stores drain when it must wait
-/// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
+/// Returns the action of an undisturbed run: the same CPU continues, its stores drain when it must wait for them, its
+/// interrupt arrives when it waits; then the others in turn. NMIs and preemptions do not happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     if enabled & Action::step(current).bit() != 0 {
         return Some(Action::step(current));
@@ -139,7 +139,7 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
 /// How many decisions in a row belong to one CPU in the fair part of a run.
 const TURN: u32 = 48;
 
-/// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.
+/// Returns the next action in the fair part of a run: the turn of some CPU, its interrupts and stores first.
 pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     // Scattered, so that no two loops stay in step.
     let turn = FxBuildHasher.hash_one(decision / TURN) as usize % MAX_CPUS;
@@ -159,8 +159,8 @@ pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     None
 }
 
-/// A deviation from the fixed scheduler: the number of the decision, and what was chosen. Choices
-/// between data (which of several translations an access uses) have [`DATA`] set.
+/// A deviation from the fixed scheduler: the number of the decision, and the choice. Choices of data (the translation
+/// that an access uses, for example) have [`DATA`] set.
 pub type Deviation = (u32, u8);
 
 /// Marks a choice between data.
@@ -195,11 +195,11 @@ pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
     Action(left.trailing_zeros() as u8)
 }
 
-/// What an action touches: two actions that touch different things commute.
+/// The state that an action uses: actions with disjoint footprints commute.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     pub(crate) cpu: u8,
-    /// A store that drains commutes with what its CPU does meanwhile, unless they touch the same.
+    /// A draining store commutes with its CPU's later actions, unless they use the same state.
     pub(crate) drain: bool,
     pub(crate) address: usize,
     pub(crate) writes: bool,
@@ -214,7 +214,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Whether the order of the two does not matter.
+    /// Returns whether the two commute.
     pub fn independent(&self, other: &Footprint) -> bool {
         if self.cpu == other.cpu && (self.drain == other.drain) {
             return false;

@@ -1,8 +1,8 @@
-//! The smallest kernel that can use the engine. It has a few address spaces with a root and two leaf tables each, and
-//! the steps that the engine's own scenarios are made of. The file is long because it has many short steps.
+//! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and the
+//! steps of the engine's own scenarios.
 //!
-//! It follows the rules of the engine's documentation literally and does nothing else, so a failure in such a scenario
-//! is a failure of the engine.
+//! It follows the engine's documented rules literally and does nothing else, so a failure in such a scenario is a
+//! failure of the engine.
 
 mod blocks;
 mod crowded;
@@ -42,24 +42,24 @@ pub const LEDGER_ENTRIES: usize = 2;
 /// No program wants more.
 const MOST_LEDGER_ENTRIES: usize = 4;
 
-/// A program of the engine's own: what each CPU does before and during the run.
+/// A program over the engine: the work of each CPU before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct BareProgram {
-    /// Before the run, while no other CPU runs: what CPU 0 does first.
+    /// CPU 0's first work before the run, while no other CPU runs.
     pub first: fn(&BareKernel<'_>),
-    /// Then what each CPU does, in turn.
+    /// Then each CPU's, in turn.
     pub each: fn(&BareKernel<'_>, usize),
-    /// What CPU 1 does after that.
+    /// CPU 1's work after that.
     pub second: fn(&BareKernel<'_>),
-    /// The run: what all CPUs do.
+    /// The work of all CPUs during the run.
     pub all: fn(&BareKernel<'_>, usize),
-    /// What each CPU does after that.
+    /// Each CPU's own work after that.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
     /// How many flushes can be deferred at once, at most four.
     pub ledger: usize,
-    /// The CPUs that a hypervisor does not run when they are asked to flush: bit `n` for CPU `n`.
+    /// The CPUs that a hypervisor has descheduled when they must flush: bit `n` for CPU `n`.
     pub unscheduled: u8,
-    /// What preempts it, where [`Scenario::preemptions`](crate::scenario::Scenario) allows that.
+    /// The preempting code, if [`Scenario::preemptions`](crate::scenario::Scenario) allows preemption.
     pub preempts: fn(&BareKernel<'_>, usize),
 }
 
@@ -86,18 +86,18 @@ pub struct BareKernel<'m> {
     /// The engine.
     pub engine: Engine<'m, Hw>,
     spaces: ManuallyDrop<[Space; SPACES]>,
-    /// The kernel's own mappings: those that are global, and those that are not.
+    /// The kernel's own mappings: global ones and others.
     own: ManuallyDrop<[Space; 2]>,
     own_lock: ManuallyDrop<AdversaryWord>,
     has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
     /// The deferred flush of each data frame, by its distance from [`FIRST`].
     deferred_flushes: ManuallyDrop<[DeferredFlush<Hw>; 8]>,
-    /// Words for programs that must tell each other something.
+    /// Words by which programs signal each other.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
-    /// What tasks share, of each space.
+    /// Each space's state of coalesced flushes.
     coalesced: ManuallyDrop<[CoalescedFlushes<Hw>; SPACES]>,
 }
 
@@ -112,7 +112,7 @@ pub const fn frame(index: u64) -> Frame {
 /// The page that the second leaf table of an address space begins with.
 pub const SECOND: u64 = 512;
 
-/// The page to which [`BareKernel::move_table`] moves what begins at [`SECOND`].
+/// The page to which [`BareKernel::move_table`] moves the range from [`SECOND`].
 pub const THIRD: u64 = 1024;
 
 fn root_of(space: usize) -> Frame {
@@ -169,7 +169,7 @@ impl BareKernel<'_> {
             .store(leaf_word(frame, writable), Release);
     }
 
-    /// Writes a root entry that was empty: a large page, of which only the first few have frames here.
+    /// Writes an empty root entry: a large page, of which only the first few have frames here.
     pub fn map_large(&self, space: usize, page: u64, frame: Frame, writable: bool) {
         let word = leaf_word(frame, writable);
         self.hw.table(root_of(space))[(page / 512) as usize].store(word, Release);
@@ -211,7 +211,7 @@ impl BareKernel<'_> {
         self.current[me].set(Some(space));
     }
 
-    /// Goes idle.
+    /// Turns this CPU idle.
     pub fn idle(&self) {
         self.hw.say(|| "goes idle".into());
         self.engine.this_cpu().enter_lazy();
@@ -251,8 +251,8 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps `pages` pages from `page`, each in a batch of its own, all of them outstanding before the
-    /// first is finished.
+    /// Unmaps `pages` pages from `page`, each in its own batch. All batches are outstanding before the first is
+    /// finished.
     pub fn nested(&self, space: usize, page: u64, pages: u64) {
         if pages == 0 {
             return;
@@ -485,7 +485,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Moves the leaf table of [`SECOND`], of which the first `pages` are mapped, to [`THIRD`].
+    /// Moves the leaf table of [`SECOND`], whose first `pages` are mapped, to [`THIRD`].
     pub fn move_table(&self, space: usize, pages: u64) {
         self.hw
             .say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));

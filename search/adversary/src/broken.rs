@@ -1,8 +1,7 @@
-//! Mistakes at the boundary to the machine, made by a decorator of [`Hardware`].
+//! Makes mistakes at the interface of the machine, by a decorator of [`Hardware`].
 //!
-//! The engine asks the machine for an interrupt, an invalidation, a barrier or a root; [`Broken`] passes all of it on,
-//! or less. So the engine's code contains only the protocol, and mistakes that a kernel's port may contain are made
-//! where a port would make them.
+//! [`Broken`] passes on the engine's interrupts, invalidations, barriers and root loads, or omits some. So the engine
+//! contains only the protocol, and mistakes of a kernel's port are made where a port would make them.
 
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
@@ -16,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! boundary {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// What goes wrong.
+        /// A mistake at the interface.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Boundary { $($(#[doc = $doc])+ $name,)* }
 
@@ -29,7 +28,7 @@ macro_rules! boundary {
                 match self { $(Boundary::$name => stringify!($name),)* }
             }
 
-            /// What is done wrong.
+            /// Describes the mistake.
             pub const fn account(self) -> &'static str {
                 match self { $(Boundary::$name => concat!($($doc,)+),)* }
             }
@@ -68,7 +67,7 @@ boundary! {
     ReentryUnflushed,
     /// A CPU answers, but the code that polls the flush in flight is not notified (C7).
     AnswerUnheard,
-    /// The manager gets another architecture's TLB rules, which don't ask for break before make.
+    /// The manager gets another architecture's TLB rules, which don't require break before make.
     RulesOfAnother,
 }
 
@@ -154,7 +153,7 @@ impl<H> Deref for Broken<H> {
     }
 }
 
-// SAFETY: as the machine below, which is one in software: what this decorator breaks reaches no memory.
+// SAFETY: as the machine below, which is in software: this decorator's mistakes reach no memory.
 unsafe impl<H: Hardware> Hardware for Broken<H> {
     type Word = H::Word;
     type Broadcasts = Self;

@@ -1,11 +1,11 @@
-//! Cases that a user asks for: scenarios, workloads and written programs, each on every machine and under every policy
-//! that was asked for. Also their budgets, and the results as data.
+//! The cases of a search: scenarios, workloads and written programs, each on every chosen machine under every chosen
+//! policy. Also their budgets, and the results as data.
 //!
-//! The command and other languages choose here and write the same rows, so one description of a result serves all.
-//! Names that are files are read by the caller, who knows where they lie: on this host, or in a message from another.
+//! The command and other languages choose cases here and write the same rows, so one description of a result serves
+//! all. The caller reads files, because they may be on this host or in a message from another.
 //!
-//! A workload is named by all that its runs depend on, `mine.toml,cpus=2,pages=4`: the name stands in replay codes, and
-//! is read back from them.
+//! A workload's name contains all inputs of its runs, `mine.toml,cpus=2,pages=4`. Replay codes contain the name, and
+//! it is parsed from them.
 
 use crate::explore::{Budget, POLICIES, Report};
 use crate::generate::Recorded;
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use toml::de::DeTable;
 
-/// On how many CPUs a workload runs unless told otherwise, if it runs on as many.
+/// The default number of CPUs of a workload, if it supports that many.
 const CPUS: usize = 2;
 
 /// Reads the text of a file, or returns why it can't be read.
@@ -47,11 +47,11 @@ pub struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Every case, in an order that depends on nothing else. Scenarios and machines that they name are kept until the
+    /// Returns every case, in an order that depends on nothing else. Scenarios and machines in them are kept until the
     /// process ends.
     ///
     /// # Errors
-    /// Names what there is not, or what is wrong in a file.
+    /// The unknown name, or the mistakes in a file.
     pub fn cases(&self, read: Read<'_>) -> Result<Vec<Case<'static>>, String> {
         let mut scenarios: Vec<&'static Scenario<'static>> = Vec::new();
         let mut cases = Vec::new();
@@ -117,21 +117,21 @@ impl Choice<'_> {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
-    /// So many random schedules of each case.
+    /// This many random schedules of each case.
     Schedules(u64),
-    /// Random schedules, for so many minutes in all.
+    /// Random schedules, for this many minutes in all.
     Minutes(f64),
-    /// Every schedule, until a case has had so many.
+    /// Every schedule, up to this many of a case.
     Exhaustive(u64),
 }
 
 impl Effort {
-    /// The random schedules of a case, unless something else is said.
+    /// The default number of random schedules of a case.
     pub const USUAL: Effort = Effort::Schedules(1000);
-    /// How many schedules a case has before a search for all of them gives it up, unless something else is said.
+    /// The default limit of schedules of a case, if a search should try all.
     pub const MOST: u64 = 5_000_000;
 
-    /// What one case gets that begins now, of so many that share `jobs` threads.
+    /// Returns the budget of the next case, if `cases` share `jobs` threads.
     pub fn budget(self, cases: usize, jobs: usize) -> Budget {
         match self {
             Effort::Schedules(count) => Budget::Schedules(count),
@@ -159,13 +159,13 @@ pub struct Row {
     pub exhaustive: bool,
     /// 1 if one broke the contract.
     pub violations: u64,
-    /// How many were cut short, because what follows was known.
+    /// How many were cut short, because their continuation was known.
     pub pruned: u64,
-    /// How many states of the machine were told apart.
+    /// The number of distinct states of the machine.
     pub states: u64,
-    /// How many schedules those that were run stand for.
+    /// The number of schedules that those run represent.
     pub stands_for: f64,
-    /// Transitions of the protocol that the scenario is there for, and that never fired.
+    /// Transitions of the protocol that the scenario is for, and that never fired.
     pub never_fired: Vec<String>,
     /// How often each transition fired.
     pub fired: BTreeMap<String, u64>,
@@ -190,11 +190,11 @@ pub struct Breach {
     pub frame: Option<u64>,
     /// The address.
     pub address: Option<u64>,
-    /// What happened, in words.
+    /// A description of the failure.
     pub account: String,
 }
 
-/// What came of a case.
+/// Builds the row of a case.
 pub fn row(case: &Case<'_>, report: &Report) -> Row {
     let fired = report.coverage.iter().filter(|(_, count)| *count > 0);
     let failure = report.failure.as_ref();
@@ -233,7 +233,7 @@ pub fn violation(violation: &Violation) -> Breach {
     }
 }
 
-/// Whether a name is that of a file.
+/// Returns whether a name is a file's.
 pub fn is_file(name: &str) -> bool {
     Path::new(name)
         .extension()
@@ -244,10 +244,10 @@ fn text(name: &str, read: Read<'_>) -> Result<String, String> {
     read(Path::new(name)).map_err(|error| format!("{name}: {error}"))
 }
 
-/// A program that was written down.
+/// Reads a written program.
 ///
 /// # Errors
-/// If its file cannot be read, or is none.
+/// If its file cannot be read, or is not a program.
 pub fn recorded(name: &str, read: Read<'_>) -> Result<Recorded, String> {
     Recorded::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
 }
@@ -264,7 +264,7 @@ fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
     })
 }
 
-/// Whether a name is that of a workload, built in or in a file; a file may also be a program.
+/// Returns whether a name is a workload's, built in or in a file; a file may also be a program.
 fn is_workload(name: &str, read: Read<'_>) -> Result<bool, String> {
     if !is_file(name) {
         return Ok(Workload::from_name(name).is_some());

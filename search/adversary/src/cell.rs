@@ -1,7 +1,7 @@
-//! A word of memory as memory: eight bytes, between which no other CPU steps.
+//! A word of memory: eight bytes, accessed as a whole.
 //!
-//! It is an atomic of the host, although one host thread runs all CPUs: nothing here needs `unsafe` to
-//! share it. `word` says what the operations of CPUs on it do.
+//! It is an atomic of the host although one host thread runs all CPUs, so that sharing it needs no `unsafe`. The
+//! module `word` defines the operations of CPUs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +19,13 @@ impl AdversaryWord {
         AdversaryWord(AtomicU64::new(value))
     }
 
-    /// What memory holds, whatever lies in store buffers.
+    /// Returns the value in memory, ignoring store buffers.
     #[inline]
     pub fn peek(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets what memory holds, without any CPU noticing.
+    /// Sets the value in memory, invisibly to CPUs.
     #[inline]
     pub fn poke(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

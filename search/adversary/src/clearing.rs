@@ -1,10 +1,10 @@
-//! Promises about clearing, for the mutants that no access can show.
+//! Checks promises about zeroing, for mutants that no access can show.
 //!
-//! The way an extent is cleared decides when a program gets its page and what the caches hold then, not whether the
-//! page is zero. So no access can be unlawful. And the manager keeps zeroed frames in its own lists, so nothing under
-//! the adversary takes them from a [`Pool`]. So this module clears one extent and fills one pool, on a machine that
-//! only records what it was asked to zero, and compares the record with the promises of [`quell_zero`]. There is
-//! nothing to interleave. `quell_zero` tests its promises over many extents and policies.
+//! The way of zeroing an extent decides when a program gets its page and what the caches hold then, not whether the
+//! page is zero. So no access violates the contract. And the manager keeps zeroed frames in its own lists, so nothing
+//! under the adversary takes them from a [`Pool`]. So this module zeroes one extent and fills one pool, on a machine
+//! that only records its requests, and compares the record with the promises of [`quell_zero`]. There is no
+//! interleaving. `quell_zero` tests its promises over many extents and policies.
 
 use crate::context;
 use crate::mistake::Mistake;

@@ -1,9 +1,8 @@
-//! The run that this thread is in the middle of, for operations that have no reference to it.
+//! The current run of this thread, for operations that have no reference to it.
 //!
-//! A word is eight bytes and knows nothing of its machine, so the state of the run is reached
-//! through a thread-local pointer, set by [`Context::enter`] for as long as the run lasts. Access
-//! goes through [`with`], for the length of a closure in which nothing suspends; a `RefCell`
-//! watches over that.
+//! A word is eight bytes and cannot refer to its machine. So [`Context::enter`] sets a thread-local pointer to the
+//! run's state while it lasts. [`with`] lends that state to a closure in which nothing suspends; a `RefCell` checks
+//! that.
 
 mod operations;
 
@@ -19,14 +18,14 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;
 
-/// What runs on the machine, as far as the machine calls it.
+/// The machine's callbacks.
 pub trait Kernel {
     /// The CPU took its interrupt. Interrupts are masked.
     fn interrupt(&self);
     /// The CPU took an NMI.
     fn nmi(&self);
-    /// Something else runs on the CPU, in the middle of what it did, until it is through: a thread that
-    /// preempts, or a device's interrupt handler. Interrupts are on.
+    /// Runs other code on the CPU until it ends: a thread that preempts, or a device's interrupt handler. Interrupts
+    /// are on.
     fn preempt(&self);
     /// What it keeps for a CPU outside of words and stacks, as a number.
     fn kept(&self, cpu: usize) -> u64;
@@ -53,7 +52,7 @@ pub(crate) struct Context {
     weakened: Option<&'static Weakened>,
     /// The number of the mutant whose places schedules watch, if they watch any; or 0.
     watched: u32,
-    /// Words whose stores are relaxed, whatever the code says.
+    /// Words whose stores are relaxed, whatever the code requests.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
     /// Whether the mutant is off for the moment.
@@ -62,7 +61,7 @@ pub(crate) struct Context {
     panicked: Cell<bool>,
     /// Which mutants' places runs have come by.
     asked: Rc<Asking>,
-    /// Whether it matters when it does: to the schedule, or to what is written down.
+    /// Whether its time matters: for the schedule, or for the timeline.
     attends: bool,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
@@ -224,9 +223,9 @@ fn current<'c>() -> Option<&'c Context> {
     if context.is_null() {
         return None;
     }
-    // SAFETY: the pointer is set only by `enter`, from a reference that outlives the call, and
-    // cleared before `enter` returns, also when it unwinds. No reference obtained here is kept
-    // beyond the functions of this module, which are called from inside `enter`.
+    // SAFETY: only `enter` sets the pointer, from a reference that outlives the call, and clears it before it returns,
+    // even by unwinding. No reference from here outlives the functions of this module, whose callers run inside
+    // `enter`.
     Some(unsafe { &*context })
 }
 
@@ -247,21 +246,21 @@ pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
     with(|core| body(core, me))
 }
 
-/// A program has come to the end of one of its operations.
+/// Records that a program has finished one of its operations.
 pub(crate) fn come_further() {
     on_machine(Core::come_further);
 }
 
-/// The CPU whose code runs.
+/// Returns the CPU whose code runs.
 #[inline]
 pub(crate) fn this_cpu() -> usize {
     expect().cpu.get().into()
 }
 
-/// The CPU whose code runs, for that code.
+/// Returns the CPU whose code runs, for that code.
 ///
-/// After a panic it is stopped here for good, where a batch that is dropped begins to flush: what has failed in a flush
-/// would fail in the next one, and a panic in a destructor that runs because of a panic ends the process.
+/// After a panic the CPU stops here for good, where a dropped batch begins to flush: a failed flush would fail again,
+/// and a panic in a destructor during a panic ends the process.
 #[inline]
 pub(crate) fn own_number() -> usize {
     let context = expect();
@@ -278,12 +277,12 @@ fn stop() {
     }
 }
 
-/// Whether the code that asks makes the mistake of the mutant of this number.
+/// Returns whether the running code makes the mistake of this mutant.
 fn makes(number: u32) -> bool {
     let Some(context) = current() else {
         return ALONE.get() == number;
     };
-    // Before the run no other CPU is there.
+    // No other CPU runs before the run.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(number as u16);
         if context.attends {
@@ -302,9 +301,9 @@ pub(crate) fn alone<R>(mutant: &'static Mutant, body: impl FnOnce() -> R) -> R {
     done
 }
 
-/// The code that runs panics. That is a violation and ends the run at once: while the CPU drops what it has, it comes
-/// to no point any more at which it would go on ([`own_number`] is one, too). Gives the account back if it was the
-/// machine that panicked, which is in use then.
+/// Handles a panic of the running code: a violation, which ends the run at once. While the CPU drops its state, it
+/// reaches no point at which it would continue ([`own_number`] is one too). Returns the account if the machine itself
+/// panicked, and is borrowed.
 pub(crate) fn panicked(account: String) -> Option<String> {
     let Some(context) = current() else {
         return Some(account);
@@ -334,7 +333,7 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Does `body` as if CPU `cpu` did: it sees the stores that lie in that CPU's buffer, and no other CPU's.
+/// Runs `body` as CPU `cpu`, with the stores in that CPU's buffer and no other's.
 pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
     let context = expect();
     let me = context.cpu.replace(cpu as u8);
@@ -349,7 +348,7 @@ pub(crate) fn arena() -> *const Arena {
     Rc::as_ptr(&expect().arena)
 }
 
-/// Whether a timeline is wanted: then words are worth finding.
+/// Returns whether a timeline is recorded, which needs the names of words.
 #[inline]
 pub(crate) fn tracing() -> bool {
     current().is_some_and(|context| context.core.borrow().tracing())
@@ -383,7 +382,7 @@ pub(crate) fn place_of(word: usize) -> Option<(u32, usize)> {
     expect().arena.place(word as *const AdversaryWord)
 }
 
-/// A word goes. Between runs nothing remembers words.
+/// Forgets a dropped word. Between runs nothing remembers words.
 #[inline]
 pub(crate) fn forget(word: &AdversaryWord) {
     if let Some(context) = current()

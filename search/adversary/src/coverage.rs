@@ -1,4 +1,4 @@
-//! Counts the transitions that fired in runs: a pass proves nothing if the transitions that it is about never fired.
+//! Counts the transitions that fired in runs. A pass proves nothing if the transitions of interest never fired.
 
 use quell::Counter;
 

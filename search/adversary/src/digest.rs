@@ -1,5 +1,4 @@
-//! Numbers for states: bytes that are hashed, sums that each change adds its part to, and moments by
-//! their order alone.
+//! Digests of states: hashes of bytes, sums of changes, and moments by their order.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -22,14 +21,14 @@ impl Hasher for Digest {
 }
 
 impl Digest {
-    /// The number of what was added after the first `start` bytes, which go.
+    /// Returns the digest of the bytes after the first `start`, and removes them.
     pub(crate) fn take(&mut self, start: usize) -> u128 {
         let number = xxh3_128(&self.0[start..]);
         self.0.truncate(start);
         number
     }
 
-    /// Adds things whose order does not matter.
+    /// Adds items in any order.
     pub(crate) fn add_all<T: Hash>(&mut self, things: impl Iterator<Item = T>) {
         let start = self.0.len();
         let mut sum = 0u128;
@@ -41,8 +40,7 @@ impl Digest {
     }
 }
 
-/// Sums over everything that has changed since the run was made ready, from the numbers of what it was and of what it
-/// is.
+/// A sum over all changes since the run was prepared, of the digests of old and new values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums(pub(crate) u128);
 
@@ -80,7 +78,7 @@ impl Moments {
         self.sorted.partition_point(|&other| other <= moment)
     }
 
-    /// What an entry that can be walked until then outlives.
+    /// Records that an entry which can be walked until then is outlived.
     pub(crate) fn outlives(&self, until: Moment) -> (bool, u64) {
         let later = self.sent.iter().map(|&sent| u64::from(until > sent));
         let bits = later.fold(0, |bits, bit| bits << 1 | bit);
@@ -88,5 +86,5 @@ impl Moments {
     }
 }
 
-/// What the CPUs' own code is about.
+/// The digests of the CPUs' own code and stacks.
 pub(crate) type Locals = [(u128, u64); MAX_CPUS];

@@ -1,4 +1,4 @@
-//! Many runs: budgets, failures, shrinking.
+//! Runs many schedules: budgets, failures, shrinking.
 
 use crate::action::Deviation;
 use crate::coverage::{Coverage, Reach};
@@ -13,22 +13,22 @@ use std::time::Instant;
 /// How long to search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
-    /// So many random schedules, or as many as [`Scenario::one_in`](crate::Scenario::one_in) leaves of them.
+    /// This many random schedules, or the share of them by [`Scenario::one_in`](crate::Scenario::one_in).
     Schedules(u64),
     /// Random schedules until this moment.
     Until(Instant),
-    /// Every schedule, equivalent ones once, but at most so many, those cut short included.
+    /// Every schedule, equivalent ones once, up to this many, including those cut short.
     Exhaustive(u64),
 }
 
-/// What to search, and for how long.
+/// The inputs of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Exploration<'p> {
-    /// What is run.
+    /// The case.
     pub case: Case<'p>,
     /// How long.
     pub budget: Budget,
-    /// The seed: each run draws its schedule from a stream of its own.
+    /// The seed. Each run's schedule has its own stream.
     pub seed: u64,
     /// The greatest depth of priority-based search.
     pub depth: u32,
@@ -45,16 +45,16 @@ pub struct Failure {
     pub found_with: usize,
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How many schedules were run to their end.
     pub schedules: u64,
     /// How many were cut short because an equivalent one was run.
     pub pruned: u64,
-    /// How many different states the machine was in; 0 if they were not told apart.
+    /// The number of distinct states; 0 if not counted.
     pub states: u64,
-    /// How many schedules those states stand for, at least; known at the end of a search alone.
+    /// The least number of schedules that those states represent; known only at the end of a search.
     pub stands_for: f64,
     /// How many decisions were taken in all.
     pub decisions: u64,
@@ -83,9 +83,9 @@ pub fn explore(
     report
 }
 
-/// As [`explore`], but leaves a run that fails as it was found, for callers that ask no more than whether one does: the
-/// violation, and no [`Failure`] in the report. The session's last run is that one, unless a state that leads nowhere
-/// could not be reached again, as the violation then says.
+/// Like [`explore`], but returns only the violation and leaves the failing run as it is, without a [`Failure`] in the
+/// report. The session's last run is that one, unless a dead end could not be reached again, which the violation then
+/// mentions.
 pub fn search(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
@@ -177,9 +177,9 @@ pub fn search(
 }
 
 impl Case<'_> {
-    /// Transitions that the scenario must reach on this machine and did not.
+    /// Returns transitions that the scenario must reach on this machine and did not.
     ///
-    /// Asked only with everything on: a policy that switches mechanisms off reaches less.
+    /// Checked only with all mechanisms on, because other policies reach less.
     pub fn missed(&self, coverage: &Coverage) -> Vec<Reach> {
         if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();
@@ -192,11 +192,11 @@ impl Case<'_> {
     }
 }
 
-/// What comes of a state from which the search has found no way to the end.
+/// The result for a state from which the search has found no path to the end.
 enum DeadEnd {
-    /// What broke: that nothing leads to the end is a breach, whether or not a run shows it again.
+    /// A violation: without a path to the end the contract is broken, whether or not a run shows it again.
     Breach(Violation),
-    /// On the way there, what tells states apart turned out to be more than the search knew: it must begin anew.
+    /// On the way there, the digest of states included state unknown to the search: it must restart.
     Surprise,
 }
 
@@ -226,7 +226,7 @@ fn dead_end(session: &mut Session<'_>, state: u32) -> DeadEnd {
     }
 }
 
-/// Runs the fixed scheduler with these deviations; those that made a difference, and what broke.
+/// Runs the fixed scheduler with these deviations. Returns those that made a difference, and the violation.
 pub(crate) fn breaks(
     session: &mut Session<'_>,
     list: &[Deviation],
@@ -280,7 +280,7 @@ pub(crate) fn shrink(
     }
 }
 
-/// The policies under which everything is searched unless told otherwise: nothing, each mechanism alone, all.
+/// The default policies of a search: none, each mechanism alone, all.
 pub const POLICIES: [Policy; 7] = [
     Policy::BASELINE,
     Policy::only(Mechanism::Batch),
@@ -344,7 +344,7 @@ mod tests {
             "x86-broadcast",
         );
         let mut session = Session::new(case);
-        // What the first search learns about the machine surprises it.
+        // The first search may discover state of the machine that it did not know.
         let breach = loop {
             if let DeadEnd::Breach(violation) = dead_end(&mut session, u32::MAX) {
                 break violation;
@@ -367,7 +367,7 @@ mod tests {
         assert!(failure.violation.account.starts_with("no end after"));
     }
 
-    /// Finds something wrong after the run, and says so in words of its own.
+    /// Finds a violation after the run and describes it.
     const TELLS: Scenario = Scenario {
         name: "tells",
         program: Script::Vm(VmProgram {
@@ -384,7 +384,7 @@ mod tests {
         let mut search = session.search();
         assert!(search.by_state(), "the manager has its heap");
         let first = session.run_search(&mut search).end;
-        // The next run clears the heap and forgets what this one has left.
+        // The next run clears the heap and this one's leftovers.
         session.run(Strategy::default());
         let End::Violated(violation) = first else {
             panic!("nothing was found: {first:?}");
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(violation.account, "what was found after the run");
     }
 
-    /// What the machine can be at the end, and how many runs it took to find out.
+    /// Returns the final states of the machine, and the number of runs needed.
     fn ends(session: &mut Session, by_state: bool) -> (BTreeSet<u128>, u64) {
         let (mut ends, mut runs) = (BTreeSet::new(), 0);
         let mut search = Exhaustive::new(by_state);
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// A state that was taken for another would hide what comes after it.
+    /// Confusing two states would hide their continuations.
     #[test]
     fn telling_states_apart_loses_none_of_the_ends() {
         let mut saved = 0;
@@ -435,7 +435,7 @@ mod tests {
             ("nmi-unmap", "x86-broadcast"),
         ] {
             let case = Case::on(Scenario::named(scenario).expect("a scenario"), machine);
-            // One session: states tell of the host's addresses.
+            // One session, because states depend on the host's addresses.
             let mut session = Session::new(case);
             let (all, runs) = ends(&mut session, false);
             let (by_state, fewer) = ends(&mut session, true);

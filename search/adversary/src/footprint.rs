@@ -1,11 +1,10 @@
-//! What a run did that no other did before: the measure by which programs are kept.
+//! Measures what is new in a run, to decide which programs to keep.
 //!
-//! The engine's protocol is what CPUs do to words that others read. So the measure is pairs of places
-//! in the code, on two CPUs and one word: a CPU *reads* (or overwrites) here what another has written
-//! there, or *overtakes*: it comes to a word that another is just about to use, and one of the two
-//! writes. An operation without a word (a flush, an access, a change of root) counts as an operation on one word of
-//! their own. Beside the pairs stand the places that were passed at all, what the engine counted and
-//! what the machine saw: the *transitions*.
+//! The engine's protocol is operations of CPUs on words that others read. So the measure is pairs of places in the
+//! code, on two CPUs and one word: a CPU *reads* (or overwrites) here a value that another has written there, or
+//! *overtakes*: it reaches a word that another is just about to use, and one of the two writes. An operation without a
+//! word (a flush, an access, a change of root) counts as an operation on a word of its own. Further parts are the
+//! places passed, the engine's counters and the machine's events: the *transitions*.
 //!
 //! A place is the line and column of the call in the source, so the numbers are the same in every run.
 
@@ -32,7 +31,7 @@ impl Site {
     }
 }
 
-/// The word that stands for the translation hardware.
+/// The word that represents the translation hardware.
 const TRANSLATION: usize = 1;
 /// The one for interrupts.
 const LINES: usize = 2;
@@ -69,7 +68,7 @@ impl Use {
             Op::Content { frame, store } => {
                 (16 + frame as usize, Site(10 + u32::from(store)), store)
             }
-            // Memory that is no word comes and goes unseen, and its place may be another's.
+            // Other memory is allocated and freed unseen, and its place may be reused.
             Op::Touch { .. }
             | Op::Start
             | Op::Fence
@@ -82,22 +81,22 @@ impl Use {
     }
 }
 
-/// What the runs of a program did.
+/// The footprints of a program's runs.
 #[derive(Debug, Default)]
 pub(crate) struct Footprints {
     about: [Option<Use>; MAX_CPUS],
     written: FxHashMap<usize, (u8, Site)>,
     /// Pairs and places.
     found: FxHashSet<u64>,
-    /// The rule that each CPU has asked about last in its present operation, and in the one that was interrupted for
-    /// that; 0 if none.
+    /// The last rule that each CPU passed in its present operation, and in the operation interrupted for that; 0 if
+    /// none.
     asked: [[u16; 2]; MAX_CPUS],
-    /// Rules that met, see [`Footprints::ask`].
+    /// Pairs of rules that met, see [`Footprints::ask`].
     met: FxHashSet<Meeting>,
 }
 
-/// Two rules, by their numbers: one was asked about while another CPU, or what was interrupted on the same one, stood
-/// where it had asked about the other.
+/// Two rules, by their numbers: one was passed while another CPU, or interrupted code of the same one, had just passed
+/// the other.
 pub(crate) type Meeting = (u16, u16);
 
 const FOLLOWS: u64 = 0;
@@ -124,13 +123,13 @@ impl Footprints {
         self.about[cpu] = Use::of(op, site);
     }
 
-    /// A word goes, and its place may become another's.
+    /// Forgets a dropped word, whose place may be reused.
     pub(crate) fn forget(&mut self, word: usize) {
         self.written.remove(&word);
     }
 
-    /// A CPU comes by a place of the mutant of this number. Where the others stand meanwhile, each in the middle of
-    /// something, is what decides whether it matters.
+    /// Records that a CPU passes a place of this mutant. The mistake may matter only if the others are in the middle
+    /// of certain operations meanwhile.
     pub(crate) fn ask(&mut self, cpu: usize, number: u16) {
         for (other, [last, outer]) in self.asked.iter().enumerate() {
             let there = if other == cpu { *outer } else { *last };
@@ -146,7 +145,7 @@ impl Footprints {
         self.asked[cpu][0] = 0;
     }
 
-    /// Something interrupts what the CPU does, or is over.
+    /// Begins or ends an interruption of the CPU's code.
     pub(crate) fn nest(&mut self, cpu: usize, begins: bool) {
         let [last, outer] = &mut self.asked[cpu];
         if begins {
@@ -186,7 +185,7 @@ impl Footprints {
     }
 }
 
-/// For how many mutants [`Asked`] has room.
+/// The capacity of [`Asked`] in mutants.
 const MUTANTS: usize = 256;
 
 /// Which mutants' places were come by.
@@ -199,7 +198,7 @@ fn place_of(number: u16) -> (usize, u64) {
     (usize::from(number) / 64, 1 << (number % 64))
 }
 
-/// The meetings in which a rule was the one that was asked about.
+/// Returns the meetings in which this rule was the one passed.
 pub(crate) fn meetings_of(met: &[Meeting], mutant: &Mutant) -> impl Iterator<Item = u16> {
     let number = mutant.number as u16;
     let of = move |(asked, there): &Meeting| (*asked == number).then_some(*there);
@@ -207,7 +206,7 @@ pub(crate) fn meetings_of(met: &[Meeting], mutant: &Mutant) -> impl Iterator<Ite
 }
 
 impl Asked {
-    /// Whether a mutant is among them.
+    /// Returns whether it contains a mutant.
     pub fn contains(&self, mutant: &Mutant) -> bool {
         let (word, bit) = place_of(mutant.number as u16);
         self.0[word] & bit != 0
@@ -242,21 +241,21 @@ impl Asking {
         self.0[word].set(self.0[word].get() | bit);
     }
 
-    /// What is in it now.
+    /// Returns the present content.
     pub(crate) fn so_far(&self) -> Asked {
         Asked(self.0.each_ref().map(Cell::get))
     }
 }
 
-/// What all runs so far did.
+/// The footprints of all runs so far.
 #[derive(Clone, Default, Debug)]
 pub struct Seen {
     found: FxHashSet<u64>,
 }
 
 impl Seen {
-    /// Takes in what the runs of one program did; whether any of it is new. `family` tells machines
-    /// apart on which the engine goes other ways.
+    /// Adds the footprints of one program's runs. Returns whether any are new. `family` separates machines on which
+    /// the engine takes other paths.
     pub(crate) fn add(&mut self, footprints: Footprints, coverage: &Coverage, family: u64) -> bool {
         let fired = coverage
             .iter()
@@ -271,7 +270,7 @@ impl Seen {
         self.found.len() > before
     }
 
-    /// Takes in what others have seen.
+    /// Adds the footprints of others.
     pub fn merge(&mut self, other: &Seen) {
         self.found.extend(&other.found);
     }

@@ -25,7 +25,7 @@ pub struct Adversary {
     /// The number of the first CPU that does something.
     first: u16,
     cpus: usize,
-    /// A bit for each CPU that does something: a hypervisor does not run it whenever an initiator asks, and flushes it.
+    /// A bit for each active CPU: a hypervisor has descheduled it whenever an initiator needs it, and flushes it.
     unscheduled: u8,
     memory: MemoryMap,
 }
@@ -55,8 +55,8 @@ impl Adversary {
         }
     }
 
-    /// The same machine in a guest: whenever an initiator asks, the hypervisor does not run these CPUs (bit `n` is the
-    /// `n`th that does something), and flushes them before it runs them again.
+    /// The same machine in a guest: whenever an initiator needs them, the hypervisor has descheduled these CPUs (bit
+    /// `n` is the `n`th active one), and flushes them before it runs them again.
     pub fn with_unscheduled(self, unscheduled: u8) -> Self {
         Adversary {
             unscheduled,
@@ -64,7 +64,7 @@ impl Adversary {
         }
     }
 
-    /// What is particular about the machine.
+    /// Returns the properties of the machine.
     pub fn kind(&self) -> &MachineKind {
         &self.kind
     }
@@ -81,7 +81,7 @@ impl Adversary {
         on_machine(|core, me| core.online(me));
     }
 
-    /// The CPU goes offline: an interrupt that it has not taken is lost.
+    /// Takes the CPU offline: an interrupt that it has not taken is lost.
     pub fn offline(&self) {
         on_machine(|core, me| core.offline(me));
     }
@@ -260,12 +260,12 @@ impl Broadcast for Adversary {
     }
 }
 
-/// The words of a frame's content that lie in a range of bytes.
+/// Returns the words of a frame's content in a range of bytes.
 fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
     (0..FRAME_WORDS).filter(move |word| word * 8 >= offset && word * 8 + 8 <= offset + bytes)
 }
 
-// SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
+// SAFETY: frames are numbers; their words and bytes belong to a table of the machine.
 unsafe impl Machine for Adversary {
     fn memory(&self) -> MemoryMap {
         self.memory

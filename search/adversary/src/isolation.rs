@@ -1,12 +1,11 @@
-//! The user's half of each address space, as a port of the engine with page-table isolation notes it.
+//! The user's half of each address space, as in a port of the engine with page-table isolation.
 //!
-//! User mode runs under tags of its own, of which the engine does not know. The machine that has them is in
-//! [`machine`](crate::machine).
+//! User mode has its own tags, unknown to the engine. The machine that has them is in [`machine`](crate::machine).
 
 use quell::{Invalidate, Tag};
 use quell_arch::x86_64::isolation::UserHalves;
 
-/// Set in CR3, what is held under the tag stays.
+/// Set in CR3 to keep the entries under the tag.
 pub(crate) const KEEP: u64 = 1 << 63;
 
 /// Which halves of a CPU are behind, and where it runs.
@@ -26,7 +25,7 @@ impl Halves {
         }
     }
 
-    /// What its future depends on.
+    /// Returns the state that determines its future.
     pub(crate) fn state(&self) -> (u64, bool) {
         (self.behind, self.user.is_some())
     }
@@ -43,8 +42,7 @@ impl Halves {
         self.note(|halves| halves.invalidated(what));
     }
 
-    /// Notes that a root was loaded. A tag that is loaded without what it held is another space's now, in user mode
-    /// too.
+    /// Records a loaded root. A tag loaded without its entries belongs to another space now, in user mode too.
     pub(crate) fn loaded(&mut self, tag: u16, keep: bool) {
         self.note(|halves| halves.loaded(Tag(tag), keep));
     }

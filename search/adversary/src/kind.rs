@@ -1,4 +1,4 @@
-//! The machines: what their translation hardware and their memory ordering allow.
+//! The machines: the behaviour that their translation hardware and memory ordering allow.
 
 use quell::{Break, Features, Tagging};
 use quell_workloads::files::hint;
@@ -18,7 +18,7 @@ pub enum Stores {
 pub struct MachineKind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What distinguishes it.
+    /// Its properties.
     pub about: &'static str,
     tags: Tags,
     /// When stores become visible.
@@ -28,22 +28,22 @@ pub struct MachineKind {
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// Which changes of an entry must go through an absent one, with a complete flush in between. `flush_needed` is
-    /// told so, and the machine reports a kernel that does otherwise as [misuse](quell_vm::contract::Clause::Misuse).
-    /// One exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge
-    /// policies with asynchronous flushes.
+    /// The changes of an entry that need an absent one with a complete flush in between. `flush_needed` knows them,
+    /// and the machine reports a kernel that ignores them as [misuse](quell_vm::contract::Clause::Misuse). One
+    /// exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge policies
+    /// with asynchronous flushes.
     pub break_before_make: Break,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
     /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
     /// (Arm's level hint).
     pub level_hints: bool,
-    /// Whether an entry may say that it is one of a block, and a TLB then fill what it says of every page of the block
-    /// (Arm's contiguous bit, RISC-V's Svnapot).
+    /// Whether an entry may be marked as part of a block, which lets a TLB fill every page of the block from it (Arm's
+    /// contiguous bit, RISC-V's Svnapot).
     pub blocks: bool,
-    /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the
-    /// engine flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Of the
-    /// scenarios only those that say so run there.
+    /// Whether user mode has its own tag (page-table isolation). Then the engine flushes the kernel's half of a space,
+    /// and the user's half is flushed on return to user mode ([`isolation`](crate::isolation)). Only scenarios marked
+    /// for it run there.
     pub isolated: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
@@ -55,7 +55,7 @@ enum Tags {
     /// None, where invalidations are broadcast all the same.
     NoneBroadcast,
     PerCpu(u16),
-    /// So many bits more than the least that the CPUs need: rollovers are frequent.
+    /// This many bits more than the CPUs need at least, so rollovers are frequent.
     Global(u8),
 }
 
@@ -115,8 +115,8 @@ impl MachineKind {
         },
     ];
 
-    /// Machines that are to come. The engine is held against them in a test of their own (`tests/to_come.rs`) and where
-    /// a search names one; they stand in no table.
+    /// Future machines. A test of their own (`tests/to_come.rs`), and searches that name one, run the engine on them;
+    /// they are in no table.
     pub const TO_COME: &'static [MachineKind] = &[MachineKind {
         name: "arm-local",
         about: "AArch64 that broadcasts nothing, with ASIDs of each CPU's own",
@@ -130,7 +130,7 @@ impl MachineKind {
         every.find(|kind| kind.name == name)
     }
 
-    /// The machine of this name.
+    /// Finds a machine by name.
     ///
     /// # Errors
     /// If there is none: a sentence with the nearest name.
@@ -161,24 +161,23 @@ impl MachineKind {
         }
     }
 
-    /// Whether invalidations are broadcast.
+    /// Returns whether invalidations are broadcast.
     pub fn broadcasts(&self) -> bool {
         matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
     }
 
-    /// Whether what must not meet in a TLB is kept apart by interrupts alone. Then a kernel waits until targets have
-    /// flushed, keeps no root loaded lazily, and leaves no CPU alone that runs a program: each would have the old entry
-    /// beside the new one.
+    /// Returns whether break before make relies on interrupts alone. Then a kernel waits until targets have flushed,
+    /// keeps no root loaded lazily, and has no undisturbed CPUs: each would have the old entry beside the new one.
     pub fn breaks_by_interrupt(&self) -> bool {
         self.break_before_make == Break::Translation && !self.broadcasts()
     }
 
-    /// Whether there are hardly more tags than CPUs.
+    /// Returns whether there are hardly more tags than CPUs.
     pub fn scarce_tags(&self) -> bool {
         self.tags == Tags::Global(0)
     }
 
-    /// Whether TLB entries carry tags.
+    /// Returns whether TLB entries carry tags.
     pub fn tagged(&self) -> bool {
         !matches!(self.tags, Tags::None | Tags::NoneBroadcast)
     }

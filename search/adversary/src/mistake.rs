@@ -24,20 +24,20 @@ pub enum Ordered {
     Load,
     /// A store.
     Store,
-    /// An exchange, or what else reads and writes at once.
+    /// An exchange or another atomic read and write.
     Modify,
     /// A fence of the memory model.
     Fence,
 }
 
-/// What is ordered less than the code says.
+/// An operation with a weaker ordering than in the code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weak {
     /// Stores to this word, as the engine names it ([`PerCpu::word_name`](quell::PerCpu::word_name)): they are
     /// relaxed.
     Stores(&'static str),
-    /// Operations of this kind and ordering in a file of the source: they are a step weaker, a sequentially
-    /// consistent one as acquire and release, others as relaxed. A fence goes.
+    /// Operations of this kind and ordering in a source file are one step weaker: sequentially consistent ones acquire
+    /// and release, others relaxed. A fence is omitted.
     In(&'static str, Ordered, Ordering),
 }
 
@@ -48,13 +48,13 @@ pub struct Weakened {
     pub name: &'static str,
     /// Which it is.
     pub what: Weak,
-    /// What that means.
+    /// A description.
     pub mistake: &'static str,
 }
 
 impl Weakened {
-    /// Whether some run on such a machine may differ for it: elsewhere the machine gives the operation more order than
-    /// it asks for.
+    /// Returns whether it may change a run on such a machine: elsewhere the machine orders the operation more than
+    /// requested.
     fn shows_on(&self, kind: &MachineKind) -> bool {
         match self.what {
             Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
@@ -142,9 +142,9 @@ pub static WEAKENED: &[Weakened] = &[
 pub enum Mistake {
     /// The code decides otherwise at some lines: only in the [instrumented copy](quell_mutants).
     Source(&'static Mutant),
-    /// Something goes wrong at the boundary to the machine.
+    /// A mistake at the interface of the machine.
     Boundary(Boundary),
-    /// An ordering is weaker than the code says.
+    /// An ordering is weaker than in the code.
     Ordering(&'static Weakened),
 }
 
@@ -170,7 +170,7 @@ impl Mistake {
         Mistake::all().find(|mistake| mistake.name() == name)
     }
 
-    /// The mistake of this name.
+    /// Finds a mistake by name.
     ///
     /// # Errors
     /// If there is none: a sentence with the nearest name.
@@ -217,7 +217,7 @@ impl Mistake {
         list.join(", ")
     }
 
-    /// Whether some run on such a machine may differ for it.
+    /// Returns whether it may change a run on such a machine.
     pub(crate) fn shows_on(self, kind: &MachineKind) -> bool {
         match self {
             Mistake::Ordering(weakened) => weakened.shows_on(kind),
@@ -225,12 +225,12 @@ impl Mistake {
         }
     }
 
-    /// Whether the code itself makes it: then only in the [instrumented copy](quell_mutants).
+    /// Returns whether it is in the code itself, and so only in the [instrumented copy](quell_mutants).
     pub fn is_of_source(self) -> bool {
         matches!(self, Mistake::Source(_))
     }
 
-    /// Whether it is one of the memory manager's.
+    /// Returns whether it is in the memory manager.
     pub fn is_the_managers(self) -> bool {
         self.name().starts_with("Vm")
     }

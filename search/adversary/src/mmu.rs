@@ -61,7 +61,7 @@ pub(crate) struct Mmu {
     breaks: Break,
     /// Whether a TLB may hold a large page, or has held one in this run.
     large: bool,
-    /// Those that did, until the judge has looked at them.
+    /// Pairs that did, until the judge has examined them.
     meetings: Vec<Meeting>,
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
@@ -80,7 +80,7 @@ struct SavedWord {
     written: Moment,
 }
 
-/// What the translation hardware was at a moment.
+/// A saved state of the translation hardware.
 pub(crate) struct Saved {
     kernel: Option<u32>,
     words: Vec<SavedWord>,
@@ -90,7 +90,7 @@ pub(crate) struct Saved {
 }
 
 impl Mmu {
-    /// Those of `cpus` CPUs, on a machine of so many frames, the first of which may be `tables`.
+    /// Creates the hardware of `cpus` CPUs, on a machine with this many frames, the first of which may be `tables`.
     pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
         Mmu {
             levels: 2,
@@ -109,7 +109,7 @@ impl Mmu {
         }
     }
 
-    /// What the translation hardware is, the words of the tables included.
+    /// Saves the state of the translation hardware, including the words of the tables.
     pub(crate) fn save(&self, arena: &Arena) -> Saved {
         let words = (0..self.sides.tables()).flat_map(|table| {
             self.written_words(table).map(move |index| SavedWord {
@@ -128,7 +128,7 @@ impl Mmu {
         }
     }
 
-    /// Makes it what it was then, whatever it has become since.
+    /// Restores a saved state.
     pub(crate) fn restore(&mut self, arena: &Arena, saved: &Saved) {
         self.zero_tables(arena);
         for saved in &saved.words {
@@ -150,7 +150,8 @@ impl Mmu {
         self.lags.clone_from(&saved.lags);
     }
 
-    /// Forgets a run; zeroes the tables. With `receipts`, initiators may go on before their targets have flushed.
+    /// Forgets a run and zeroes the tables. With `receipts`, initiators may continue before their targets have
+    /// flushed.
     pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind, receipts: bool) {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
@@ -198,14 +199,14 @@ impl Mmu {
             .clear(|table, index| arena.table(table)[index].poke(0));
     }
 
-    /// Whether an entry of any table maps this frame, or a block that begins with it.
+    /// Returns whether an entry of any table maps this frame, or a block that begins with it.
     pub(crate) fn maps(&self, frame: u32) -> bool {
         self.mapped
             .get(frame as usize)
             .is_some_and(|&entries| entries > 0)
     }
 
-    /// What an entry maps, in [`Mmu::maps`].
+    /// Counts the mapping of an entry, for [`Mmu::maps`].
     fn count_mapped(&mut self, old: u64, new: u64) {
         let frame = |word: u64| (word & (PRESENT | TABLE) == PRESENT).then(|| frame_of(word));
         let (old, new) = (frame(old), frame(new));
@@ -225,8 +226,8 @@ impl Mmu {
         self.sides.words(frame)
     }
 
-    /// What the translation hardware is now ([`state`](crate::machine)). `oracle` says
-    /// what is held against the use of a translation.
+    /// Returns a digest of the translation hardware ([`state`](crate::machine)). `oracle` has the reasons against
+    /// using a translation.
     pub(super) fn digest(&self, moments: &Moments, oracle: &Oracle, digest: &mut Digest) {
         let forbidden = |root: u32, pages: Range<u64>, path: Path| {
             oracle.forbids(root, pages, (path.since, path.cut))
@@ -338,8 +339,8 @@ impl Mmu {
         }
     }
 
-    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before.
-    /// Machines with broadcasts are harder on the kernel: there only a barrier publishes that.
+    /// Records that a table was linked by a release store: a walker that reaches it sees earlier stores to it.
+    /// Machines with broadcasts demand more: there only a barrier publishes them.
     fn linked(&mut self, table: u32, now: Moment) {
         let tlbs = &mut self.tlbs;
         self.lags.retain(|gone| {
@@ -351,7 +352,7 @@ impl Mmu {
         });
     }
 
-    /// Whether a barrier would change what walkers see.
+    /// Returns whether a barrier would change what walkers see.
     pub(crate) fn lags(&self) -> bool {
         !self.lags.is_empty()
     }
@@ -381,7 +382,7 @@ impl Mmu {
         }
     }
 
-    /// Adds what stands at `index` of the table that `from` points to.
+    /// Adds the entry at `index` of the table that `from` points to.
     fn add(
         &mut self,
         arena: &Arena,
@@ -430,7 +431,7 @@ impl Mmu {
         self.add_pointer(arena, cpu, pointer);
     }
 
-    /// Whether a leaf that stands in the table that `from` points to is the same under every tag.
+    /// Returns whether a leaf in the table that `from` points to is the same under every tag.
     fn is_global(&self, from: &Pointer, word: u64) -> bool {
         word & GLOBAL != 0 && self.kernel == Some(from.root)
     }
@@ -486,13 +487,14 @@ impl Mmu {
         }
     }
 
-    /// Takes away what `what` covers and could no longer be walked at `sent`.
+    /// Drops the entries that `what` covers and that could not be walked any more at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
         let kind = (self.level_hints, self.broadcasts);
         self.tlbs[cpu].invalidate(what, sent, kind);
     }
 
-    /// Whether an invalidation of a CPU, issued at `sent` and not in effect yet, takes away what its TLB may hold.
+    /// Returns whether an invalidation of a CPU, issued at `sent` and not in effect yet, drops entries that its TLB
+    /// may hold.
     pub(crate) fn will_lose(
         &self,
         cpu: usize,
@@ -533,7 +535,7 @@ impl Mmu {
         }
         tlb.root = Some(root);
         tlb.tag = tag;
-        // Pointers that were kept lead on to what their tables say now.
+        // Kept pointers lead to their tables' present entries.
         for at in 0..tlb.pointers.len() {
             let pointer = self.tlbs[cpu].pointers[at];
             if pointer.tag == tag {
@@ -565,7 +567,7 @@ impl Mmu {
         self.add_pointer(arena, cpu, pointer);
     }
 
-    /// A page-table page that `dead` says was freed and that the walker of a CPU can still read.
+    /// Returns a page-table page that was freed, by `dead`, and that a CPU's walker can still read.
     pub(crate) fn dead_table(&self, cpu: usize, dead: impl Fn(u32) -> bool) -> Option<(u32, u64)> {
         let tlb = &self.tlbs[cpu];
         tlb.root.or(self.kernel)?;
@@ -575,7 +577,7 @@ impl Mmu {
             .map(|p| (p.table, p.base))
     }
 
-    /// What the CPU's TLB may hold for a page under the loaded tag.
+    /// Returns the entries that the CPU's TLB may hold for a page under the loaded tag.
     pub(crate) fn cached(&self, cpu: usize, page: u64) -> impl Iterator<Item = &Leaf> {
         let tlb = &self.tlbs[cpu];
         tlb.leaves
@@ -583,7 +585,7 @@ impl Mmu {
             .filter(move |l| (l.tag == tlb.tag || l.tag == GLOBAL_TAG) && l.covers(page))
     }
 
-    /// What the CPU's TLB may hold under the loaded tag.
+    /// Returns the entries that the CPU's TLB may hold under the loaded tag.
     pub(crate) fn held(&self, cpu: usize) -> impl Iterator<Item = &Leaf> {
         let tlb = &self.tlbs[cpu];
         tlb.leaves
@@ -591,7 +593,7 @@ impl Mmu {
             .filter(move |l| l.tag == tlb.tag || l.tag == GLOBAL_TAG)
     }
 
-    /// What a walk from this root, which is loaded, finds now.
+    /// Returns the present result of a walk from this root, which is loaded.
     pub(crate) fn walk(&self, arena: &Arena, cpu: usize, root: u32, page: u64) -> Option<Leaf> {
         let tlb = &self.tlbs[cpu];
         let mut table = root;

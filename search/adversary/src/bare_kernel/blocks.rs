@@ -1,8 +1,8 @@
-//! Blocks of pages: mapped, taken apart, and unmapped.
+//! Maps, splits and unmaps blocks of pages.
 //!
-//! A block is an aligned row of entries that map adjacent frames in the same way and say so (Arm's contiguous bit,
-//! RISC-V's Svnapot). What a TLB may make of that is in [`mmu`](crate::mmu). The engine knows of ranges alone; the
-//! kernel decides which entries it clears, and which pages it reports.
+//! A block is an aligned group of entries that map adjacent frames in the same way, marked as such (Arm's contiguous
+//! bit, RISC-V's Svnapot). [`mmu`](crate::mmu) defines how a TLB may cache it. The engine sees only ranges; the kernel
+//! decides which entries to clear, and which pages to report.
 
 use super::{BareKernel, FIRST, leaf_word};
 use crate::tables::{BLOCK, CONTIGUOUS};
@@ -27,8 +27,8 @@ impl BareKernel<'_> {
             .say(|| format!("unmap({space}, {page:#x}), one of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
-        // All of the block: a TLB may fill every page of it from any one entry that is left. Clear and flush all
-        // entries, then write those that stay anew (break before make). [mutant BlockBrokenInPart]
+        // The whole block: a TLB may fill every page of it from any remaining entry. Clear and flush all entries, then
+        // rewrite the remaining ones (break before make). [mutant BlockBrokenInPart]
         let broken = block_of(page);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, broken);
@@ -56,8 +56,8 @@ impl BareKernel<'_> {
         self.lock(space);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, block);
-        // All of the block: a TLB that holds its pages apart drops only those that an invalidation names.
-        // [mutant BlockReportedAsPage]
+        // The whole block: a TLB that caches its pages apart drops only the pages that an invalidation names. [mutant
+        // BlockReportedAsPage]
         batch.changed(&self.spaces[space], block, Scope::Leaf);
         self.unlock(space);
         drop(batch.finish());

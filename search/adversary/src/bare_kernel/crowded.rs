@@ -1,4 +1,4 @@
-//! Batches with a place for one space that get changes of two.
+//! Batches with a place for one space and changes of two.
 
 use super::{BareKernel, Hw, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, InPlace<Frame>, 1>;
 
 impl<'m> BareKernel<'m> {
-    /// Begins a batch of reclaim whose only place `first` has taken.
+    /// Begins a batch of reclaim whose only place belongs to `first`.
     fn crowded<'k>(&'k self, first: usize) -> Crowded<'k, 'm> {
         let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, InPlace::new());
         let elsewhere = PageRange::base(Page(99), 1);
@@ -16,7 +16,7 @@ impl<'m> BareKernel<'m> {
         batch
     }
 
-    /// Unmaps pages of `space`, each under its lock, in a batch whose only place `first` has taken, and gives their
+    /// Unmaps pages of `space`, each under its lock, in a batch whose only place belongs to `first`. Gives their
     /// frames to new owners.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
         self.hw
@@ -35,7 +35,7 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps a page that another CPU may have cleared, as [`BareKernel::unmap`] does. It flushes what is pending after
+    /// Unmaps a page that another CPU may have cleared, like [`BareKernel::unmap`]. It flushes what is pending after
     /// it has dropped the lock, so other entries may be cleared meanwhile, as with a lock for each table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
@@ -49,7 +49,7 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// As [`BareKernel::free_table`], in a batch whose one place `first` has taken.
+    /// Like [`BareKernel::free_table`], in a batch whose only place belongs to `first`.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
         self.hw
             .say(|| format!("frees the leaf table of {page:#x} of {space}, behind {first}"));
@@ -65,8 +65,8 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps pages of the kernel's half, in a batch whose one place `first` has taken, and gives their frames to
-    /// others.
+    /// Unmaps pages of the kernel's half, in a batch whose only place belongs to `first`. Gives their frames to new
+    /// owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("unmap own {pages:x?}, behind {first}"));

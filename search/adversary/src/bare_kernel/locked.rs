@@ -1,4 +1,4 @@
-//! Waits: flushes under a lock that other CPUs spin for, with and without a batch, and flushes that no CPU waits for.
+//! Flushes under a lock that other CPUs spin for, with and without a batch, and flushes in flight.
 
 use super::BareKernel;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope, Word};

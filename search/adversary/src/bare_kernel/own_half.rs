@@ -1,4 +1,4 @@
-//! The kernel's own half: mappings that every CPU has, whatever root it has loaded, and what the kernel does with them.
+//! The kernel's own half: mappings that every CPU has under any root, and their changes.
 
 use super::{BareKernel, ENTRY_ORDER, Space};
 use crate::cell::AdversaryWord;
@@ -22,7 +22,7 @@ pub const OWN: u64 = 1536;
 pub const OWN_TAGGED: u64 = OWN + 256;
 
 impl BareKernel<'_> {
-    /// From now on the kernel has a half of its own. Called by one CPU, before the run.
+    /// Enables the kernel's own half. One CPU calls this before the run.
     pub fn use_own_half(&self) {
         let pointer = OWN_TABLE.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
         self.hw.table(OWN_ROOT)[(OWN / 512) as usize].store(pointer, Release);

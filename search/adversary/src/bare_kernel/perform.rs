@@ -1,4 +1,4 @@
-//! A run of a program on the bare kernel: the kernel is made, each CPU prepares, all are set in motion.
+//! Runs a program on the bare kernel: makes the kernel, prepares each CPU, and starts all.
 
 use super::own_half::{OWN, OWN_ROOT};
 use super::{
@@ -33,7 +33,7 @@ impl Kernel for BareKernel<'_> {
 
     fn nmi(&self) {
         if self.has_own_half() {
-            // It asks no CPU; but it may have interrupted a program, or the way from one into the kernel.
+            // It interrupts no CPU, but may itself have interrupted a program, or a program's entry into the kernel.
             self.engine.this_cpu().enter_kernel();
             self.read_own(OWN);
         } else if self.engine.this_cpu().user_access_allowed() {
@@ -51,8 +51,8 @@ impl Kernel for BareKernel<'_> {
 impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         if let Some(kernel) = stage.resumed() {
-            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it
-            // is there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+            // SAFETY: it was kept below, from such a kernel. Its borrows are on the heap like itself, and all of it
+            // has been restored. The lifetime is that of this call, in which the heap is not cleared.
             let kernel = unsafe { &*kernel.cast::<BareKernel<'_>>() };
             return self.run(kernel, &stage, coverage, &|_| None);
         }
@@ -64,7 +64,7 @@ impl BareProgram {
             },
             slow: false,
         }]);
-        // All words lie on the heap: in every run at the same places.
+        // All words are on the heap, at the same places in every run.
         let machine = Adversary::new(stage.kind, count, memory).with_unscheduled(self.unscheduled);
         let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
@@ -79,7 +79,7 @@ impl BareProgram {
             .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
-        // SAFETY: a root is a number here, too, and entries are global where `OwnHalf` says so.
+        // SAFETY: a root is just a number here, and entries are global as `OwnHalf` declares.
         let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = Box::new(BareKernel {
             hw,

@@ -1,4 +1,4 @@
-//! CPUs that are idle, leave, come back, and go offline.
+//! CPUs that turn idle, leave, return, and go offline.
 
 use super::{BareKernel, Space};
 use crate::coverage::Happening;
@@ -29,7 +29,7 @@ impl BareKernel<'_> {
         }
         self.hw.say(|| "returns to its program".into());
         let were_on = self.hw.mask_interrupts();
-        // SAFETY: what this kernel needs to come and go is no page of its half; NMI handlers enter the kernel first.
+        // SAFETY: this kernel needs no page of its half to enter and leave; NMI handlers enter the kernel first.
         unsafe { self.engine.this_cpu().enter_user() };
         self.hw.restore_interrupts(were_on);
     }
@@ -42,7 +42,7 @@ impl BareKernel<'_> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// This CPU goes offline.
+    /// Takes this CPU offline.
     pub fn offline(&self) {
         let me = self.hw.this_cpu().index();
         let current = self.current[me].take().map(|space| &self.spaces[space]);

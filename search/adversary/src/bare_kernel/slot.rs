@@ -1,5 +1,5 @@
-//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps many
-//! pages, each under its own lock, and defers the flush of all of them at the end.
+//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps
+//! many pages, each under its own lock, and defers the flush of all of them at the end.
 //!
 //! The page is *pending* from before the slot is emptied until the frame's deferred flush has its stamp. A CPU that
 //! fills the slot meanwhile finds no stamp, so it flushes everything.
@@ -8,9 +8,9 @@ use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The flag that says that the page is pending.
+/// The flag for a pending page.
 const PENDING: usize = 0;
-/// The flag that says that the slot is empty.
+/// The flag for an empty slot.
 const EMPTY: usize = 1;
 
 impl BareKernel<'_> {

@@ -17,7 +17,7 @@ impl BareKernel<'_> {
         context::with(|core| core.check_withdrawn(me, frame, |_| true));
     }
 
-    /// As [`BareKernel::unmap`], reported as one of tables: lazy CPUs are asked, too.
+    /// Like [`BareKernel::unmap`], reported as a change of tables, so lazy CPUs are interrupted too.
     pub fn unmap_for_all(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), for lazy CPUs too"));

@@ -1,11 +1,11 @@
+//! Performs CPUs' operations, each in its turn.
 //!
-//! Mostly its turn comes at once, and then arriving and doing are one visit to the machine ([`Context::operate`]). Else
-//! the CPU's coroutine is suspended, or the CPU is interrupted, until it may go on.
+//! Mostly its turn comes at once, and then arriving and performing are one visit to the machine
+//! ([`Context::operate`]). Otherwise the CPU's coroutine is suspended, or the CPU interrupted, until it may continue.
 //!
-//! Each operation is compiled twice, for runs whose stacks a search of every schedule looks at (`LEGIBLE`) and for
-//! others. A frame shows what earlier calls have left in those of its words that it has not used yet, which makes
-//! states differ that are one. So in legible runs nothing that needs many words is done in a frame that lasts while the
-//! coroutine is suspended.
+//! Each operation is compiled twice: for searches of every schedule, which compare stacks (`LEGIBLE`), and for others.
+//! A frame contains leftovers of earlier calls in words that it has not used yet, which makes equal states look
+//! different. So in legible runs, a frame that exists while the coroutine is suspended uses few words.
 
 use super::Context;
 use crate::cell::AdversaryWord;
@@ -90,8 +90,8 @@ impl Context {
         });
     }
 
-    /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
-    /// with which alone it is done, if there is one, and the ordering if it is not.
+    /// Performs an atomic operation: replaces the value by that of `change` and returns the old one. With `fails`, it
+    /// does so only on that value; otherwise it loads with the given ordering.
     #[inline]
     pub(crate) fn modify(
         &self,
@@ -124,7 +124,7 @@ impl Context {
         })
     }
 
-    /// Does an operation when its turn has come: mostly at once.
+    /// Performs an operation in its turn: mostly at once.
     #[inline(always)]
     fn operate<const LEGIBLE: bool, R>(
         &self,

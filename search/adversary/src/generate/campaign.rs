@@ -1,16 +1,15 @@
 //! The search through generated programs, and for mutants in them.
 //!
-//! A campaign goes round by round. In a round some *lanes* each draw programs (new ones, or changed ones
-//! of the corpus), run them, and keep what shows something new; after it their results are merged in
-//! order. A lane's work is measured in decisions of the scheduler, not in time, and depends only on the
-//! seed, the round and what earlier rounds have found; so a campaign finds the same on any number of
-//! threads, and only how many rounds it gets depends on the host.
+//! A campaign has rounds. In each, several *lanes* draw programs (new ones, or changed ones of the corpus), run them,
+//! and keep those with new footprints; then their results are merged in order. A lane's work is measured in scheduler
+//! decisions instead of time, and depends only on the seed, the round and earlier results. So a campaign finds the
+//! same on any number of threads; only the number of rounds depends on the host.
 //!
-//! Where mutants are sought, each program is first run as it is. The machine notes which mistakes the code
-//! asked about on the way, and only those can make a difference; the program is run with each of them that
-//! is still alive. A mutant is dead when a schedule breaks the contract and the same schedules without it
-//! do not. Each program is drawn for one of them: changed from a program that comes by its rule, or from one that has
-//! killed another; and what does not come by the rule gets some schedules in which it might.
+//! If mutants are sought, each program first runs unchanged. The machine records which mutants' rules the code passed,
+//! since only those can make a difference, and the program then runs with each of them that survives. A mutant dies
+//! when a schedule breaks the contract and the same schedules without it do not. Each program is drawn for one mutant:
+//! changed from a program that passes its rule, or from one that has killed another. A program that does not pass the
+//! rule gets some schedules in which it might.
 
 use super::effort::Efforts;
 use super::random::{self, LargePages};
@@ -37,14 +36,14 @@ const MOMENTS: u64 = 3_000_000;
 /// How many of the programs that were given are tried in a round.
 const GIVEN: usize = 16 * LANES;
 
-/// Programs that come by the rule of a living mutant are kept, whatever else they show, until there are so many.
+/// The most programs to keep for a surviving mutant just because they pass its rule.
 const REACHING: usize = 24;
 
-/// Where a mutant makes a difference in fewer than one in so many of the programs that come by its rule, it is looked
-/// for longer in each in which it does.
+/// If a mutant makes a difference in fewer than one in this many of the programs that pass its rule, it is searched
+/// longer in those.
 const SELDOM: usize = 8;
 
-/// After so many breaches there is enough to mend.
+/// The number of violations after which the campaign stops.
 const ENOUGH: usize = 5;
 
 /// A search through generated programs.
@@ -63,24 +62,23 @@ pub struct Campaign {
     pub alive: Vec<Mistake>,
     /// Mistakes that were killed, in order.
     pub killed: Vec<Killed>,
-    /// What broke without any mistake.
+    /// Violations without a mutant.
     pub finds: Vec<Find>,
-    /// What was spent.
+    /// The work so far.
     pub spent: Spent,
-    /// What of it went to programs that were drawn for each mutant.
+    /// The part of it for programs drawn for each mutant.
     efforts: Efforts,
-    /// Once it is set, a round ends soon, with what it has found; what is found then depends on the moment.
+    /// Setting this ends a round soon, with its findings so far, which then depend on the moment.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Campaign {
-    /// A campaign. Nothing but `seed`, what is given in `corpus` and which mutants are sought decides what it
-    /// finds; `threads` says how many threads it takes.
+    /// Creates a campaign. `seed`, `corpus` and the mutants sought determine its findings; `threads` is the number of
+    /// threads.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over
-    /// the manager meets would depend on where the host's allocator has put things, so the same seed would draw other
-    /// programs each time.
+    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: runs over the
+    /// manager would depend on the host allocator's placement, so the same seed would draw other programs each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         assert!(
             Heap::new().is_some(),
@@ -128,12 +126,12 @@ impl Campaign {
         (self.seen.transitions(), self.seen.pairs())
     }
 
-    /// Whether there is nothing more to look for.
+    /// Returns whether there is nothing more to search.
     pub fn is_over(&self, seeks: bool) -> bool {
         self.finds.len() >= ENOUGH || (seeks && self.alive.is_empty())
     }
 
-    /// How many mutants lived after so many schedules: a point for each that was killed.
+    /// Returns the survivors over schedules: a point for each mutant killed.
     pub fn survival(&self) -> Vec<(u64, usize)> {
         let all = self.alive.len() + self.killed.len();
         let points = self.killed.iter().enumerate();
@@ -142,7 +140,7 @@ impl Campaign {
             .collect()
     }
 
-    /// Goes another round: with the programs that were given, as long as some of them were not tried.
+    /// Runs another round, with the given programs until all were tried.
     pub fn go_round(&mut self) {
         let given = self.waiting.len().min(GIVEN);
         let given: Vec<Recorded> = self.waiting.drain(..given).collect();
@@ -264,8 +262,8 @@ impl Campaign {
         self.corpus.iter().filter(shows).count()
     }
 
-    /// A new program, or a changed one of the corpus: where a mutant is sought, of those that come by its rule, or
-    /// of those that have killed others.
+    /// Returns a new program, or a changed one of the corpus: for a mutant sought, one of those that pass its rule, or
+    /// that killed others.
     fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
         let over_vm = match wanted {
             // Programs over the engine are short: where they come by a mistake, it is looked for there.
@@ -277,7 +275,7 @@ impl Campaign {
         };
         let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
             let like = self.one_that_comes_by(rng, wanted, over_vm);
-            // What it does is mostly what that does, too: of all that the grammar has, few kinds come by the rule.
+            // Mostly a changed program does the same: few kinds of the grammar pass the rule.
             let about = { like.filter(|_| rng.below(4) > 0) }.map(|like| &like.recorded.program);
             let program = if over_vm {
                 let few = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
@@ -331,7 +329,7 @@ impl Campaign {
         if let Some(wanted) = wanted {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), mutant_of(Some(wanted))) {
-                // Of those that come by the rule, too, if there are any.
+                // One of those that pass the rule too, if any.
                 (0 | 1, _) => {
                     stock.retain(|kept| kept.kills);
                     if stock.iter().any(|kept| shows(kept)) {
@@ -339,7 +337,7 @@ impl Campaign {
                     }
                 }
                 (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
-                // Whatever others may be in the middle of, each as often.
+                // With equal chance, whatever others may be in the middle of.
                 (4.., Some(rule)) => {
                     let meets =
                         |kept: &&Arc<Kept>| meetings_of(&kept.met, rule).collect::<Vec<_>>();

@@ -1,20 +1,18 @@
-//! A corpus on disk: a folder of programs with which a campaign begins, and to which it adds what it finds, as it finds
-//! it.
+//! A corpus on disk: a folder of programs from which a campaign starts, and to which it adds its findings at once.
 //!
-//! A file's name says why the program is kept: `kept-` shows something new, `found-` breaks the contract, `kills-`
-//! kills the mutant of that name. When a campaign begins with the folder, all of them are programs like any other. How
-//! a file is read and written is up to the caller: whoever reads the folder while a search runs must find each file
-//! whole.
+//! The prefix of a file's name is the reason for keeping it: `kept-` for a new footprint, `found-` for a violation,
+//! `kills-` with the name of a mutant that it kills. A campaign starts with all of them alike. The caller reads and
+//! writes the files, and must write each atomically, because others may read the folder during a search.
 
 use super::campaign::Campaign;
 use super::text::Recorded;
 use crate::cases::{Read, recorded};
 use std::path::{Path, PathBuf};
 
-/// What the name of a program's file ends with.
+/// The extension of a program's file.
 const ENDING: &str = "toml";
 
-/// A folder of programs, and how much of a campaign lies there.
+/// A folder of programs, and how much of a campaign it contains.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
@@ -57,10 +55,10 @@ impl Corpus {
         Ok((corpus, programs))
     }
 
-    /// Gives `write` what the campaign has found since it was last asked: the place of each file, and its text.
+    /// Passes new findings to `write`: the path and text of each file.
     ///
     /// # Errors
-    /// The first that `write` has; what follows it is given at the next call, too.
+    /// The first error of `write`; the rest is passed again at the next call.
     pub fn keep<E>(
         &mut self,
         campaign: &Campaign,

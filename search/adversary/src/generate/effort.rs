@@ -1,16 +1,16 @@
-//! Which mutant the next program is drawn for.
+//! Chooses the mutant for the next program.
 //!
-//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So mutants that
-//! are sought get the same work, not the same number of programs: else what is found in short programs would wait for
-//! what is not found in long ones.
+//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So mutants get
+//! equal work, not equal numbers of programs. Otherwise mutants that short programs can kill would wait for those that
+//! long ones cannot.
 
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
 
-/// What a program takes of which nothing is known, in moments.
+/// The assumed work of an unknown program, in moments.
 const UNKNOWN: u64 = 100_000;
 
-/// What the programs took that were drawn for a mutant.
+/// The work of the programs drawn for a mutant.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     mutant: Mistake,
@@ -18,7 +18,7 @@ struct Effort {
     moments: u64,
 }
 
-/// What was spent for each mutant.
+/// The work for each mutant.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Efforts(Vec<Effort>);
 
@@ -36,14 +36,14 @@ impl Efforts {
         &mut self.0[at]
     }
 
-    /// A program that was drawn for this mutant took so many moments.
+    /// Adds the moments of a program drawn for this mutant.
     pub(super) fn count(&mut self, mutant: Mistake, moments: u64) {
         let effort = self.of(mutant);
         effort.programs += 1;
         effort.moments += moments;
     }
 
-    /// Takes in what others have spent.
+    /// Adds the work of others.
     pub(super) fn add(&mut self, other: &Efforts) {
         for theirs in &other.0 {
             let effort = self.of(theirs.mutant);
@@ -52,7 +52,7 @@ impl Efforts {
         }
     }
 
-    /// One of those that are alive: the more often, the less its programs take.
+    /// Chooses a surviving mutant; the less work its programs need, the more often.
     pub(super) fn next(&self, rng: &mut Rng, alive: &[Mistake]) -> Option<Mistake> {
         let weight = |mutant: &Mistake| {
             let known = self.0.iter().find(|effort| effort.mutant == *mutant);

@@ -34,7 +34,7 @@ const KINDS: [Kind; 8] = [
     Kind::Stalling,
 ];
 
-/// What was spent.
+/// The work spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Programs drawn.
@@ -49,17 +49,16 @@ pub struct Spent {
 /// Which schedules a program gets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// What chooses them.
+    /// The seed of their choice.
     pub(super) seed: u64,
-    /// So many, of all kinds.
+    /// The number of schedules, of all kinds.
     pub(super) count: u64,
-    /// Or as many as take so many moments.
+    /// Or as many as fit into this many moments.
     pub(super) most: u64,
     /// The rule at which CPUs stall in two of three of the schedules that lurk; else it is any that the program
     /// comes by.
     pub(super) watched: Option<&'static Mutant>,
-    /// Rules at which others stood when the one that is watched was asked about: one of them is watched instead now and
-    /// then.
+    /// Rules that others had passed when the watched one was passed: one of them is watched instead now and then.
     pub(super) partners: Asked,
     /// Only as long as no run comes by the rule that is watched: most schedules lurk elsewhere.
     pub(super) seeks: bool,
@@ -80,7 +79,7 @@ pub(super) fn mutant_of(mistake: Option<Mistake>) -> Option<&'static Mutant> {
     }
 }
 
-/// One of the rules that were asked about.
+/// Draws one of the rules passed.
 fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
     let rules = Mistake::all().filter_map(|mistake| mutant_of(Some(mistake)));
     let rules: Vec<_> = rules.filter(|rule| asked.contains(rule)).collect();
@@ -88,17 +87,17 @@ fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
     rules.get(number).copied()
 }
 
-/// What is told of a run.
+/// The observations of a run.
 pub(super) struct Seeing {
     /// Which schedule it was.
     pub(super) number: u64,
-    /// Whether it depends on what is watched.
+    /// Whether it depends on the watched rule.
     pub(super) lurks: bool,
     /// How long it was: runs that differ mostly differ in that.
     pub(super) print: (u32, u32),
 }
 
-/// Runs these schedules until one breaks the contract; how, and what it breaks.
+/// Runs these schedules until one breaks the contract. Returns the schedule and the violation.
 pub(super) fn search(
     session: &mut Session<'_>,
     plan: Share,
@@ -125,7 +124,7 @@ pub(super) fn search(
             Kind::Random => Strategy::random(seed),
             Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
             Kind::Lurking => {
-                // Others matter, too: there another CPU may be in the middle of what the first relies on.
+                // Others matter too: another CPU may be inside an operation there that the first relies on.
                 let first = plan.watched.filter(|_| own);
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
                 session.watched = first

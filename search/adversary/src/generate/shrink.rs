@@ -1,9 +1,8 @@
-//! The smallest program and schedule that break the same clause.
+//! Finds the smallest program and schedule that violate the same clause.
 //!
-//! First the program: operations are left out, in halves and then one by one, CPUs that do nothing go,
-//! the machine's sizes become the usual ones. Each smaller program is searched anew, because the old
-//! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
-//! scenario.
+//! First the program: operations are left out, in halves and then one by one, idle CPUs are removed, and the machine's
+//! sizes become the usual ones. Each smaller program is searched anew with the seeds that found the last, because the
+//! old schedule does not apply to it. Then the schedule, like a scenario's.
 
 use super::search::{Share, mutant_of, search};
 use super::text::Recorded;
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// A breach, as small as it was got.
 #[derive(Clone, Debug)]
 pub struct Find {
-    /// What broke.
+    /// The violation.
     pub violation: Violation,
     /// The program, its machine and the schedule.
     pub recorded: Recorded,
@@ -37,14 +36,14 @@ const MOMENTS: u64 = 1_000_000;
 /// How many smaller programs are tried.
 const ATTEMPTS: u32 = 500;
 
-/// Runs the schedule of a program; what it breaks.
+/// Runs the schedule of a program. Returns its violation.
 pub fn replay(recorded: &Recorded) -> Option<Violation> {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
     explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
 }
 
-/// The same, and what happens step by step.
+/// The same, with a timeline.
 pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
@@ -55,7 +54,7 @@ pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
     }
 }
 
-/// What is run.
+/// Returns the case to run.
 pub(super) fn case<'p>(recorded: &Recorded, scenario: &'p Scenario<'p>) -> Case<'p> {
     Case {
         scenario,
@@ -94,8 +93,8 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     })
 }
 
-/// Shrinks a program whose schedule breaks something, until `stop` is set. `seed` is that of the search that
-/// found it.
+/// Shrinks a program whose schedule violates a clause, until `stop` is set. `seed` is that of the search that found
+/// it.
 pub fn shrink(found: Recorded, violation: Violation, seed: u64, stop: &AtomicBool) -> Find {
     let clause = violation.clause;
     let mut best = Find {
@@ -167,7 +166,7 @@ fn with(recorded: &Recorded, program: Program, clause: Clause, seed: u64) -> Opt
 fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
     fn cut<O>(lanes: &mut [Lane<O>], at: usize, size: usize) -> bool {
         let (mut before, mut any) = (0, false);
-        // The run first: what lies before it is mostly needed.
+        // The run first: the preparation is mostly needed.
         let (runs, others): (Vec<_>, Vec<_>) = lanes
             .iter_mut()
             .map(|lane| (&mut lane.run, [&mut lane.preempts, &mut lane.start]))

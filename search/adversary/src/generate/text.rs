@@ -1,7 +1,7 @@
 //! Programs as files, and as one line.
 //!
-//! What [`Written`] has in words is checked here: the machine, the policy, the program, and, if it was found to break
-//! something, the mistake that was made, the clause and the schedule.
+//! This checks the words of [`Written`]: the machine, the policy, the program, and after a violation the mistake, the
+//! clause and the schedule.
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
@@ -53,7 +53,7 @@ impl Recorded {
     /// Reads a file or a line.
     ///
     /// # Errors
-    /// Says what is wrong, and where if that is known.
+    /// The mistake, with its place if known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let written = Written::parse(text)?;
         let kind = MachineKind::find(&written.machine)?;
@@ -73,7 +73,7 @@ impl Recorded {
         })
     }
 
-    /// A number that stands for the program on its machine, the same on every host: a name for its file.
+    /// Returns a digest of the program and its machine, the same on every host, as a name for its file.
     pub fn number(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.to_line().as_bytes())
     }

@@ -1,8 +1,8 @@
-//! One program of a campaign: run as it is, then with each mistake that may show in it.
+//! One program of a campaign: run unchanged, then with each mistake that may show in it.
 //!
-//! Most of the schedules go to the mutant that the program was drawn for; the others that it comes by get a few
-//! each, because the right program is rarer than the right schedule of it. Nothing here depends on other programs:
-//! what came of a lane's programs lies in its [`Outcome`].
+//! Most of the schedules are for the mutant that the program was drawn for; the others whose rules it passes get a few
+//! each, because the right program is rarer than its right schedule. Nothing here depends on other programs: the
+//! [`Outcome`] contains the results of a lane's programs.
 
 use super::effort::Efforts;
 use super::search::{Seeing, Share, Spent, mutant_of, search};
@@ -20,14 +20,14 @@ use crate::session::Session;
 use quell_vm::contract::Violation;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Schedules of a program before it is judged by what it shows.
+/// Schedules of a program before its footprint is judged.
 const FIRST_LOOK: u64 = 8;
 
 /// Schedules in which a program may come by the rule of the mutant that it was drawn for, if it has not yet.
 const SEEK: u64 = 32;
 
-/// How many moments the searches of a program may take, about, those for all mutants together: programs
-/// whose runs are long get fewer schedules.
+/// The approximate limit of moments for all searches of a program, those for all mutants included. Programs with long
+/// runs get fewer schedules.
 const PROGRAM: u64 = 500_000;
 
 /// How many moments one search of a program may take, about.
@@ -48,7 +48,7 @@ const LONG_RUNS: u64 = 16;
 /// its rule.
 const DIFFERS: u64 = 8;
 
-/// With less than so many schedules a mutant is not tried.
+/// The least number of schedules for trying a mutant.
 const FEWEST: u64 = 4;
 
 /// Runs of every schedule that a small program gets.
@@ -64,7 +64,7 @@ pub struct Kept {
     pub(super) met: Box<[Meeting]>,
     /// Mutants that made a difference in it, and did not die.
     pub(super) differs: Vec<Mistake>,
-    /// It has killed a mutant: what broke there is not far from what others break.
+    /// It has killed a mutant, so variants of it may kill others.
     pub(super) kills: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Killed {
     pub schedules: u64,
 }
 
-/// What a lane came to.
+/// The results of a lane.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) spent: Spent,
@@ -92,8 +92,8 @@ pub(super) struct Outcome {
     pub(super) efforts: Efforts,
 }
 
-/// Whether a mistake can make a difference where these rules were asked about, on this machine. At the boundary to
-/// the machine no rule is asked about.
+/// Returns whether a mistake can make a difference if these rules were passed on this machine. Mistakes at the
+/// machine's interface have no rules.
 pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Source(rule) => asked.contains(rule),
@@ -107,7 +107,7 @@ pub(super) struct Trial<'c> {
     pub(super) seed: u64,
     /// The mutant that it was drawn for, which gets most of the schedules.
     pub(super) wanted: Option<Mistake>,
-    /// Mutants whose rules few programs come by.
+    /// Mutants whose rules few programs pass.
     pub(super) rare: &'c [Mistake],
     /// Mutants that make a difference in few programs.
     pub(super) unshown: &'c [Mistake],
@@ -116,15 +116,15 @@ pub(super) struct Trial<'c> {
     pub(super) stop: &'c AtomicBool,
 }
 
-/// What a program has shown as it is.
+/// The observations of the unchanged program.
 struct Shown {
     asked: Asked,
     met: Vec<Meeting>,
-    /// How its first runs went, by their numbers: those that do not depend on what is watched.
+    /// Its first runs, by their numbers: those that do not depend on the watched rule.
     plain: Vec<(u64, (u32, u32))>,
     /// Moments of a run.
     cost: u64,
-    /// Its place among those that are kept, if it is kept.
+    /// Its place among the kept programs, if it is kept.
     kept: Option<usize>,
 }
 
@@ -133,14 +133,14 @@ struct Energy {
     /// The mutant that it was drawn for, and others.
     wanted: u64,
     others: u64,
-    /// Moments that each of the others may take, and those that it is due: where runs are long there is not enough for
-    /// all, so a few get what is their due, others nothing.
+    /// Moments for each of the other mutants. If runs are long there are not enough for all, so a few get their share
+    /// and the rest nothing.
     share: u64,
     due: u64,
 }
 
 impl Energy {
-    /// Where so many mutants are alive, and so many of them may show in the program.
+    /// Draws among the surviving mutants that may show in the program.
     fn draw(rng: &mut Rng, alive: usize, may_show: usize, cost: u64) -> Self {
         // The right program is rarer than the right schedule of it.
         let count = match rng.below(16) {
@@ -208,7 +208,7 @@ impl Trial<'_> {
         self.note_differing(differing, &shown, outcome);
     }
 
-    /// The program as it is, and what it shows; `None` if it breaks the contract.
+    /// Runs the unchanged program. Returns its observations; `None` if it breaks the contract.
     fn look(&self, session: &mut Session<'_>, outcome: &mut Outcome) -> Option<Shown> {
         session.watch(Some(Box::<Footprints>::default()));
         let plan = Share {
@@ -288,7 +288,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether a mutant breaks the contract, and whether it makes a difference.
+    /// Returns whether a mutant breaks the contract, and whether it makes a difference.
     fn tries(
         &self,
         session: &mut Session<'_>,
@@ -331,7 +331,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether a mutant breaks the contract, and the same schedules without it do not.
+    /// Returns whether a mutant breaks the contract, and the same schedules without it do not.
     fn kills(
         &self,
         session: &mut Session<'_>,
@@ -372,7 +372,7 @@ impl Trial<'_> {
         true
     }
 
-    /// What breaks the contract without any mistake.
+    /// Records a violation without a mutant.
     fn find(&self, schedule: Vec<Deviation>, violation: Violation) -> (Recorded, Violation, u64) {
         let recorded = Recorded {
             schedule,
@@ -399,7 +399,7 @@ impl Trial<'_> {
                 depth: 1,
             };
             let report = explore::explore(session, &plan, |_, _| true);
-            // As if it had taken that: which states a search tells apart depends on what lies on its stacks.
+            // A fixed amount, because the number of distinct states depends on the stacks' contents.
             outcome.spent.moments += SEARCH;
             if let Some(failure) = report.failure {
                 let found = self.find(failure.deviations, failure.violation);

@@ -1,4 +1,4 @@
-//! What a run of a program that is data takes, and the run, by the kernel of its grammar.
+//! The inputs of a run of a generated program, and the run, by its grammar's kernel.
 
 use super::{calls, kernel};
 use crate::coverage::Coverage;
@@ -6,7 +6,7 @@ use crate::generated::program::{CallOp, Program};
 use crate::stage::Stage;
 use quell_vm::contract::timeline::Line;
 
-/// What a run of a program takes, and the run.
+/// The inputs of a run of a program, and the run.
 pub(crate) trait Performed {
     fn frames(&self) -> usize;
     fn table_frames(&self) -> usize;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// What an entry lets programs do, and lets them do without telling the tables.
+/// The rights of an entry, including those whose use the tables do not show.
 const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
@@ -36,8 +36,8 @@ impl Core {
         }
     }
 
-    /// A hypervisor does not run this CPU, which loses every translation before it takes its next step. What it has
-    /// stored is visible since it was left off. Nothing happens there until then, so both may come now.
+    /// Marks this CPU as descheduled by a hypervisor, which drops every translation before the CPU's next step. Its
+    /// earlier stores are visible. Nothing happens there until then, so both may take effect now.
     pub(crate) fn flush_on_reentry(&mut self, cpu: usize) {
         self.drain_all(cpu);
         self.mmu.barrier(self.now);
@@ -63,8 +63,8 @@ impl Core {
         self.cpus[me].broadcasts = sent;
     }
 
-    /// An invalidation of this CPU alone begins with a barrier where it is all that there is: what this CPU has
-    /// observed of others' tables is walked from then on ([`Hardware`](quell::Hardware), "Guarantees").
+    /// An invalidation of this CPU alone begins with a barrier if it consists of nothing else: from then on walks see
+    /// everything that this CPU has observed of others' tables ([`Hardware`](quell::Hardware), "Guarantees").
     fn publish_observed(&mut self) {
         if !self.kind.broadcasts() && self.mmu.lags() {
             self.mmu.barrier(self.now);
@@ -91,7 +91,7 @@ impl Core {
         self.check_breaks(me);
     }
 
-    /// The kernel has a half of its own, under this root; `page` is its first.
+    /// Gives the kernel its own half under this root; `page` is its first.
     pub(crate) fn use_kernel(&mut self, root: u32, page: u64) {
         let arena = Rc::clone(&self.arena);
         for cpu in 0..self.count {
@@ -122,9 +122,9 @@ impl Core {
         }
     }
 
-    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none of those that
-    /// were `asked` to flush may hold a translation to it under a root that is loaded. An invalidation that has been
-    /// issued has been made: that it is still on its way is the machine's affair.
+    /// Checks that no CPU can load from this frame any more, not even on speculation: none of the CPUs that had to
+    /// flush may hold a translation to it under a loaded root. An issued invalidation counts as made, because the
+    /// machine is responsible for its delay.
     pub(crate) fn check_withdrawn(
         &mut self,
         me: usize,
@@ -179,7 +179,7 @@ impl Core {
         self.access_from(me, root, tables::USER, (page, word), what)
     }
 
-    /// An access of the kernel to its own half: at any time while the CPU is online, whatever root is loaded, with
+    /// Performs an access of the kernel to its own half: at any time while the CPU is online, under any root, with
     /// interrupts on or off.
     pub(crate) fn access_kernel(
         &mut self,
@@ -323,7 +323,7 @@ impl Core {
         Accessed::Value { held, stale }
     }
 
-    /// The kernel's text at this page changes now; with `done`, every CPU has been told.
+    /// Records a change of the kernel's text at this page; with `done`, every CPU has synchronized.
     pub(crate) fn change_text(&mut self, page: u64, done: bool) {
         let changed = match self.text {
             Some(text) if done => text.changed,
@@ -336,19 +336,19 @@ impl Core {
         });
     }
 
-    /// A CPU has dropped what it had fetched.
+    /// Records that a CPU has dropped its fetched instructions.
     pub(crate) fn synchronize_text(&mut self, me: usize) {
         self.happen(Happening::TextSynchronized);
         self.synchronized[me] = self.now;
     }
 
-    /// Whether the CPU may have fetched the text of the kernel before it changed, and not since.
+    /// Returns whether the CPU may have fetched the kernel's text before it changed, and not since.
     pub(super) fn text_is_old(&self, me: usize) -> bool {
         self.text
             .is_some_and(|text| self.synchronized[me] < text.changed)
     }
 
-    /// Once all have been told, no CPU executes what it had fetched before the text changed.
+    /// Checks that no CPU executes instructions fetched before the text changed, after all have synchronized.
     fn check_fetched(&mut self, me: usize, page: u64) {
         let old = self.text_is_old(me);
         if old && self.text.is_some_and(|text| text.done && text.page == page) {
@@ -361,7 +361,7 @@ impl Core {
         }
     }
 
-    /// Whether a store of the CPU to this frame still lies in its buffer.
+    /// Returns whether the CPU's buffer holds a store to this frame.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
         self.cpus[me]
             .buffer
@@ -373,7 +373,7 @@ impl Core {
             })
     }
 
-    /// What the CPU reads of a frame: its own buffered stores first.
+    /// Returns the CPU's view of a frame: its own buffered stores first.
     pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
         let mine = self.cpus[me].buffer.others().filter_map(|entry| {
             let value = match entry.target {
@@ -389,7 +389,7 @@ impl Core {
             .map_or_else(|| self.content(frame, word), |(_, value)| value)
     }
 
-    /// A CPU that reaches a frame through an entry must see what was written there before the entry was.
+    /// Checks that a CPU that reaches a frame through an entry sees everything written there before the entry.
     pub(super) fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();

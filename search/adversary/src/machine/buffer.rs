@@ -1,7 +1,7 @@
-//! The store buffer of a CPU: what it has stored or invalidated and others do not see yet.
+//! The store buffer of a CPU: stores and invalidations that others do not see yet.
 //!
-//! A store in one of its places may become visible next. On machines that reorder, where stores wait without
-//! bound, what finds no place waits [behind](StoreBuffer::behind) until one is free.
+//! A store in one of its places may become visible next. On machines that reorder, where stores wait without limit,
+//! stores without a place wait [behind](StoreBuffer::behind) until one is free.
 
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
@@ -10,12 +10,12 @@ use quell::{Frame, Invalidate};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// What a buffered operation is about.
+/// The subject of a buffered operation.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     /// A store to a word.
     Word(*const AdversaryWord),
-    /// What the kernel has written into frames through its own mapping.
+    /// Content that the kernel has written into frames through its own mapping.
     Fill(Fill),
     /// A store of a program, through a translation.
     Content { used: Used, word: usize },
@@ -25,7 +25,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Whether both are stores to the same place.
+    /// Returns whether both are stores to the same place.
     pub(super) fn is_same(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Word(one), Target::Word(other)) => std::ptr::eq(*one, *other),
@@ -40,14 +40,14 @@ impl Target {
         }
     }
 
-    /// Whether it is a store to this word.
+    /// Returns whether it is a store to this word.
     #[inline]
     pub(super) fn is_word(&self, word: *const AdversaryWord) -> bool {
         matches!(self, Target::Word(other) if std::ptr::eq(*other, word))
     }
 }
 
-/// What the kernel writes into frames in one piece: it lands in one piece, too.
+/// Content that the kernel writes into frames at once, and that becomes visible at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     /// The first frame.
@@ -61,7 +61,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// What is written into one frame.
+    /// Creates a fill of one frame.
     pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
         Fill {
             first: frame.0 as u32,
@@ -75,7 +75,7 @@ impl Fill {
         frame.wrapping_sub(self.first) < self.frames
     }
 
-    /// Whether both write the same content.
+    /// Returns whether both write the same content.
     pub(super) fn meets(&self, other: &Fill) -> bool {
         let words = self.words.iter().zip(&other.words);
         let apart = self.first.saturating_add(self.frames) <= other.first
@@ -96,7 +96,7 @@ pub(super) struct Buffered {
     pub(super) epoch: u32,
     pub(super) release: bool,
     pub(super) sequential: bool,
-    /// Its place in the order of the program, among those that were buffered with it.
+    /// Its place in program order, among the operations buffered with it.
     pub(super) order: u32,
     /// When it was issued.
     pub(super) issued: Moment,
@@ -109,18 +109,18 @@ pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
     taken: u8,
-    /// A bit for each place whose store is known to wait for none before it. It never will again: what is before it
-    /// only becomes less.
+    /// A bit for each place whose store is known to wait for no earlier one. It stays valid, because earlier stores
+    /// only become fewer.
     unhindered: Cell<u8>,
     /// The stores without a place, the oldest first: none, unless all places are taken.
     behind: VecDeque<Buffered>,
-    /// What there may be in the buffer: what has come since it was empty last.
+    /// The possible contents of the buffer: everything added since it was empty last.
     came: Came,
     next_order: u32,
 }
 
-/// What has come into a buffer. A buffer may hold hundreds of stores to a table and is asked before nearly every
-/// operation.
+/// A summary of everything added to a buffer. A buffer may hold hundreds of stores to a table and is searched before
+/// nearly every operation.
 #[derive(Clone, Copy, Default)]
 struct Came {
     /// A bit for each kind of word that was stored to.
@@ -129,11 +129,11 @@ struct Came {
     others: bool,
 }
 
-/// How many kinds of words are told apart: more than a table has entries, which are all of different kinds.
+/// The number of kinds of words: more than a table has entries, which are all of different kinds.
 const KINDS: usize = 1024;
 
 impl Came {
-    /// Where the bit for a word stands.
+    /// Returns the place of a word's bit.
     #[inline]
     fn bit(word: *const AdversaryWord) -> (usize, u64) {
         let kind = word.addr() / align_of::<AdversaryWord>() % KINDS;
@@ -146,7 +146,7 @@ impl Came {
         self.words[at] |= bit;
     }
 
-    /// Whether a store to this word may have come.
+    /// Returns whether a store to this word may have been added.
     #[inline]
     fn may_hold(&self, word: *const AdversaryWord) -> bool {
         let (at, bit) = Came::bit(word);
@@ -190,7 +190,7 @@ impl StoreBuffer {
         self.placed().chain((BUFFER..).zip(&self.behind))
     }
 
-    /// What has a place, with that.
+    /// Returns the operations that have a place, with the place.
     #[inline]
     pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &Buffered)> {
         let mut left = self.taken;
@@ -204,13 +204,13 @@ impl StoreBuffer {
         })
     }
 
-    /// Whether it holds one thing alone.
+    /// Returns whether it holds exactly one operation.
     #[inline]
     pub(super) fn holds_one(&self) -> bool {
         self.taken.is_power_of_two()
     }
 
-    /// What came first of all that is buffered, with its place: it always has one.
+    /// Returns the oldest buffered operation and its place: it always has one.
     #[inline]
     pub(super) fn oldest(&self) -> Option<(usize, &Buffered)> {
         if self.holds_one() {
@@ -219,7 +219,8 @@ impl StoreBuffer {
         self.placed().min_by_key(|(_, entry)| entry.order)
     }
 
-    /// Whether nothing that came before what is in this place hinders it: asked of each of those, until that is known.
+    /// Returns whether no earlier operation hinders the one in this place: checks each of those until the answer is
+    /// known.
     pub(super) fn is_unhindered(
         &self,
         (place, entry): (usize, &Buffered),
@@ -246,7 +247,7 @@ impl StoreBuffer {
         !hindered
     }
 
-    /// Whether nothing that is buffered is of an epoch before this one, the last.
+    /// Returns whether nothing buffered is of an epoch before this one, the last.
     #[inline]
     pub(super) fn is_of_epoch(&self, epoch: u32) -> bool {
         // Epochs only rise.
@@ -262,7 +263,7 @@ impl StoreBuffer {
         those.map(|(_, entry)| entry)
     }
 
-    /// Whether there is a store to this word.
+    /// Returns whether there is a store to this word.
     #[inline]
     pub(super) fn holds(&self, word: *const AdversaryWord) -> bool {
         let is_there = || self.entries().any(|(_, entry)| entry.target.is_word(word));
@@ -273,14 +274,14 @@ impl StoreBuffer {
         is_there()
     }
 
-    /// Whether it is known that nothing here concerns a load of this word.
+    /// Returns whether nothing here can concern a load of this word.
     #[inline]
     pub(super) fn leaves_alone(&self, word: *const AdversaryWord) -> bool {
         self.is_empty() || !self.came.others && !self.came.may_hold(word)
     }
 
-    /// What a load of this word finds here: the store to it that came last, or one of those that zero `frame`, in which
-    /// it lies.
+    /// Returns the value for a load of this word: from the last store to it, or from a fill that zeroes `frame`, which
+    /// holds it.
     #[inline]
     pub(super) fn newest(
         &self,
@@ -299,7 +300,7 @@ impl StoreBuffer {
         those.filter(reaches).max_by_key(|e| e.order)
     }
 
-    /// What is in a place.
+    /// Returns the operation in a place.
     #[inline]
     pub(super) fn get(&self, place: usize) -> Option<&Buffered> {
         match self.taken & 1 << place {
@@ -308,8 +309,8 @@ impl StoreBuffer {
         }
     }
 
-    /// Puts something in; its order is set here. Where all places are taken, what is in place `instead`
-    /// goes behind for it, or it goes there itself, if there is no such place. The oldest of all keeps its place:
+    /// Adds an operation and sets its order. If all places are taken, it replaces the one in place `instead`, which
+    /// moves behind, or moves behind itself if there is no such place. The oldest of all keeps its place, because
     /// everything may have to wait for it.
     pub(super) fn push(&mut self, mut entry: Buffered, instead: usize) {
         self.next_order += 1;
@@ -346,14 +347,14 @@ impl StoreBuffer {
         self.taken |= 1 << place;
     }
 
-    /// Takes out what is in a place.
+    /// Removes the operation in a place.
     pub(super) fn take(&mut self, place: usize) -> Option<Buffered> {
         let entry = self.get(place).copied();
         self.free(place);
         entry
     }
 
-    /// A place is free for what has waited longest for one.
+    /// Gives a free place to the operation that has waited longest for one.
     fn free(&mut self, place: usize) {
         self.taken &= !(1 << place);
         self.unhindered.set(self.unhindered.get() & !(1 << place));
@@ -364,7 +365,7 @@ impl StoreBuffer {
         }
     }
 
-    /// A word goes, and the stores to it.
+    /// Forgets a dropped word, and the stores to it.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
         if !self.holds(word) {
             return;

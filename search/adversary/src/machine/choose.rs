@@ -1,5 +1,7 @@
-//! What may happen next, and what of it does. The file is long because what is possible is kept from one operation to
-//! the next: whatever changes it stands beside what reads it.
+//! Determines the possible next actions, and performs one.
+//!
+//! The set of possible actions is kept from one operation to the next, so the code that changes it is here beside the
+//! code that reads it.
 
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
@@ -16,10 +18,10 @@ use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// CPU `me` is about to do `op`, from this place in the code if the operation is one on a word.
+    /// CPU `me` is about to perform `op`, from this place in the code if it is an operation on a word.
     ///
-    /// Inlined where the kind of operation is known: almost all that the host does in a search are these few
-    /// instructions for each operation. `asked` is whether the strategy was asked already, and does not just go on.
+    /// Inlined where the kind of operation is known: these few instructions dominate the host's time in a search.
+    /// `asked` is whether the strategy has decided already, and the CPU does not simply continue.
     #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
@@ -71,9 +73,9 @@ impl Core {
         self.carry_out(Some(me), picked)
     }
 
-    /// Lets the CPU go on with its next operation, which it may do now; else says whether the strategy was asked.
+    /// Lets the CPU perform its next operation, if allowed. Otherwise returns whether the strategy has decided.
     ///
-    /// As [`Core::arrive`], where there is nothing to it but this: so it is with most operations.
+    /// The short path of [`Core::arrive`], which suffices for most operations.
     #[inline(always)]
     fn goes_at_once(&mut self, me: usize) -> Result<(), bool> {
         let decision = self.decisions + 1;
@@ -92,7 +94,7 @@ impl Core {
         Ok(())
     }
 
-    /// The value of a word, if the CPU goes on at once and finds there what memory holds.
+    /// Returns the value of a word, if the CPU continues at once and finds the value in memory there.
     #[inline(always)]
     pub(crate) fn load_at_once(&mut self, me: usize, word: &AdversaryWord) -> Result<u64, bool> {
         let cpu = &self.cpus[me];
@@ -105,7 +107,7 @@ impl Core {
         Ok(value)
     }
 
-    /// Whether the CPU goes on at once with an operation that is none on a word.
+    /// Returns whether the CPU continues at once with an operation that uses no word.
     #[inline(always)]
     pub(crate) fn steps_at_once(&mut self, me: usize, op: Op) -> Result<(), bool> {
         // With an empty buffer a CPU may do any other at any time.
@@ -118,8 +120,8 @@ impl Core {
         Ok(())
     }
 
-    /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still
-    /// known, unless the operation is one that [`Core::enabled_on`] asks about by name.
+    /// Updates a CPU that has reached another operation. Its other possible actions do not depend on that and stay
+    /// known, unless [`Core::enabled_on`] depends on the operation's name.
     #[inline(always)]
     fn renew_step(&mut self, me: usize, op: Op, may_step: bool) {
         if op == Op::Park {
@@ -130,7 +132,7 @@ impl Core {
         self.enabled[me] = others | if may_step { step } else { 0 };
     }
 
-    /// The first choice of a run; the CPU whose turn it is.
+    /// Makes the first choice of a run. Returns the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
         if self.kind.reorders {
             self.past.keep();
@@ -141,7 +143,7 @@ impl Core {
         self.turn()
     }
 
-    /// The CPU that goes on, if the run does.
+    /// Returns the CPU that continues, if the run does.
     pub(crate) fn turn(&mut self) -> Option<usize> {
         if std::mem::take(&mut self.open) {
             self.choose(None);
@@ -149,7 +151,7 @@ impl Core {
         self.end.is_none().then_some(self.current)
     }
 
-    /// What the CPU that was resumed does.
+    /// Performs the step of the CPU that was resumed.
     pub(crate) fn resumed(&mut self, me: usize) -> Verdict {
         self.perform(me, self.granted)
     }
@@ -162,8 +164,7 @@ impl Core {
         self.carry_out(me, picked)
     }
 
-    /// Lets happen what was picked, and then what is picked next, until it is a CPU's turn. `me` is the CPU whose code
-    /// asks.
+    /// Performs the picked action, and further ones until it is a CPU's turn. `me` is the CPU whose code calls this.
     fn carry_out(&mut self, me: Option<usize>, mut picked: Option<Action>) -> Verdict {
         while let Some(action) = picked {
             let cpu = action.cpu();
@@ -217,7 +218,7 @@ impl Core {
         self.take_effect(me, op);
     }
 
-    /// What it means to the machine that a CPU does this operation now.
+    /// Applies the effect of a CPU's operation to the machine.
     #[inline(always)]
     fn take_effect(&mut self, me: usize, op: Op) {
         match op {
@@ -254,13 +255,13 @@ impl Core {
         self.pick_any(decision)
     }
 
-    /// Whether the strategy has no say in this decision any more.
+    /// Returns whether the strategy has no influence on this decision any more.
     #[inline(always)]
     fn is_late(&self, decision: u32) -> bool {
         decision > self.fair_after.min(self.limit)
     }
 
-    /// What happens next in the fair part of a run, which ends some time.
+    /// Picks the next action in the fair part of a run, which always ends.
     #[cold]
     fn pick_late(&mut self, decision: u32) -> Option<Action> {
         if decision > self.limit {
@@ -274,7 +275,7 @@ impl Core {
         fair_action(self.whatever_is_enabled()?, decision)
     }
 
-    /// What may happen next; the run ends if nothing may.
+    /// Returns the possible next actions. The run ends if there are none.
     #[inline(always)]
     fn whatever_is_enabled(&mut self) -> Option<Actions> {
         let enabled = self.enabled();
@@ -288,7 +289,7 @@ impl Core {
         Some(self.enabled())
     }
 
-    /// What the strategy picks of all that may happen next.
+    /// Picks among all possible next actions by the strategy.
     fn pick_any(&mut self, decision: u32) -> Option<Action> {
         let current = self.current;
         let enabled = self.whatever_is_enabled()?;
@@ -313,7 +314,7 @@ impl Core {
         Some(action)
     }
 
-    /// What the search of every schedule picks; `None` if it knows what follows.
+    /// Picks the next action in a search of every schedule; `None` if its continuation is known.
     fn search_on(&mut self, enabled: Actions) -> Option<Action> {
         let Strategy::Exhaustive(search) = &mut self.strategy else {
             return None;
@@ -365,8 +366,8 @@ impl Core {
         choice
     }
 
-    /// Before a CPU is said to wait for ever, every CPU that waits looks a few times more: what an
-    /// outer loop waits for may have changed while an inner one looked.
+    /// Lets every waiting CPU check a few times more before one counts as waiting for ever: the condition of an outer
+    /// loop may have changed while an inner one ran.
     pub(super) fn look_again(&mut self) -> bool {
         if self.second_looks == SECOND_LOOKS {
             return false;
@@ -399,7 +400,7 @@ impl Core {
         self.fail(violation);
     }
 
-    /// What may happen next.
+    /// Returns the possible next actions.
     #[inline(always)]
     pub(super) fn enabled(&mut self) -> Actions {
         let mut outdated = std::mem::take(&mut self.outdated);
@@ -414,7 +415,7 @@ impl Core {
         self.enabled.iter().fold(0, |all, one| all | one)
     }
 
-    /// Nothing has changed what a CPU may do without having been told of.
+    /// Checks that the stored set of possible actions is up to date.
     fn check_enabled(&self) {
         for index in 0..self.count {
             let (known, found) = (self.enabled[index], self.enabled_on(index));
@@ -422,8 +423,8 @@ impl Core {
         }
     }
 
-    /// What may happen next on one CPU. Out of line, as what it seldom asks is: the compiler would look up beforehand
-    /// what might be asked of any CPU.
+    /// Returns the possible next actions of one CPU. Out of line, because the compiler would otherwise evaluate rare
+    /// conditions beforehand.
     #[inline(never)]
     fn enabled_on(&self, index: usize) -> Actions {
         let cpu = &self.cpus[index];
@@ -454,7 +455,7 @@ impl Core {
         enabled
     }
 
-    /// Whether a CPU may do this operation next.
+    /// Returns whether a CPU may perform this operation next.
     #[inline(always)]
     pub(super) fn may_step(&self, cpu: &Cpu, op: Op) -> bool {
         let ordered = self.kind.stores == Stores::Ordered;
@@ -481,24 +482,24 @@ impl Core {
                         && cpu.buffer.is_of_epoch(cpu.epoch)
                         && !self.zeroes(cpu, word))
             }
-            // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
-            // sends interrupts order stores everywhere, by the interface's own promise.
+            // Only on x86 does a serialising instruction load roots. Invalidations and interrupts order stores
+            // everywhere, as the interface promises.
             Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
             Op::Content { store: true, .. } if !ordered => self.has_room(cpu),
             Op::Content { store, .. } => empty || !store,
-            // The completion of an invalidation waits for the stores through what it covers.
+            // The completion of an invalidation waits for stores through the entries that it covers.
             Op::Complete => empty && !self.stores_under_way(),
             Op::Touch { writes, .. } => empty || !writes,
             Op::Broadcast => true,
-            // What a kernel frees it hands on by a release, which an invalidation of its own precedes.
+            // The kernel hands freed memory on by a release, which follows its own invalidation.
             Op::Note => !cpu.invalidates(),
             Op::Relax => cpu.woken || cpu.watch.has_overflowed() || cpu.sees_change(),
             Op::Park => false,
         }
     }
 
-    /// Whether a CPU's buffer holds a store that zeroes the word.
+    /// Returns whether a CPU's buffer holds a store that zeroes the word.
     #[inline(never)]
     fn zeroes(&self, cpu: &Cpu, word: *const AdversaryWord) -> bool {
         let place = self.arena.place(word);
@@ -508,7 +509,7 @@ impl Core {
         })
     }
 
-    /// Whether a program's store still lies in a buffer.
+    /// Returns whether a buffer holds a store of a program.
     #[inline(never)]
     pub(super) fn stores_under_way(&self) -> bool {
         let stores = |entry: &Buffered| matches!(entry.target, Target::Content { .. });
@@ -517,12 +518,11 @@ impl Core {
             .any(|cpu| cpu.buffer.others().any(stores))
     }
 
-    /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
-    /// word that only its own CPU ever does, and no interrupt can come in between.
+    /// Returns whether an action commutes with all actions that others may perform before it: it uses nothing, or a
+    /// word that only its own CPU ever uses, and no interrupt can intervene.
     ///
-    /// That no other CPU touches the word and that nothing interrupts the CPU is what the search has
-    /// seen so far. When it sees otherwise, it begins anew ([`Core::take_surprise`]): in the end all
-    /// runs agree with what was assumed.
+    /// That no other CPU uses the word and that nothing interrupts the CPU is an observation so far. If a run
+    /// contradicts it, the search restarts ([`Core::take_surprise`]): in the end all runs agree with the assumption.
     fn concerns_no_other(&self, action: Action) -> bool {
         let cpu = &self.cpus[action.cpu()];
         let left_alone = match action.kind() {
@@ -566,7 +566,7 @@ impl Core {
         }
     }
 
-    /// Whether a run has shown what the search did not expect when it began.
+    /// Returns whether a run has contradicted an assumption of the search.
     pub(crate) fn take_surprise(&mut self) -> bool {
         std::mem::take(&mut self.surprised)
     }

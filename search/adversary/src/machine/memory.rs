@@ -1,4 +1,4 @@
-//! Words and frames: loads, store buffers, and what becomes visible when.
+//! Words and frames: loads, store buffers, and when stores become visible.
 
 use super::buffer::{Buffered, Fill, Target};
 use super::{Core, Cpu, past};
@@ -14,7 +14,7 @@ use quell_vm::contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// What is missed by programs that use an entry.
+/// The parts of an entry whose loss programs notice.
 const TAKEN: u64 = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE;
 
 impl Core {
@@ -36,7 +36,7 @@ impl Core {
         self.load_found(me, word, order)
     }
 
-    /// A load that may find something else than what the word holds now, or is to be told of.
+    /// Loads a word if the result may differ from the present value, or the load must be recorded.
     #[inline(never)]
     fn load_found(&mut self, me: usize, word: &AdversaryWord, order: Ordering) -> u64 {
         let value = match self.own_store(me, word) {
@@ -55,7 +55,7 @@ impl Core {
         value
     }
 
-    /// What a CPU has stored to a word last, if that lies in its buffer.
+    /// Returns the last store of a CPU to a word, if it is in its buffer.
     #[inline]
     fn own_store(&self, me: usize, word: &AdversaryWord) -> Option<u64> {
         let frame = || self.arena.place(word).map(|(frame, _)| frame);
@@ -63,8 +63,8 @@ impl Core {
         newest.map(|entry| entry.value)
     }
 
-    /// A load of what memory holds or has held: the older value, if one is picked. It is not `but`, if there is
-    /// such a value, and what is newest then counts as read only if it is picked.
+    /// Loads a present or past value of a word: the older one, if picked, and not `but`, if there is such a value. The
+    /// newest counts as read only if it is picked.
     fn load_early(
         &mut self,
         me: usize,
@@ -93,8 +93,8 @@ impl Core {
         Some(value)
     }
 
-    /// Makes of what a word holds what `change` says, in one; what it held. `fails` is the value with which alone
-    /// it is done, and the ordering of the load that it is otherwise.
+    /// Replaces a word's value by that of `change`, atomically. Returns the old one. With `fails`, it does so only on
+    /// that value; otherwise it loads with the given ordering.
     #[inline]
     pub(crate) fn modify(
         &mut self,
@@ -118,7 +118,7 @@ impl Core {
         }
         let new = change(held);
         let takes_right = held & !new & TAKEN != 0 && held & tables::PRESENT != 0;
-        // What is not present may be a marker, which stands for a translation.
+        // An entry that is not present may be a marker, which represents a translation.
         let clears = new == 0 && held != 0;
         if (takes_right || clears) && self.arena.place(word).is_some() {
             self.strategy.has_changed_table(me, self.decisions);
@@ -173,13 +173,13 @@ impl Core {
         cpu.buffer.push(entry, instead);
     }
 
-    /// Whether a CPU can store something more before anything that it has stored becomes visible.
+    /// Returns whether a CPU can buffer one more store before any of its stores becomes visible.
     #[inline]
     pub(super) fn has_room(&self, cpu: &Cpu) -> bool {
         self.kind.reorders || !cpu.buffer.is_full()
     }
 
-    /// What became visible just now was a store of this CPU.
+    /// Records that a store of this CPU has just become visible.
     #[inline]
     fn stored(&mut self, cpu: usize, word: &AdversaryWord, consistent: bool) {
         if self.past.is_kept() {
@@ -215,7 +215,7 @@ impl Core {
         self.past.order_loads(me);
     }
 
-    /// What this CPU has stored becomes visible.
+    /// Makes a store of this CPU visible.
     pub(super) fn write(&mut self, me: usize, word: &AdversaryWord, value: u64) {
         let old = word.peek();
         if self.past.is_kept() {
@@ -226,7 +226,7 @@ impl Core {
         }
         self.second_looks = 0;
         word.poke(value);
-        // What a CPU has read and does not wait for shows in the state alone that a search tells apart.
+        // Values that a CPU has read without waiting for them matter only in searches that distinguish states.
         let mut look = self.waiting;
         if self.searches {
             look = (1 << self.count) - 1;
@@ -244,7 +244,7 @@ impl Core {
         }
     }
 
-    /// Out of line: most words are none of a table.
+    /// Out of line, because few words belong to tables.
     #[inline(never)]
     fn table_written(&mut self, me: usize, place: (u32, usize), change: (u64, u64)) {
         let arena = Rc::clone(&self.arena);
@@ -315,7 +315,7 @@ impl Core {
         }
     }
 
-    /// A word goes.
+    /// Forgets a dropped word.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
         if let Some(footprints) = &mut self.footprints {
             footprints.forget(std::ptr::from_ref(word) as usize);
@@ -361,7 +361,7 @@ impl Core {
 
     /// The kernel writes into frames: visible `at_once`, or when the store gets there.
     pub(crate) fn fill(&mut self, me: usize, fill: Fill, at_once: bool) {
-        // Where stores keep their order, a CPU that sees an entry sees what was stored before it.
+        // If stores keep their order, a CPU that sees an entry sees all earlier stores.
         if at_once || self.kind.stores == Stores::Ordered {
             self.land(me, &fill, self.now);
         } else {
@@ -370,7 +370,7 @@ impl Core {
         }
     }
 
-    /// What was written into frames becomes visible.
+    /// Makes content written into frames visible.
     fn land(&mut self, cpu: usize, fill: &Fill, issued: Moment) {
         let arena = Rc::clone(&self.arena);
         for frame in fill.first..fill.first + fill.frames {
@@ -400,7 +400,7 @@ impl Core {
         }
     }
 
-    /// Whether the two stores of a CPU reach the same place: then they keep their order.
+    /// Returns whether two stores of a CPU reach the same place, and so keep their order.
     pub(super) fn meet(&self, one: &Target, other: &Target) -> bool {
         let in_table = |fill: &Fill, word: *const AdversaryWord| {
             fill.zeroes

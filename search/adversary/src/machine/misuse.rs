@@ -1,8 +1,8 @@
-//! What the machine does not allow: no clause speaks of it, and no machine would forgive it.
+//! Reports invalid requests to the machine, which no clause covers.
 //!
-//! The interface ([`Hardware`](quell::Hardware)) says what the engine and its embedder may ask for, and when.
-//! Real machines answer a mistake here with an exception, with nothing at all, or with a
-//! fault that shows somewhere else much later. This one names it, as [`Clause::Misuse`].
+//! The interface ([`Hardware`](quell::Hardware)) defines the valid requests of engine and embedder. Real machines
+//! answer a mistake here with an exception, with nothing at all, or with a fault somewhere else much later. This one
+//! reports it as [`Clause::Misuse`].
 
 use super::Core;
 use crate::mmu::Meeting;
@@ -44,7 +44,7 @@ impl Core {
     #[cold]
     fn judge_meeting(&mut self, me: usize, meeting: &Meeting) {
         let holder = meeting.cpu;
-        // What is left of an earlier space with that root is another matter (C5).
+        // Leftovers of an earlier space with that root are covered by C5.
         let of_another = self.oracle.frame(meeting.root()).allocated > meeting.old_written;
         let same = |(old, new, frames): (u32, u32, u64)| {
             let content = |first: u32, at| self.content.get(first as usize + at);
@@ -87,7 +87,7 @@ impl Core {
         if self.features.tagging == Tagging::None {
             return;
         }
-        // What was loaded last is not loaded any more where the root was left.
+        // After leaving the root, nothing is loaded any more.
         let loaded = self
             .mmu
             .root(me)
@@ -175,7 +175,7 @@ impl Core {
         }
     }
 
-    /// A CPU comes online and goes offline in turn.
+    /// Checks that a CPU comes online and goes offline alternately.
     pub(super) fn check_presence(&mut self, me: usize, comes: bool) {
         if self.cpus[me].online == comes {
             let what = if comes {

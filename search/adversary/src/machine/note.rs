@@ -1,4 +1,4 @@
-//! What the kernel under test tells the judge: frames that get owners and lose them, calls that return.
+//! Events that the kernel under test reports to the judge: new owners of frames, freed frames, returns of calls.
 
 use super::Core;
 use crate::cell::FRAME_WORDS;

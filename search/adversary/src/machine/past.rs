@@ -43,7 +43,7 @@ use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
-/// How many values of a word are kept besides the one that it holds.
+/// The number of past values to keep per word.
 pub(super) const DEPTH: usize = 4;
 
 /// A value that a word held.
@@ -54,13 +54,13 @@ struct Held {
     until: Moment,
 }
 
-/// What is known of a word that was written in this run.
+/// The history of a word that was written in this run.
 #[derive(Clone, Default)]
 struct Word {
     /// The youngest first.
     old: [Held; DEPTH],
     count: usize,
-    /// What it holds; if that is not so, it was moved, and another word has taken its place.
+    /// Its value; if memory differs, the word was moved and another has taken its place.
     value: u64,
     /// When that became visible.
     from: Moment,
@@ -79,7 +79,7 @@ struct Horizon {
     stored: Moment,
     /// When the last of those did that were sequentially consistent.
     consistent: Moment,
-    /// What the senders of its interrupts had read and stored.
+    /// The reads and stores of the senders of its interrupts.
     told: Moment,
     /// When the last of the values went that it has read early.
     missed: Moment,
@@ -120,7 +120,7 @@ impl Past {
         self.kept = true;
     }
 
-    /// Whether it is.
+    /// Returns whether it is kept.
     #[inline]
     pub(super) fn is_kept(&self) -> bool {
         self.kept
@@ -148,7 +148,7 @@ impl Past {
         word.from = now;
     }
 
-    /// What became visible just now was a store of this CPU.
+    /// Records that a store of this CPU has just become visible.
     pub(super) fn stored(
         &mut self,
         cpu: usize,
@@ -166,15 +166,15 @@ impl Past {
         }
     }
 
-    /// What a CPU has done took effect just now: its store, to a word or to a frame, its invalidation, or what its
-    /// barrier has waited for.
+    /// Records that an operation of a CPU has just taken effect: a store to a word or a frame, an invalidation, or the
+    /// operations that its barrier has waited for.
     pub(super) fn took_effect(&mut self, cpu: usize, now: Moment) {
         if self.kept {
             self.horizons[cpu].stored = now;
         }
     }
 
-    /// A word goes.
+    /// Forgets a dropped word.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
         self.words.remove(&address(word));
     }
@@ -202,7 +202,7 @@ impl Past {
         })
     }
 
-    /// A CPU has read what the word holds, if `age` is 0, or the older value of that number.
+    /// Records that a CPU has read the present value of a word, if `age` is 0, or the older value of that number.
     pub(super) fn read(&mut self, cpu: usize, word: &AdversaryWord, age: usize, order: Ordering) {
         let holds = word.peek();
         let view = &mut self.horizons[cpu];
@@ -241,13 +241,13 @@ impl Past {
         view.floor = view.floor.max(view.stored);
     }
 
-    /// A CPU goes round a waiting loop: it sees what it has missed. Else it might miss it for ever.
+    /// Lets a CPU see missed values when it repeats a waiting loop. Otherwise it might miss them for ever.
     pub(super) fn look_again(&mut self, cpu: usize) {
         let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.missed);
     }
 
-    /// A CPU interrupts another: what was stored before is visible to the handler.
+    /// Records an interrupt: earlier stores are visible to the handler.
     pub(super) fn tell(&mut self, from: usize, to: usize) {
         let Horizon { seen, stored, .. } = self.horizons[from];
         let told = &mut self.horizons[to].told;
@@ -260,8 +260,8 @@ impl Past {
         view.floor = view.floor.max(view.told);
     }
 
-    /// What of this matters to what CPUs read next. Moments count by which values became visible before them,
-    /// and those values alone that a CPU may still tell apart.
+    /// Returns a digest of everything that affects later reads. Moments count only by the values that became visible
+    /// before them, and only values that a CPU may still distinguish.
     pub(super) fn digest(&self, count: usize, digest: &mut Digest) {
         if !self.kept {
             return;

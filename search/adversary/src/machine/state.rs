@@ -24,7 +24,7 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_128;
 
 impl Core {
-    /// The machine's state. The stacks of the CPUs are those told with [`Core::local`].
+    /// Returns a digest of the machine's state, with the stacks from [`Core::local`].
     pub(crate) fn state(&self) -> u128 {
         let mut digest = self.digest.borrow_mut();
         let digest = &mut *digest;
@@ -99,12 +99,12 @@ impl Core {
         Moments { sorted, sent }
     }
 
-    /// What a CPU's own code is about: its stack and its registers, and what else there is.
+    /// Adds a CPU's own state: its stack, its registers, and more.
     pub(crate) fn local(&mut self, cpu: usize, stack: &[u8], kept: u64) {
         self.locals[cpu] = (xxh3_128(stack), kept);
     }
 
-    /// What programs have allocated.
+    /// Adds the memory that programs have allocated.
     pub(crate) fn digest_heap(&mut self, heap: Option<&Heap>) {
         if let Some(heap) = heap {
             let digest = self.digest.get_mut();
@@ -113,13 +113,13 @@ impl Core {
         }
     }
 
-    /// The CPUs' code is gone, and with it what it left on the stacks.
+    /// Forgets the CPUs' code, which has ended, and its stacks.
     pub(crate) fn forget_locals(&mut self) {
         self.locals = Locals::default();
         self.heap = 0;
     }
 
-    /// Whether [`Core::state`] will be asked for next.
+    /// Returns whether [`Core::state`] will be called next.
     pub(crate) fn wants_state(&self) -> bool {
         matches!(&self.strategy, Strategy::Exhaustive(search) if search.wants_state())
     }

@@ -1,4 +1,4 @@
-//! What an action touches: two that touch different things may happen in either order.
+//! Determines the footprint of an action: two actions with disjoint footprints commute.
 
 use super::Core;
 use super::buffer::Target;
@@ -8,7 +8,7 @@ use crate::op::Op;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Whether something takes effect only by a barrier of this CPU: what it has written to tables, or broadcast.
+    /// Returns whether something takes effect only by a barrier of this CPU: a store to a table, or a broadcast.
     pub(super) fn has_to_wait(&self, cpu: usize) -> bool {
         self.mmu.lags() || !self.cpus[cpu].broadcasts.is_empty()
     }
@@ -91,7 +91,7 @@ impl Core {
                 }
             },
         }
-        // Loads that are satisfied early tell which of two words was written first.
+        // Loads that are satisfied early can distinguish the order of two stores.
         print.looks |= print.writes && self.kind.reorders;
         print
     }

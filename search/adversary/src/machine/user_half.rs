@@ -16,7 +16,7 @@ use quell_arch::x86_64::isolation::user_tag;
 use std::rc::Rc;
 
 impl Core {
-    /// The CPU goes to user mode, if it is not there.
+    /// Takes the CPU to user mode, if it is not there.
     pub(crate) fn enter_user_half(&mut self, me: usize, root: u32) {
         if !self.kind.isolated || self.halves[me].user.is_some() {
             return;

@@ -1,9 +1,7 @@
-//! What a CPU has read: it need not go round a waiting loop before something of that has changed.
+//! Remembers what a CPU has read: it need not repeat a waiting loop before any of it has changed.
 //!
-//! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
-//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at. The
-//! file is long because its tests, which compare many words at once with one at a time, are about what is private to
-//! it.
+//! A CPU reads all the time and waits now and then. So reads are only noted in order, and
+//! [processed](Watch::take_notes) when the CPU reaches a waiting loop: most notes are never used.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
@@ -19,10 +17,10 @@ const ALL: u32 = (1 << WORDS) - 1;
 /// word, which may be an outer one: so it is good for a few turns, not for one alone.
 const TURNS: u8 = 2;
 
-/// The words that a CPU has read lately, with what it found there.
+/// The words that a CPU has read recently, with the values found.
 ///
-/// A word is looked for at every load, and found at once: by its address it is of one of a few kinds, and of each kind
-/// it is known where one stands.
+/// Every load searches for a word, so the search must be fast: words have a few kinds by address, and one place is
+/// known for each kind.
 pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
@@ -38,13 +36,13 @@ pub(super) struct Watch {
     fresh: u32,
     /// A bit for each word that holds something else than the CPU has read there.
     changed: u32,
-    /// Whether one of those that stay had to go nevertheless.
+    /// Whether a word that should stay had to be dropped.
     overflowed: bool,
     /// How many of the words have an address of each kind.
     kinds: [u8; KINDS],
-    /// Where one of them stands, if there is one.
+    /// The place of a word of each kind, if there is one.
     places: [u8; KINDS],
-    /// What came after all this, the oldest first.
+    /// Later reads, oldest first.
     notes: Box<[Note; NOTES]>,
     /// How many of them there are.
     noted: usize,
@@ -56,7 +54,7 @@ struct Passing {
     place: usize,
     /// The greatest key of all others that are remembered.
     others: u64,
-    /// The word that came last; it does not stand in its place yet.
+    /// The last word added; it is not in its place yet.
     word: *const AdversaryWord,
     seen: u64,
 }
@@ -64,10 +62,10 @@ struct Passing {
 /// How many notes are taken before they are taken in, in any case.
 const NOTES: usize = 256;
 
-/// What a CPU has done with a word. Two words of the host: a run writes one of them for each operation.
+/// An operation of a CPU on a word. Two words of the host, because a run writes one for each operation.
 #[derive(Clone, Copy)]
 struct Note {
-    /// The word, and in the bits below its alignment what was done.
+    /// The word, with the operation in the bits below its alignment.
     word: *const AdversaryWord,
     value: u64,
 }
@@ -76,7 +74,7 @@ struct Note {
 const READ: usize = 0;
 /// It has stored the value there: that is no news to it.
 const WROTE: usize = 1;
-/// The word has gone.
+/// The word was dropped.
 const GONE: usize = 2;
 const _: () = assert!(GONE < align_of::<AdversaryWord>());
 
@@ -95,7 +93,7 @@ impl Note {
     }
 }
 
-/// How many kinds of addresses are told apart.
+/// The number of kinds of addresses.
 const KINDS: usize = 64;
 
 /// Bits of a key for a place.
@@ -103,13 +101,13 @@ const PLACE_BITS: u32 = 5;
 const _: () = assert!(WORDS <= 1 << PLACE_BITS);
 /// Bits for a distance in words: more than between any two addresses of a process.
 const DISTANCE_BITS: u32 = 48;
-/// Where turns stand beside a key: above its last bit, which says whether the word was allocated.
+/// The place of the turns beside a key: above its last bit, which marks allocated words.
 const TURNS_SHIFT: u32 = DISTANCE_BITS + PLACE_BITS + 1;
 
 /// The place of the greatest key.
 #[inline]
 fn greatest(keys: [u64; WORDS]) -> usize {
-    // Four at a time, none of which waits for another.
+    // Four at a time, independent of each other.
     let mut greatest = [0; 4];
     for keys in keys.chunks_exact(4) {
         for (greatest, key) in greatest.iter_mut().zip(keys) {
@@ -122,7 +120,7 @@ fn greatest(keys: [u64; WORDS]) -> usize {
 
 #[inline]
 fn kind(word: *const AdversaryWord) -> usize {
-    // Words lie at multiples of lines and pages: what their addresses differ in must reach the highest bits.
+    // Words are aligned to lines and pages: the differing bits of their addresses must reach the highest bits.
     (word.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
         >> (usize::BITS - KINDS.ilog2())
 }
@@ -164,12 +162,12 @@ impl Watch {
         self.noted = 0;
     }
 
-    /// Whether the CPU has read nothing yet.
+    /// Returns whether the CPU has read nothing yet.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0 && self.noted == 0
     }
 
-    /// Whether the notes have to be taken in before the next.
+    /// Returns whether the notes must be processed before the next one.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.noted == NOTES
@@ -196,16 +194,16 @@ impl Watch {
         self.note(Note::of(WROTE, word, value));
     }
 
-    /// A word goes.
+    /// Forgets a dropped word.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
-        // A CPU that waits has no notes: what it waits for must be right at any time.
+        // A waiting CPU has no notes, because the values it waits for must be current at any time.
         match self.noted == 0 {
             true => self.remove(word),
             false => self.note(Note::of(GONE, word, 0)),
         }
     }
 
-    /// Takes in what was noted. Until the next note [`Watch::written`] keeps that right.
+    /// Processes the notes. Until the next note [`Watch::written`] keeps the result up to date.
     pub(super) fn take_notes(&mut self) {
         let mut passing = None;
         for at in 0..self.noted {
@@ -231,7 +229,7 @@ impl Watch {
         let mut bit = 1;
         self.changed = 0;
         for (word, seen) in self.words.iter().zip(&self.seen).take(self.count) {
-            // SAFETY: a word that has gone is not among those that are left: its note was the last about it.
+            // SAFETY: a dropped word is not among the remaining ones: its note was the last about it.
             if unsafe { (**word).peek() } != *seen {
                 self.changed |= bit;
             }
@@ -267,8 +265,8 @@ impl Watch {
         }
     }
 
-    /// The word there has taken the place of another, all are fresh, and it would be the next to go: from here on it is
-    /// no longer known to stand there.
+    /// Records that the word at a place has replaced another, while all are fresh and it would be dropped next: from
+    /// here on its place is not known.
     fn pass(&mut self, place: usize) -> Option<Passing> {
         let mut keys = self.keys;
         let key = std::mem::take(&mut keys[place]);
@@ -296,7 +294,7 @@ impl Watch {
         }
     }
 
-    /// Where a word stands.
+    /// Returns the place of a word.
     #[inline(always)]
     fn place(&self, word: *const AdversaryWord) -> Option<usize> {
         let kind = kind(word);
@@ -324,9 +322,8 @@ impl Watch {
         place.is_some()
     }
 
-    /// Where a word lies, as a number that does not depend on where the host has put things: words that programs
-    /// have allocated come last, and each kind lies at a distance from the tables that is the same in every run. In
-    /// its lowest bits is the place where the word stands here.
+    /// Returns a number for a word's address that does not depend on the host's placement: allocated words come last,
+    /// and each kind is at the same distance from the tables in every run. The lowest bits are the word's place here.
     #[inline]
     fn key(&self, word: *const AdversaryWord, place: usize) -> u64 {
         let distance = word.addr().wrapping_sub(self.origin) / align_of::<AdversaryWord>();
@@ -350,7 +347,7 @@ impl Watch {
         place
     }
 
-    /// The word stands there from here on.
+    /// Puts the word at a place.
     fn put(&mut self, place: usize, word: *const AdversaryWord) {
         self.words[place] = word;
         self.keys[place] = self.key(word, place);
@@ -359,7 +356,7 @@ impl Watch {
         self.places[kind] = place as u8;
     }
 
-    /// The word there goes.
+    /// Drops the word at a place.
     fn lose(&mut self, place: usize) {
         let lost = kind(self.words[place]);
         self.kinds[lost] -= 1;
@@ -370,10 +367,9 @@ impl Watch {
         }
     }
 
-    /// The word that goes where there is no room: what the loop has read that the CPU goes round stays. Else it does
-    /// not depend on the order in which they came, which is not state, nor on where the host has put them: words of
-    /// tables, words that programs have allocated and others are each in one place, and which of those comes first is
-    /// decided here.
+    /// Returns the word to drop when there is no room: words read by the present loop stay. The choice depends neither
+    /// on the order of reads, which is not state, nor on the host's placement: words of tables, allocated words and
+    /// others each have their own memory, and their order is fixed here.
     #[inline]
     fn dispensable(&self) -> usize {
         if self.fresh == ALL {
@@ -403,7 +399,7 @@ impl Watch {
         self.places_changed().map(|place| self.words[place])
     }
 
-    /// The CPU goes round its loop once.
+    /// Counts a turn of the CPU's loop.
     pub(super) fn turn(&mut self) {
         for place in self.places_changed() {
             self.turns[place] += 1;
@@ -418,8 +414,8 @@ impl Watch {
         self.overflowed = false;
     }
 
-    /// Whether the CPU has read more since the last turn of a loop than is remembered. It then goes round once more,
-    /// since what the loop waits for may be among the words that were forgotten, and after that it is not.
+    /// Returns whether the CPU has read more since the last turn of a loop than fits here. Then it repeats the loop
+    /// once more, because a forgotten word may be part of the condition.
     #[inline]
     pub(super) fn has_overflowed(&self) -> bool {
         self.overflowed
@@ -453,7 +449,7 @@ impl Watch {
         self.count = kept;
     }
 
-    /// What of this matters to what the CPU does next.
+    /// Returns the part of this that affects the CPU's next actions.
     pub(super) fn state(&self) -> impl Iterator<Item = impl Hash> + '_ {
         // Which of them are fresh matters where one has to go.
         let fresh = if self.count == WORDS { self.fresh } else { 0 };

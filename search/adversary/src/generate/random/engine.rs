@@ -1,5 +1,5 @@
-//! What programs over the engine may do. [`phrases`](super::phrases) are drawn from it, and [`whole`](super::whole)
-//! makes programs of them.
+//! The operations available to programs over the engine. [`phrases`](super::phrases) draws from it, and
+//! [`whole`](super::whole) builds programs.
 
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
@@ -9,7 +9,7 @@ use crate::generated::program::{
 };
 use crate::schedule::Rng;
 
-/// What a program may do.
+/// The operations that a program may use.
 #[derive(Clone)]
 pub(super) struct Swarm {
     pub(super) kinds: Vec<(u64, Kind)>,
@@ -41,8 +41,8 @@ impl Swarm {
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere
-        // meets there.
+        // Kinds of a theme are equally likely, and nearly as likely as accesses: kinds that are rare elsewhere meet
+        // there.
         let likely = |(weight, kind): (u64, Kind)| match theme {
             Some(theme) => 4 * u64::from(theme.contains(&kind)),
             None => weight,
@@ -54,7 +54,7 @@ impl Swarm {
                 kinds.push(kind);
             }
         }
-        // An undisturbed CPU differs from others only in what becomes of the kernel's own half.
+        // An undisturbed CPU differs from others only in its use of the kernel's own half.
         let about = |wanted: fn(Kind) -> bool, kinds: &[(u64, Kind)]| {
             kinds.iter().any(|&(_, kind)| wanted(kind))
         };
@@ -120,8 +120,7 @@ impl Swarm {
         self
     }
 
-    /// What one CPU does: the kind that is its part of a duel, or accesses alone, or all of it; mostly with a
-    /// batch of its own.
+    /// Draws one CPU's part: its kind in a duel, accesses alone, or anything; mostly with its own batch.
     pub(super) fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
         let mut part = self.clone();
         if let Some(kinds) = duel {
@@ -156,29 +155,29 @@ impl Swarm {
         }
     }
 
-    /// Whether there are programs that are not to be disturbed.
+    /// Returns whether there are undisturbed programs.
     pub(super) fn leaves_alone(&self) -> bool {
         self.kinds
             .iter()
             .any(|(_, kind)| *kind == Kind::Undisturbed)
     }
 
-    /// Whether pages are mapped in blocks.
+    /// Returns whether pages are mapped in blocks.
     pub(super) fn maps_blocks(&self) -> bool {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Block)
     }
 
-    /// Whether CPUs go idle, or leave.
+    /// Returns whether CPUs turn idle, or leave.
     pub(super) fn goes_idle(&self) -> bool {
         { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Kind::Idle | Kind::Hotplug))
     }
 
-    /// Whether a program runs code that it has mapped.
+    /// Returns whether a program runs code that it has mapped.
     pub(super) fn runs_code(&self) -> bool {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Code)
     }
 
-    /// Whether what a program does is about files.
+    /// Returns whether a program uses files.
     fn files(&self) -> bool {
         let about = |(_, kind): &(u64, Kind)| {
             use Kind::{FileReclaim, Lazily, MapFile, Reinstate, Reuse, WriteFile};
@@ -244,7 +243,7 @@ impl Swarm {
         }
     }
 
-    /// Uses what the program is about.
+    /// Draws an access to the pages of the program.
     pub(super) fn look(&self, rng: &mut Rng) -> EngineOp {
         if self.uses_own_half() && rng.below(3) > 0 {
             return self.use_own(rng);
@@ -273,7 +272,7 @@ pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
     })
 }
 
-/// The kinds of what a program does in its run, accesses aside.
+/// Returns the kinds of a program's operations in its run, except accesses.
 pub(super) fn kinds_of(cpu: &[Lane<EngineOp>]) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in cpu.iter().flat_map(|lane| &lane.run).filter_map(Kind::of) {

@@ -115,7 +115,7 @@ impl Kind {
         })
     }
 
-    /// Whether it takes something of the kernel's own half away, or writes there.
+    /// Returns whether it revokes something of the kernel's own half, or writes there.
     pub(super) fn changes_own(self) -> bool {
         use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
         matches!(self, UnmapOwn | OwnLazily | UnlinkOwn | Patch)
@@ -168,7 +168,7 @@ pub(super) const KINDS: [(u64, Kind); 42] = [
     (2, Kind::AtOnce),
 ];
 
-/// Kinds that are about one thing: what goes wrong there may take several of them.
+/// Kinds with a common subject: some mistakes show only if several of them meet.
 pub(super) const THEMES: [&[Kind]; 7] = [
     // CPUs and spaces that come and go.
     &[
@@ -216,7 +216,7 @@ pub(super) const THEMES: [&[Kind]; 7] = [
     ROUND,
 ];
 
-/// Tags that run out while CPUs change what they have loaded.
+/// Tags that run out while CPUs change their loaded spaces.
 pub(super) const ROUND: &[Kind] = &[
     Kind::Tour,
     Kind::Switch,

@@ -1,9 +1,9 @@
-//! Drawing programs at random, and changing them.
+//! Draws programs at random, and changes them.
 //!
-//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a
-//! few pages only, drawn anew every time. Operations that it does then meet, and operations that it leaves out cannot hide
-//! anything. Operations come in *phrases* (open a batch, change something, finish it), which are cut,
-//! spread over CPUs and mixed. Each grammar has its phrases in a module of its own: [`phrases`], [`calls`].
+//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a few pages
+//! only, drawn anew every time. So its operations meet, and omitted operations cannot hide anything. Operations come
+//! in *phrases* (open a batch, change something, finish it), which are cut, spread over CPUs and mixed. Each grammar
+//! has its own module of phrases: [`phrases`], [`calls`].
 
 mod calls;
 mod engine;
@@ -44,7 +44,7 @@ impl Rng {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// One of them, each as often as its weight says.
+    /// Draws one of them, by weight.
     pub(super) fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
         let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in of {
@@ -76,7 +76,7 @@ pub fn draw(rng: &mut Rng) -> Recorded {
     place(rng, program)
 }
 
-/// A machine whose loads overtake each other.
+/// Draws a machine whose loads overtake each other.
 pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
     let all: Vec<_> = MachineKind::ALL
         .iter()

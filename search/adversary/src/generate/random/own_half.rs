@@ -1,4 +1,4 @@
-//! Phrases about the kernel's own half.
+//! Phrases that use the kernel's own half.
 
 use super::engine::Swarm;
 use super::kinds::Kind;
@@ -6,7 +6,7 @@ use crate::generated::program::{EngineOp, For};
 use crate::schedule::Rng;
 
 impl Swarm {
-    /// Whether what a program does is about the kernel's own half.
+    /// Returns whether a program uses the kernel's own half.
     pub(super) fn uses_own_half(&self) -> bool {
         use Kind::{Own, Undisturbed};
         let uses = |kind| matches!(kind, Own | Undisturbed) || kind.changes_own();
@@ -42,7 +42,7 @@ impl Swarm {
         }
     }
 
-    /// A program that is not to be disturbed: what it does, and mostly what it calls the kernel for.
+    /// Draws an undisturbed program: its accesses, and mostly a reason to enter the kernel.
     pub(super) fn run_undisturbed(&self, page: u64, rng: &mut Rng, into: &mut Vec<EngineOp>) {
         into.push(EngineOp::Undisturbed);
         for _ in 0..rng.below(3) {

@@ -1,4 +1,4 @@
-//! Which pages a program uses: changes to it are about those, so that they meet what is there.
+//! Finds the pages that a program uses, so that changes to it use the same ones.
 
 use crate::generated::program::Lane;
 

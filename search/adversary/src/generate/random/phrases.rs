@@ -1,19 +1,19 @@
-//! The phrases that programs over the engine are made of: a few operations that one kind of thing takes, about one
-//! page of one space. What a program may do is [`Swarm`]'s.
+//! The phrases of programs over the engine: a few operations on one page of one space. [`Swarm`] limits the
+//! operations.
 
 use super::engine::{Swarm, allow};
 use super::kinds::Kind;
 use crate::generated::program::{EngineOp, FILES, FLAGS, For, HUGE, Reported, Right, WINDOW};
 use crate::schedule::Rng;
 
-/// What a phrase is about, and where it goes.
+/// The subject of a phrase, and its destination.
 struct Phrase<'p> {
     swarm: &'p Swarm,
     space: u8,
     page: u64,
     file: u8,
     batch: u8,
-    /// The table in which the page lies.
+    /// The table that holds the page.
     window: u8,
     into: &'p mut Vec<EngineOp>,
 }
@@ -127,7 +127,7 @@ impl Phrase<'_> {
         self.put(self.swarm.change(rng, self.batch, protects));
     }
 
-    /// Frees a table, and what it maps with it.
+    /// Frees a table, with the pages that it maps.
     fn free_table(&mut self) {
         let (batch, space, window) = (self.batch, self.space, self.window);
         self.put(EngineOp::Unlink {
@@ -137,7 +137,7 @@ impl Phrase<'_> {
         });
     }
 
-    /// The first page of a block: all of it goes, or that page alone.
+    /// Unmaps the first page of a block: the whole block, or that page alone.
     fn break_block(&mut self, rng: &mut Rng) {
         let (page, pages) = (self.page & !1, 1 + rng.below(2));
         let report = rng.pick(&[Reported::Each, Reported::Each, Reported::Range]);
@@ -167,7 +167,7 @@ impl Phrase<'_> {
         self.end(rng);
     }
 
-    /// Takes a page away in every space. What is found out about one page must not be taken for another.
+    /// Unmaps a page in every space. Results about one page must not be used for another.
     fn sweep(&mut self, rng: &mut Rng) {
         let (batch, page) = (self.batch, self.page);
         self.open(rng.pick(&[For::Call, For::Reclaim]));
@@ -188,7 +188,7 @@ impl Phrase<'_> {
         self.end(rng);
     }
 
-    /// Relies on pages being gone that others may have taken away.
+    /// Relies on the absence of pages that others may have unmapped.
     fn confirm(&mut self, rng: &mut Rng) {
         let space = self.space;
         for _ in 0..rng.few(2) {
@@ -219,7 +219,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Goes idle, and mostly comes back.
+    /// Turns idle, and mostly resumes.
     fn idle(&mut self, rng: &mut Rng) {
         let (space, page) = (self.space, self.page);
         self.put(match rng.below(4) {
@@ -252,8 +252,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is
-    /// about, to take something away there.
+    /// Loads one space after the other, so that tags run out, mostly twice; then perhaps unmaps a page there.
     fn go_round(&mut self, rng: &mut Rng) {
         let spaces = self.swarm.spaces;
         let first = rng.below(spaces);
@@ -277,7 +276,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Reclaims files without a flush, and perhaps reuses what it has reclaimed.
+    /// Reclaims files without a flush, and perhaps reuses the frames.
     fn reclaim_lazily(&mut self, rng: &mut Rng) {
         let file = self.file;
         let others = match rng.below(3) {
@@ -299,7 +298,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// The CPU goes, and mostly comes back. Most kernels let an idle one go.
+    /// Takes the CPU offline, and mostly online again. Most kernels let an idle one leave.
     fn leave(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             self.put(EngineOp::Lazy);
@@ -312,7 +311,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// A space ends; mostly what it maps goes first, with its tables.
+    /// Ends a space; mostly its mappings are removed first, with their tables.
     fn retire(&mut self, rng: &mut Rng) {
         let space = self.space;
         self.put(EngineOp::Lazy);

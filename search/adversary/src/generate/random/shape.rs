@@ -1,4 +1,4 @@
-//! The sizes of the machine under a program over the engine, drawn: each small, or at its limit, often enough.
+//! Draws the sizes of the machine under a program over the engine: each small, or at its limit, often enough.
 
 use crate::generated::program::{SPACES, Shape};
 use crate::schedule::Rng;

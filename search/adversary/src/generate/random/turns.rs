@@ -1,11 +1,11 @@
-//! CPUs that take turns: what one does comes between two things that another does. And CPUs that do what they do again
-//! and again, so that there are more moments in which it may come between.
+//! Makes CPUs alternate, so that one acts between two actions of another, and repeat their actions, so that there are
+//! more such moments.
 
 use crate::generated::program::Lane;
 use crate::schedule::Rng;
 
-/// The first or second CPU stops somewhere until the other has done part of what it does, and the other waits for that.
-/// `tells` and `waits` are about two flags that nothing else is about, in ascending order.
+/// Makes the first or second CPU wait somewhere until the other has performed part of its work, and the other wait for
+/// that. `tells` and `waits` are two otherwise unused flags in ascending order.
 pub(super) fn take_turns<O: Copy>(
     rng: &mut Rng,
     cpu: &mut [Lane<O>],
@@ -28,7 +28,7 @@ pub(super) fn take_turns<O: Copy>(
 /// The most operations of a run that are repeated.
 const SHORT: usize = 6;
 
-/// Each CPU mostly does what it does several times over.
+/// Makes each CPU mostly repeat its work several times.
 pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [Lane<O>]) {
     for lane in cpu {
         let times = rng.below(4) as usize;

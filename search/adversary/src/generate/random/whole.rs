@@ -1,4 +1,4 @@
-//! Whole programs over the engine, drawn.
+//! Draws whole programs over the engine.
 //!
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
@@ -17,7 +17,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     engine_program_like(rng, None)
 }
 
-/// A program over the engine, about what another is about, and mostly on a machine of the same sizes.
+/// Draws a program with the subject of another one, and mostly on a machine of the same sizes.
 pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Program>) -> Program {
     let mut shape = shape(rng);
     let like = match like {
@@ -40,8 +40,8 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         swarm.spaces = shape.spaces.into();
     }
     shape.nmi_page = rng.pick(&swarm.pages);
-    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows
-    // of one must not be taken for the other's.
+    // A thread that preempts a flush then has another space than the code that it interrupts: the flush must not
+    // confuse the two.
     let strangers = swarm.nests && shape.spaces > 1 && rng.one_in(2);
     if strangers || swarm.nests && rng.one_in(2) {
         shape.preemptions = 1;
@@ -59,7 +59,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
             home: homes.of(number),
             ..swarm.part(number, duel, rng)
         };
-        // A thread that preempts the owner of a batch has one of its own.
+        // A thread that preempts the owner of a batch has its own batch.
         let preempting = Swarm {
             home: homes.of(number + 1),
             batches: BATCHES as u64 - 1..BATCHES as u64,
@@ -112,7 +112,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
     Program::Engine { shape, cpu }
 }
 
-/// What is mapped when the run begins.
+/// Draws the initial mappings.
 fn map_all(rng: &mut Rng, shape: &Shape, swarm: &Swarm, first: &mut Vec<EngineOp>) {
     let mapped = match usize::from(shape.spaces) {
         SPACES => shape.spaces,
@@ -141,7 +141,7 @@ fn map_all(rng: &mut Rng, shape: &Shape, swarm: &Swarm, first: &mut Vec<EngineOp
     }
 }
 
-/// Maps a page, or what it lies in.
+/// Maps a page, or its table.
 fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
     let write = rng.below(3) > 0;
     let window = (page / WINDOW) as u8;
@@ -158,8 +158,8 @@ fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
 /// Which space each CPU is mostly about.
 struct Homes {
     spaces: u8,
-    /// Each is about a space of its own, and the thread that preempts it about another's: what goes wrong there must not be
-    /// mended by what they do to each other.
+    /// Each CPU has its own space, and the preempting thread another's: their effects on each other must not hide
+    /// mistakes.
     apart: bool,
     /// All are about one that no CPU has had loaded before.
     fresh: bool,
@@ -207,8 +207,8 @@ impl Homes {
     }
 }
 
-/// Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of them use what
-/// it is done to; perhaps not before one of the two says that it is done.
+/// Makes every other program a duel: one CPU performs one kind of operation, another one another or the same kind, and
+/// the rest use the pages concerned, perhaps only after one of the two signals that it is done.
 fn duel(rng: &mut Rng, swarm: &Swarm) -> [(u64, Kind); 2] {
     let first = swarm.any_kind(rng);
     let second = match rng.one_in(4) {

@@ -1,4 +1,4 @@
-//! Batches, wherever they are open, and what their end means.
+//! Batches, wherever they are open, and the effects of their end.
 
 use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
 use crate::cell::AdversaryWord;
@@ -15,7 +15,7 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// What the engine is told that a batch is for.
+/// Returns the purpose of a batch, for the engine.
 pub(super) fn purpose_of(batch: For) -> Purpose {
     match batch {
         For::Call => Purpose::Call,
@@ -29,11 +29,11 @@ pub(super) fn purpose_of(batch: For) -> Purpose {
 struct Changed {
     slot: usize,
     range: PageRange,
-    /// The right that was taken; all of them where there is none.
+    /// The revoked right; all of them if `None`.
     right: Option<Right>,
 }
 
-/// What a protection takes away.
+/// The rights that a protection revokes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Takes {
     pub(super) right: Right,
@@ -52,7 +52,7 @@ struct Capture {
 /// How many ranges and how many captures a batch keeps.
 const KEPT: usize = 8;
 
-/// Ends a batch whose flush may be deferred; as of which stamp it is. The caller decides what becomes of the frames.
+/// Ends a batch whose flush may be deferred. Returns its stamp. The caller handles the frames.
 pub(super) fn defer(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => {
@@ -67,7 +67,7 @@ pub(super) fn defer(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
     }
 }
 
-/// A batch, and what its end means.
+/// A batch, and the effects of its end.
 pub(super) struct Open<'k, 'm> {
     batch: SmallBatch<'k, 'm, Held<'k, 'm>>,
     purpose: Purpose,
@@ -120,7 +120,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
     }
 
-    /// Does something with a batch, unless another CPU is busy with it; `key` says what.
+    /// Uses a batch, unless another CPU uses it; `key` identifies the operation.
     pub(super) fn with(&self, batch: u8, key: u64, body: impl FnOnce(&mut Option<Open<'k, 'm>>)) {
         let kernel = self.kernel;
         let busy = &kernel.busy[usize::from(batch)];
@@ -219,7 +219,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                     open.batch.hold(held(What::Single(frame)));
                 }
                 let gone = match whole {
-                    // It has gone with its last entry.
+                    // It was removed with its last entry.
                     Some(block) if at + 1 < block.end().0 => None,
                     Some(block) => Some(block),
                     None => Some(PageRange::base(Page(at), 1)),
@@ -337,7 +337,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
         let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        // Another CPU may have mapped something meanwhile, and a marker says what must be flushed.
+        // Another CPU may have mapped something meanwhile, and a marker shows the flush to make.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)
@@ -353,7 +353,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.unlock(slot);
     }
 
-    /// What the end of a batch means, after its flush.
+    /// Applies the effects of a batch's end, after its flush.
     fn ended(&self, open: &mut Open<'k, 'm>) {
         let kernel = self.kernel;
         if open.purpose == Purpose::Call {
@@ -390,8 +390,8 @@ impl<'k, 'm> Desk<'k, 'm> {
         });
     }
 
-    /// Begins to flush, and looks whether it is over whenever another CPU has answered something. With interrupts off,
-    /// and in the middle of what another thread does, it waits as always.
+    /// Starts a flush, and checks whether it is over whenever another CPU has answered something. With interrupts off,
+    /// and in code that preempts another thread, it waits instead.
     pub(super) fn start(&self, batch: u8) {
         let here = self.kernel.here();
         if here.masked || here.preempts || !self.begun.get() {

@@ -42,7 +42,7 @@ impl Kernel<'_> {
         self.quit(slot);
     }
 
-    /// Before anything relies on an entry of a space whose lock was just taken.
+    /// Flushes before any code relies on an entry of a space whose lock was just taken.
     pub(super) fn flush_pending_shared(&self, slot: usize, space: &Space) {
         if peek(&self.sharing[slot]) != 0 {
             self.engine.this_cpu().flush(space, None, Scope::Tables);

@@ -1,6 +1,6 @@
-//! Blocks of contiguous entries: mapped, and taken apart before one of their entries changes.
+//! Maps blocks of contiguous entries, and splits them before one of their entries changes.
 //!
-//! All of it happens under the lock of the space. Calls that take a whole block away need not take it apart.
+//! All of it happens under the space's lock. Calls that remove a whole block need not split it.
 
 use super::layout::SINGLES;
 use super::mapping::entry_order;
@@ -45,7 +45,7 @@ impl Kernel<'_> {
             && let Some(first) = self.take_run()
         {
             self.make_ready(space, 0);
-            // A TLB may fill any page of the block as soon as one entry stands.
+            // A TLB may fill any page of the block as soon as one entry is present.
             for (page, frame) in pages(block).zip(first.0..) {
                 self.fill(Frame(frame), page + 1);
             }
@@ -59,7 +59,8 @@ impl Kernel<'_> {
         self.unlock(slot);
     }
 
-    /// The entry of a page is about to change alone: if it is one of a block, each of that stands by itself afterwards.
+    /// Prepares the change of one page's entry: if it is part of a block, each entry of the block is independent
+    /// afterwards.
     pub(super) fn break_block(&self, slot: usize, page: u64) {
         // All of the block, for the reason in `BareKernel::unmap_from_block`. [mutant BlockBrokenInPart]
         let Some(block) = self.block_at(slot, page) else {

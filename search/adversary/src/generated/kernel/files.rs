@@ -1,5 +1,5 @@
-//! Files of one page, that several spaces map: read in, written, taken out of memory at once or lazily, reused,
-//! taken back. All under the lock of the file.
+//! Files of one page that several spaces map: read in, written, reclaimed at once or lazily, reused, reinstated. All
+//! under the lock of the file.
 
 use super::batches::defer;
 use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
@@ -176,7 +176,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the file whose lock is held.
+    /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the locked file.
     pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
         if self
             .engine
@@ -188,7 +188,7 @@ impl<'m> Kernel<'m> {
         self.hw.happen(Happening::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.fill(frame, SECRET);
-        // The frame is ours, so no other CPU changes whose it was.
+        // The frame is ours, so no other CPU changes its file.
         let file = peek(self.deferrer(frame)) as usize;
         if locked != Some(file) {
             self.lock_word(&self.file_locks[file]);

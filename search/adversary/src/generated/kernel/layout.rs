@@ -1,19 +1,19 @@
-//! Where the kernel's tables and frames lie in physical memory: tables first, then data.
+//! The layout of the kernel's tables and frames in physical memory: tables first, then data.
 
 use crate::generated::program::{EngineOp, Lane, Shape, WINDOW};
 use quell::Frame;
 
 /// Data frames of one page each.
 pub(super) const SINGLES: u64 = 24;
-/// Runs of frames that a large page, or the used part of a huge one, lies in.
+/// Ranges of frames for a large page, or for the used part of a huge one.
 pub(super) const BLOCKS: u64 = 2;
 
-/// Where everything lies in physical memory: tables first, then data.
+/// The layout of physical memory: tables first, then data.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::generated) struct Layout {
     spaces: u64,
     pub(super) blocks: u64,
-    /// The kernel has a half of its own.
+    /// Whether the kernel has its own half.
     pub(super) own: bool,
     /// CPUs leave during the program.
     pub(super) leaves: bool,

@@ -1,4 +1,4 @@
-//! Mapping things, and moving what is mapped: each move behind a flush of its own, under the lock of the space.
+//! Maps things, and moves mappings: each move with its own flush, under the space's lock.
 
 use super::state::{Held, Kernel, Space, What, bit};
 use crate::cell::AdversaryWord;
@@ -9,7 +9,7 @@ use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::Machine;
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
 
-/// How an entry is written through which programs reach what was filled in before: as the manager writes its own.
+/// Returns the ordering for an entry that publishes content filled in before, as in the manager.
 pub(super) fn entry_order() -> Ordering {
     // [mutant VmMapsBeforeContent]
     Release

@@ -1,4 +1,4 @@
-//! What each operation of a program does, and what interrupts it.
+//! The effect of each operation of a program, and of interruptions.
 
 use super::batches::{Desk, Takes, purpose_of};
 use super::state::{LIVES, peek};
@@ -14,7 +14,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let kernel = self.kernel;
         kernel.hw.say(|| format!("{op:?}"));
         let here = kernel.here();
-        // A CPU that has left still tells and waits: else those that wait for it would do so for ever.
+        // A CPU that has left still signals and waits. Otherwise others would wait for it for ever.
         let there = matches!(
             op,
             EngineOp::Online | EngineOp::Tell { .. } | EngineOp::Wait { .. }
@@ -138,7 +138,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
     }
 
-    /// What the CPU stores next: its number, above so many bits, and how many it has stored.
+    /// Returns the CPU's next value to store: its number, shifted by this many bits, and its count of stores.
     fn next_value(&self, bits: u32) -> u64 {
         let kernel = self.kernel;
         kernel.update(|here| here.stores = here.stores.wrapping_add(1));
@@ -239,8 +239,8 @@ impl context::Kernel for Desk<'_, '_> {
         });
     }
 
-    /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
-    /// again when it goes on, unless the thread that was preempted finds that out itself ([`Shape::leaves_space`]).
+    /// Runs another thread here for a while. The loaded space cannot end meanwhile, and is loaded again afterwards,
+    /// unless the preempted thread detects the change itself ([`Shape::leaves_space`]).
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
@@ -278,7 +278,7 @@ impl context::Kernel for Desk<'_, '_> {
 }
 
 impl Desk<'_, '_> {
-    /// Something else than what was going on here, which is gone on with afterwards.
+    /// Interrupts the current code with other code, and resumes it.
     fn interrupting(&self, body: impl FnOnce()) {
         let me = self.kernel.me();
         let was = context::with(|core| core.leave_program(me));
@@ -288,7 +288,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// An interrupted program goes on undisturbed if it was.
+    /// Runs a handler in the kernel. An interrupted undisturbed program continues undisturbed.
     fn in_kernel(&self, handler: impl FnOnce()) {
         let undisturbed = self.kernel.enter_kernel();
         handler();
@@ -333,7 +333,7 @@ impl Desk<'_, '_> {
     fn nmi_handler(&self) {
         let here = self.kernel.here();
         if self.kernel.layout.own && !here.offline && !here.pinned {
-            // An NMI handler asks no CPU before it reads the kernel's half.
+            // An NMI handler reads the kernel's half without any check.
             let own = self.kernel.shape.nmi_page as usize % OWN_PAGES;
             self.kernel.access_own(own, AccessKind::Load);
         }

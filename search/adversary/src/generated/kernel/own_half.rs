@@ -1,8 +1,7 @@
-//! The kernel's own half: mappings that every CPU has, whatever root it has loaded. All changes are made under one
-//! lock.
+//! The kernel's own half: mappings that every CPU has under any root. All changes are made under one lock.
 //!
-//! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be
-//! mapped again once its stamp is flushed, and its frame goes to a new owner by a reuse.
+//! The first half of its pages have global entries, the others do not. A lazily unmapped page may be mapped again once
+//! its stamp is flushed, and its frame gets a new owner by a reuse.
 
 use super::batches::defer;
 use super::own_state::Taken;
@@ -55,7 +54,7 @@ impl Kernel<'_> {
         (link & tables::PRESENT != 0).then(|| &self.hw.table(Frame(link >> 12))[own])
     }
 
-    /// The same, with a table made if nothing is there.
+    /// The same, with a new table if there is none.
     fn own_entry_made(&self, own: usize) -> Option<&AdversaryWord> {
         if self.own_link().load(Relaxed) & tables::PRESENT == 0 {
             let table = self.take_table()?;
@@ -64,7 +63,7 @@ impl Kernel<'_> {
         self.own_entry(own)
     }
 
-    /// What the entry of a page says; 0 if there is no table.
+    /// Returns the entry of a page; 0 if there is no table.
     fn own_word(&self, own: usize) -> u64 {
         self.own_entry(own).map_or(0, |entry| entry.load(Relaxed))
     }
@@ -145,8 +144,8 @@ impl Kernel<'_> {
         });
     }
 
-    /// Unmaps everything, and the table: it goes with the pages, behind one flush. While a CPU has left, its walker may
-    /// be anywhere in the kernel's half, and no flush reaches it.
+    /// Unmaps everything, with the table, in one flush. While a CPU has left, its walker may be anywhere in the
+    /// kernel's half, and no flush reaches it.
     pub(super) fn unlink_own(&self) {
         if self.layout.leaves {
             return;
@@ -260,7 +259,7 @@ impl Kernel<'_> {
         self.free_singles.fetch_or(1 << index, Release);
     }
 
-    /// Writes the text at a page, and tells every CPU.
+    /// Writes the text of a page, and makes every CPU fetch it again.
     pub(super) fn patch(&self, own: usize) {
         self.with_own(|| {
             let held = self.own_word(own);
@@ -277,8 +276,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// The judge has learned something of the own half: what could the kernel do with it now, wherever a program may
-    /// enter the kernel, or an NMI come?
+    /// Judges the present state of the own half, whenever a program may enter the kernel, or an NMI arrive.
     pub(super) fn judge_own(&self) {
         if !self.layout.own {
             return;

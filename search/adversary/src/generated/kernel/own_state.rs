@@ -1,4 +1,4 @@
-//! What the kernel knows of its own half: the spaces of its pages, and which of them were taken away lazily.
+//! The kernel's state of its own half: the spaces of its pages, and lazily unmapped ones.
 
 use crate::cell::AdversaryWord;
 use crate::generated::program::OWN_PAGES;
@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 use std::cell::Cell;
 use std::hash::BuildHasher;
 
-/// What was taken away lazily at a page, and not given to a new owner yet.
+/// A lazily unmapped page whose frame has no new owner yet.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) frame: Frame,
@@ -16,9 +16,9 @@ pub(super) struct Taken {
     pub(super) stamp: Option<Stamp>,
 }
 
-/// What the kernel knows of its own half.
+/// The kernel's state of its own half.
 pub(super) struct OwnHalf {
-    /// The space of the pages whose entries are global, and that of the others.
+    /// The space of the pages with global entries, and that of the others.
     pub(super) spaces: [AddressSpace<Hw>; 2],
     pub(super) lock: AdversaryWord,
     /// Under the lock.
@@ -34,7 +34,7 @@ impl OwnHalf {
         }
     }
 
-    /// What stands in no word, as a number.
+    /// Returns a digest of the state that is in no word.
     pub(super) fn kept(&self) -> u64 {
         let taken = |taken: &Cell<Option<Taken>>| {
             let taken = taken.get();

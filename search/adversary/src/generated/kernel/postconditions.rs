@@ -1,4 +1,4 @@
-//! What calls promise their program: that a range, or a right to it, is gone when they return.
+//! The promises of calls: that a range, or a right to it, is revoked when they return.
 
 use super::state::Kernel;
 use crate::context;

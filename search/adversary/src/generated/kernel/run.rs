@@ -1,4 +1,4 @@
-//! A run: the kernel on its machine, made ready, set in motion, and its words by their names.
+//! Runs the kernel on its machine: prepares it, starts its CPUs, and names its words.
 
 use super::batches::Desk;
 use super::layout::{Layout, SINGLES};
@@ -46,13 +46,13 @@ pub(in crate::generated) fn perform(
         quell::Tagging::Global { bits } => *bits += shape.spare_bits,
         quell::Tagging::None => {}
     }
-    // The machine judges what it is asked by what it can do.
+    // The machine checks requests against its features.
     context::with(|core| core.features = features);
     let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory)
         .with_unscheduled(shape.unscheduled);
     let hw = stage.broken(machine);
-    // On the stack, like all other words of the kernel: one after the other at the same distances in every run,
-    // whatever the host's allocator has to do. Mostly there are few.
+    // On the stack, like all other words of the kernel: in the same order and distances in every run, independent of
+    // the host's allocator. Mostly there are few.
     let (few, many): (
         [PerCpu<'_, Hw>; MAX_CPUS],
         [PerCpu<'_, Hw>; FIRST_CPU + MAX_CPUS],

@@ -1,19 +1,19 @@
-//! CPUs that run a program and are not to be disturbed: the way into it, and every way back into the kernel.
+//! CPUs that run an undisturbed program: the way into it, and every entry into the kernel.
 //!
-//! Such a program loads, stores and fetches, and tells others something or waits for them, where it is. Everything else
-//! on its CPU is done by the kernel, which the CPU enters first: for an operation, an interrupt, a thread that preempts
-//! the program, an NMI. The interrupted program goes on undisturbed afterwards.
+//! Such a program loads, stores and fetches, and signals others or waits for them. The CPU enters the kernel first for
+//! everything else: an operation, an interrupt, a thread that preempts the program, an NMI. The program continues
+//! undisturbed afterwards.
 //!
-//! On its way in or out a CPU uses none of the kernel's mappings, and an NMI may come there: its handler enters the
-//! kernel, too, and leaves the CPU there. So judges ask a CPU for nothing of the kernel's half unless it is in the
-//! kernel for certain; as soon as it has entered, everything that its TLB holds of that half must be as the tables say.
+//! While a CPU enters or leaves it uses none of the kernel's mappings, and an NMI may arrive: its handler enters the
+//! kernel too, and leaves the CPU there. So judges examine a CPU's kernel half only if it is in the kernel for
+//! certain. Once it has entered, everything in its TLB of that half must match the tables.
 
 use super::state::{Kernel, Mode};
 use crate::context;
 use quell::Hardware;
 
 impl Kernel<'_> {
-    /// The CPU goes on in its program, if it runs one, and is not to be disturbed there.
+    /// Returns the CPU to its program, if it runs one, undisturbed.
     pub(super) fn enter_user(&self) {
         let here = self.here();
         if self.program_of(self.me()).is_none() || here.preempts || here.mode != Mode::Kernel {
@@ -33,7 +33,7 @@ impl Kernel<'_> {
         self.update(|here| here.mode = Mode::Undisturbed);
     }
 
-    /// The CPU comes into the kernel; whether from a program that is to go on undisturbed.
+    /// Enters the kernel. Returns whether from a program that is to continue undisturbed.
     pub(super) fn enter_kernel(&self) -> bool {
         if self.here().mode == Mode::Kernel {
             return false;

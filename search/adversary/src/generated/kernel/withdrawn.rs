@@ -1,9 +1,9 @@
-//! Frames that bear no load that no instruction asks for: their memory type changes, a guest has them for itself, or
+//! Frames that speculative loads must not reach: their memory type changes, a guest gets exclusive use of them, or
 //! they leave the machine. Here they are used again afterwards.
 //!
-//! The change is reported as one of leaf entries. It asks no CPU that has the space loaded lazily, nor did earlier
-//! changes by which the frame lost a mapping: so the judge looks at the CPUs that run a space, not at those that are
-//! just coming back to one.
+//! The change is reported as one of leaf entries. It interrupts no CPU that has the space loaded lazily, nor did
+//! earlier changes that unmapped the frame. So the judge examines CPUs that run a space, and not those that are just
+//! resuming one.
 
 use super::state::{Kernel, What};
 use crate::context;

@@ -1,14 +1,14 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML; the line is the same as JSON, so it can be pasted. Both are read by [`Written::parse`]. Names of
-//! machines, policies and mistakes, and schedules, are words here: who runs programs knows what they mean.
+//! A file is TOML; the line is the same as JSON, so it can be pasted. [`Written::parse`] reads both. Names of
+//! machines, policies, mistakes and schedules are uninterpreted words here.
 
 use super::Program;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// A program and what its runs depend on, in words.
+/// A program and all inputs of its runs, in words.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Written {
@@ -22,7 +22,7 @@ pub struct Written {
     /// The clause that was broken, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clause: Option<String>,
-    /// The schedule in which it was; nothing if there is none.
+    /// The schedule of the violation; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schedule: String,
     /// The program.
@@ -74,14 +74,13 @@ impl Written {
         serde_json::to_string(self).expect("programs can be written down")
     }
 
-    /// Reads a file or a line. Whether the program is within its bounds is not looked at
-    /// ([`Program::check`]).
+    /// Reads a file or a line, without checking the program's limits ([`Program::check`]).
     ///
     /// # Errors
-    /// Says what is wrong, and where if that is known.
+    /// The mistake, with its place if known.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // A line is read as the values of a file: to compile the grammars for one kind of errors instead of two halves
-        // what they take.
+        // A line is converted to the values of a file: compiling the grammars for one type of errors instead of two
+        // halves their build time.
         if text.trim_start().starts_with('{') {
             let values: toml::Value =
                 serde_json::from_str(text).map_err(|error| error.to_string())?;

@@ -1,4 +1,5 @@
-//! Litmus tests: what small programs can come to on machines that reorder, against what Arm and RISC-V allow.
+//! Litmus tests: the results of small programs on machines that reorder, compared with those that Arm and RISC-V
+//! allow.
 
 use super::*;
 use crate::bare_kernel::{BareKernel, BareProgram};
@@ -31,7 +32,7 @@ fn y() -> &'static AdversaryWord {
     word(1)
 }
 
-/// Where a CPU puts what it has read, each value in a digit of its own.
+/// Returns the word for a CPU's results, each value in its own digit.
 fn result(cpu: usize) -> &'static AdversaryWord {
     word(WORDS - 1 - cpu)
 }
@@ -66,8 +67,8 @@ fn results(cpus: usize) -> Vec<u64> {
     (0..cpus).map(|cpu| result(cpu).peek()).collect()
 }
 
-/// What a program can come to, by each kind of search. A random choice is among those that the search of
-/// all schedules finds, with states told apart and without.
+/// Returns the results of a program, by each kind of search. Random results are among those of the search of all
+/// schedules, with and without distinguishing states.
 fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
     let every = |by_state: bool| {
         let mut found = BTreeSet::new();
@@ -123,7 +124,7 @@ fn at_random(machine: &str, cpus: usize, body: Body, runs: u64) -> BTreeSet<Vec<
     found
 }
 
-/// On machines that reorder, `body` can come to `outcome` or it cannot; on a machine that does not, it cannot.
+/// Checks whether `body` can have `outcome` on machines that reorder; it never can on one that does not.
 fn reordering_allows(allowed: bool, cpus: usize, outcome: &[u64], body: Body) {
     for machine in REORDERING {
         let found = outcomes(machine, cpus, body);
@@ -133,7 +134,7 @@ fn reordering_allows(allowed: bool, cpus: usize, outcome: &[u64], body: Body) {
     assert!(!found.contains(outcome), "arm-asid8: {found:?}");
 }
 
-/// CPU 0 writes a message and says so; CPU 1 `reads` whether it did, and the message.
+/// CPU 0 writes a message and then a flag; CPU 1 `reads` the flag and the message.
 macro_rules! message {
     ($writes:expr, $reads:expr) => {
         |_, cpu| match cpu {
@@ -171,7 +172,7 @@ fn a_message_is_seen_by_a_cpu_that_acquires() {
             x().load(Relaxed)
         ]),
     );
-    // A fence that acquires makes what was read before it acquire.
+    // An acquire fence makes earlier reads acquire.
     reordering_allows(
         false,
         2,
@@ -263,7 +264,7 @@ fn an_exchange_acquires_as_it_says() {
             tell(cpu, &[flag, held.unwrap_or_else(|held| held)]);
         }
     });
-    // One that succeeds reads what is newest.
+    // A successful one reads the newest value.
     for machine in REORDERING {
         let found = outcomes(machine, 2, |_, cpu| {
             let held = x().compare_exchange(0, 1, Relaxed, Relaxed);
@@ -273,7 +274,7 @@ fn an_exchange_acquires_as_it_says() {
     }
 }
 
-/// Each CPU writes a word of its own and reads the other's.
+/// Each CPU writes its own word and reads the other's.
 macro_rules! crossing {
     ($write:expr, $read:expr) => {
         |_, cpu| {
@@ -365,7 +366,7 @@ fn a_word_is_coherent() {
     }
 }
 
-/// What two CPUs write, two others see in one order, if they look in order.
+/// Two CPUs see the stores of two others in one order, if they read in order.
 #[test]
 fn stores_reach_all_others_at_once() {
     macro_rules! independent {
@@ -382,7 +383,7 @@ fn stores_reach_all_others_at_once() {
     let disagree = &[0, 0, 10, 10];
     reordering_allows(true, 4, disagree, independent!(Relaxed));
     reordering_allows(false, 4, disagree, independent!(Acquire));
-    // A CPU that sees a store sees what its CPU had seen before.
+    // A CPU that sees a store sees everything that the storing CPU had seen before.
     reordering_allows(false, 3, &[0, 1, 10], |_, cpu| match cpu {
         0 => x().store(1, Relaxed),
         1 => {
@@ -394,7 +395,7 @@ fn stores_reach_all_others_at_once() {
     });
 }
 
-/// What a CPU does that stores more than a buffer has places for.
+/// A CPU that makes more stores than a buffer has places.
 fn long() {
     x().store(1, Relaxed);
     AdversaryWord::fence(Release);
