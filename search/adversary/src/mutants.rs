@@ -25,8 +25,8 @@ const ELSEWHERE: [u64; 3] = [30, 200, 1_500];
 
 /// The policies under which mutants are tested.
 ///
-/// Everything on, as most mistakes are about a mechanism; and everything but the asynchronous,
-/// inlined flush, whose handler is more careful than the simple one.
+/// All mechanisms, as most mistakes concern one; and all but the asynchronous, inlined flush, whose handler is more
+/// careful than the simple one.
 const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 
 /// How a mutant was killed.
@@ -34,12 +34,12 @@ const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 pub enum Kill {
     /// A run broke the contract.
     Run(Box<Case<'static>>, Failure),
-    /// What is promised of clearing, and no access shows, was broken: how.
+    /// A promise about zeroing was broken that no access shows: a description.
     Clearing(&'static str),
 }
 
 impl Kill {
-    /// The scenario, or what stands for one.
+    /// Returns the scenario, or its substitute.
     pub fn scenario(&self) -> &'static str {
         match self {
             Kill::Run(case, _) => case.scenario.name,
@@ -55,7 +55,7 @@ impl Kill {
         }
     }
 
-    /// The clause that was broken, or what was promised of clearing.
+    /// Returns the violated clause, or the broken promise about zeroing.
     pub fn broke(&self) -> String {
         match self {
             Kill::Run(_, failure) => failure.violation.clause.to_string(),
@@ -64,12 +64,12 @@ impl Kill {
     }
 }
 
-/// What became of a mutant.
+/// The result of testing a mutant.
 #[derive(Clone, Debug)]
 pub struct Tested {
     /// The mistake.
     pub mistake: Mistake,
-    /// What killed it; `None` if it survived.
+    /// The kill; `None` if it survived.
     pub killed: Option<Kill>,
     /// Schedules of the killing case until it failed; of all cases, if none did.
     pub schedules: u64,
@@ -108,8 +108,7 @@ fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
         })
 }
 
-/// Whether the same search without the mistake finds nothing: if it does find something, the
-/// mistake is not what was found.
+/// Returns whether the same search without the mistake finds nothing. Otherwise the mistake did not cause the finding.
 fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     let case = Case {
         mistake: None,
@@ -124,8 +123,8 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     report.failure.is_none()
 }
 
-/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` is told how many schedules were
-/// run since it was asked last, before each case.
+/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` gets the number of schedules
+/// since its last call, before each case.
 pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
     let mut tested = Tested {
         mistake,

@@ -1,32 +1,32 @@
-//! Names of words, for timelines: what a kernel under the adversary answers when it is asked what lies at an address.
+//! Names words for timelines: a kernel under the adversary maps addresses to names.
 
 use crate::stage::Hw;
 use quell::{LedgerEntry, PerCpu};
 
-/// The address of a word whose name is wanted.
+/// The address of a word to name.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(pub(crate) usize);
 
 impl Address {
-    /// Whether the word lies in `object`.
+    /// Returns whether the word is in `object`.
     pub(crate) fn lies_in<T: ?Sized>(self, object: &T) -> bool {
         self.offset_in(object).is_some()
     }
 
-    /// How many bytes into `object` the word lies.
+    /// Returns the word's offset in `object` in bytes.
     pub(crate) fn offset_in<T: ?Sized>(self, object: &T) -> Option<usize> {
         let start = std::ptr::from_ref(object).addr();
         let offset = self.0.checked_sub(start)?;
         (offset < size_of_val(object)).then_some(offset)
     }
 
-    /// `what`, with the number of the object in `list` in which the word lies.
+    /// Returns `what`, with the number of the object in `list` that contains the word.
     pub(crate) fn numbered<T>(self, what: &str, list: &[T]) -> Option<String> {
         let index = list.iter().position(|one| self.lies_in(one))?;
         Some(format!("{what} {index}"))
     }
 
-    /// A word of what the engine keeps for each CPU.
+    /// Names a word of the engine's per-CPU state.
     pub(crate) fn of_cpus(self, cpus: &[PerCpu<'_, Hw>]) -> Option<String> {
         let index = cpus.iter().position(|cpu| self.lies_in(cpu))?;
         let field = cpus[index].word_name(self.0).unwrap_or("?");

@@ -1,10 +1,10 @@
-//! What a CPU can be about to do: the points at which it stops and others may come between.
+//! The next operation of a CPU: the points at which it stops and others may intervene.
 
 use crate::cell::AdversaryWord;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-/// What an access of a program does.
+/// The kind of a program's access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AccessKind {
     /// A load.
@@ -25,7 +25,7 @@ impl fmt::Display for AccessKind {
     }
 }
 
-/// What a CPU is about to do.
+/// The next operation of a CPU.
 #[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub(crate) enum Op {
     /// Begin its program.
@@ -63,7 +63,7 @@ pub(crate) enum Op {
     Root,
     /// Send an invalidation to every CPU.
     Broadcast,
-    /// Tell the oracle.
+    /// Report to the oracle.
     Note,
     /// Send interrupts to a set of CPUs.
     Send(u8),

@@ -70,7 +70,7 @@ impl Returned {
     }
 }
 
-/// A translation through which an access goes.
+/// The translation of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used {
     /// The root that it was walked from.
@@ -92,7 +92,7 @@ pub struct Used {
 pub struct Oracle {
     frames: Box<[History]>,
     returned: Vec<Returned>,
-    /// What a read of a page must yield: (root, page, value).
+    /// The required results of reads: (root, page, value).
     expected: Vec<(u32, u64, u64)>,
 }
 
@@ -113,7 +113,7 @@ impl Oracle {
         self.expected.clear();
     }
 
-    /// Becomes what another one is, of as many frames, in the memory that it has.
+    /// Restores the state of another oracle for as many frames, in its own memory.
     pub(crate) fn restore(&mut self, saved: &Oracle) {
         self.frames.copy_from_slice(&saved.frames);
         self.returned.clone_from(&saved.returned);
@@ -148,16 +148,15 @@ impl Oracle {
         self.frames.iter()
     }
 
-    /// Returns what reads must yield: (root, page, value), in any order.
+    /// Returns the required results of reads: (root, page, value), in any order.
     pub(super) fn expected(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
         self.expected.iter()
     }
 
-    /// What returned calls hold against loads, stores and fetches through a translation of these pages to which
-    /// the tables led `since` then and `until` then: 0 if nothing, else which of the pages.
+    /// Returns a page for which returned calls forbid loads, stores or fetches through a translation of these pages
+    /// that the tables contained from `since` to `until`; 0 if none.
     ///
-    /// The future takes nothing away from that, and what it adds does not depend on calls that
-    /// have returned by now.
+    /// Later events remove nothing from that, and additions do not depend on calls that have returned by now.
     pub(super) fn forbids(
         &self,
         root: u32,
@@ -186,7 +185,7 @@ impl Oracle {
         calls.take_while(|call| call.at >= moment).count()
     }
 
-    /// Returns what a read of the page must yield, if that is known.
+    /// Returns the required result of reading the page, if known.
     pub fn expected_of(&self, root: u32, page: u64) -> Option<u64> {
         let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);
         self.expected.iter().find(of).map(|p| p.2)

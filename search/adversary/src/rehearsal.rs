@@ -10,12 +10,12 @@ use quell::Policy;
 /// The most decisions that a run may take: a search is of many runs.
 const MOST_DECISIONS: u32 = 200_000;
 
-/// A workload as a scenario on all machines, after a run of it on one of them with every mechanism on.
+/// Makes a scenario of a workload for all machines, after a run of it on one of them with every mechanism on.
 ///
-/// A breach of the contract in that run is not told: a search finds it again, with its schedule.
+/// A violation in that run is not reported: a search finds it again, with its schedule.
 ///
 /// # Errors
-/// What the workload cannot do under the adversary, with the line of its file; or that a run is too long to search.
+/// An operation that the adversary does not support, with the line of its file; or a run too long to search.
 pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scenario<'p>, String> {
     let long = Scenario::workload(name, performance, MOST_DECISIONS);
     let case = Case {
@@ -24,7 +24,7 @@ pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scena
         policy: Policy::ALL,
         mistake: None,
     };
-    // At random, so that no CPU which asks again and again keeps the others from what it asks for.
+    // Random, so that a CPU that polls cannot keep the others from writing the word.
     let (run, _) = Session::new(case).run(Strategy::random(1));
     if let Some(failure) = performance.take_failure() {
         return Err(failure.to_string());

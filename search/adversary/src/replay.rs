@@ -1,4 +1,4 @@
-//! Replay codes: a run as a line of text, and the run again.
+//! Replay codes: a run as a line of text, and its repetition.
 
 use crate::action::Deviation;
 use crate::kind::MachineKind;
@@ -22,7 +22,7 @@ pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     code
 }
 
-/// A schedule in words: what differs from the fixed scheduler, each as the decisions since the last and the
+/// Formats a schedule: the deviations from the fixed scheduler, each as the number of decisions since the last and the
 /// choice.
 pub fn schedule_words(deviations: &[Deviation]) -> String {
     let mut words = String::new();
@@ -35,10 +35,10 @@ pub fn schedule_words(deviations: &[Deviation]) -> String {
     words
 }
 
-/// Reads [`schedule_words`].
+/// Parses [`schedule_words`].
 ///
 /// # Errors
-/// Names the choice that is none.
+/// The invalid choice.
 pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
     let mut deviations = Vec::new();
     let mut decision = 0u32;
@@ -73,7 +73,7 @@ pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String>
 /// The same with scenarios that `named` finds.
 ///
 /// # Errors
-/// As for [`parse_code`], and what `named` says.
+/// As for [`parse_code`], and those of `named`.
 pub fn parse_code_of<'p>(
     code: &str,
     named: impl FnOnce(&str) -> Result<&'p Scenario<'p>, String>,
@@ -109,7 +109,7 @@ pub fn parse_code_of<'p>(
     Ok((case, deviations))
 }
 
-/// Repeats a run, and tells what happened step by step.
+/// Repeats a run. Returns its steps.
 pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec<Line>) {
     let (run, lines) = Session::new(case).replay(deviations);
     let violation = match run.end {

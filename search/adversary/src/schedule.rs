@@ -20,12 +20,12 @@ use crate::search::Exhaustive;
 use rand::{Rng as _, RngExt};
 use rand_pcg::Pcg64;
 
-/// What is drawn: schedules and programs.
+/// The random generator of schedules and programs.
 #[derive(Clone, Debug)]
 pub struct Rng(Pcg64);
 
 impl Rng {
-    /// What is drawn from a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Self {
         Rng::stream(seed, 0)
     }
@@ -48,8 +48,8 @@ impl Rng {
     }
 }
 
-/// The stream of a run's seed that says which loads are satisfied early; what happens next is drawn from the first. So
-/// a machine that satisfies none early draws the schedules that it would draw without this one.
+/// The stream of a run's seed for early loads; the first stream determines the actions. So a machine without early
+/// loads draws the same schedules with or without this one.
 const LOADS: u64 = 1;
 
 /// How loads are satisfied early in a run: drawn once, so that some runs do it often and some never.
@@ -58,7 +58,7 @@ struct Early {
     rng: Rng,
     /// How many more loads are.
     left: u32,
-    /// One in so many of those that may be is.
+    /// One in this many possible early loads is early.
     one_in: u64,
     /// How many older values they may return.
     depth: u64,
@@ -90,9 +90,9 @@ impl Early {
 #[derive(Debug)]
 pub struct Random {
     rng: Rng,
-    /// Of 2^32 decisions, so many are free.
+    /// The number of free decisions, of 2^32.
     freedom: u64,
-    /// What was drawn for this decision.
+    /// The draw for this decision.
     drawn: u64,
     /// No CPU stalls or is to be interrupted in the whole run.
     keeps_on: bool,
@@ -101,7 +101,7 @@ pub struct Random {
     early: Early,
     /// How often CPUs still stall where they come by the rule that is watched.
     lurks: u32,
-    /// They do at one in so many visits.
+    /// They stall at one in this many visits.
     lurks_one_in: u64,
     /// They do so where they have taken something away in a table, instead.
     lurks_at_changes: bool,
@@ -172,7 +172,7 @@ impl Random {
         };
     }
 
-    /// What interrupts the CPU that is to be interrupted, if that is now.
+    /// Returns the action that interrupts a CPU, if it is due now.
     fn prompt(&mut self, decision: u32, enabled: Actions) -> Actions {
         let Some((cpu, from)) = self.prompted.filter(|(_, from)| decision >= *from) else {
             return 0;
@@ -193,13 +193,13 @@ impl Random {
         self.drawn & 0xffff_ffff >= self.freedom
     }
 
-    /// Whether no CPU stalls at this decision, and none is to be interrupted.
+    /// Returns whether no CPU stalls at this decision, and none is to be interrupted.
     #[inline(never)]
     fn lets_go_on(&self, decision: u32) -> bool {
         self.stalled(decision) == 0 && self.prompted.is_none()
     }
 
-    /// What does not happen at this decision if anything else can.
+    /// Returns the actions that do not happen at this decision if any other can.
     #[inline]
     fn stalled(&self, decision: u32) -> Actions {
         let active = self.stalls.iter();
@@ -221,7 +221,7 @@ pub struct Pct {
     change: u32,
     lowest: u32,
     decision: u32,
-    /// Nothing else was possible at the last decision, which then is none.
+    /// Nothing else was possible at the last decision, which then does not count.
     alone: bool,
     early: Early,
 }
@@ -249,7 +249,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// What it has instead at this decision, which is no earlier than those that it was asked of before.
+    /// Returns the deviation at this decision, which is no earlier than at the last call.
     fn at(&mut self, decision: u32) -> Option<u8> {
         while *self.deviations.get(self.next)? < (decision, 0) {
             self.next += 1;
@@ -274,9 +274,9 @@ impl Strategy {
         Strategy::Random(Random::new(rng, freedom, seed))
     }
 
-    /// A random scheduler under which a CPU stalls, now and then, where it comes by the rule that the run
-    /// watches, or a little later: if a rule matters, it is there that others must come in between. If it `prompts`,
-    /// that may be what interrupts the CPU itself.
+    /// Creates a random scheduler under which a CPU stalls now and then where it passes the watched rule, or a little
+    /// later, because others must intervene there if the rule matters. If it `prompts`, the intervention may be an
+    /// interrupt of the CPU itself.
     pub fn lurking(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
@@ -290,8 +290,8 @@ impl Strategy {
         strategy
     }
 
-    /// The same where a CPU has taken an entry, or a right, away in a table and no CPU has flushed yet: it is in the
-    /// middle of what every other CPU relies on. Mostly it stalls until no other CPU can do anything.
+    /// The same where a CPU has removed an entry, or a right, from a table and no CPU has flushed yet: every other CPU
+    /// relies on the unfinished change. Mostly it stalls until no other CPU can act.
     pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
@@ -331,7 +331,7 @@ impl Strategy {
         let mut stalls = [Stall::default(); 2];
         let count = 1 + rng.below(2) as usize;
         for stall in &mut stalls[..count] {
-            // A CPU that comes late meets the others in the middle of what they do.
+            // A CPU that starts late meets the others in the middle of their operations.
             let from = match rng.below(4) {
                 0 => 0,
                 _ => rng.below(steps.max(1).into()) as u32,

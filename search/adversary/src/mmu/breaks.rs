@@ -53,7 +53,7 @@ use std::ops::Range;
 pub(super) struct Entry {
     pub(super) tag: u16,
     pub(super) root: u32,
-    /// The level of the table in which it stands.
+    /// The level of its table.
     pub(super) level: u8,
     /// The first page that it is about.
     pub(super) page: u64,
@@ -97,7 +97,7 @@ impl Entry {
         self.page..self.page + Level(self.level).pages()
     }
 
-    /// Whether both are about an address of one space that a TLB would find under one tag.
+    /// Returns whether both translate an address of one space that a TLB would find under one tag.
     pub(super) fn meets(&self, other: &Entry) -> bool {
         let tagged = self.tag == other.tag || self.is_global() || other.is_global();
         let (mine, others) = (self.pages(), other.pages());
@@ -108,7 +108,7 @@ impl Entry {
         self.tag == GLOBAL_TAG
     }
 
-    /// Whether `rule` keeps this entry, which is new, out of a TLB that holds `old`, which it meets.
+    /// Returns whether `rule` forbids this new entry in a TLB that holds `old`, which it meets.
     pub(super) fn contradicts(&self, old: &Entry, rule: Break) -> bool {
         let moved = || rule == Break::Translation && frame_of(self.word) != frame_of(old.word);
         let turned = || {
@@ -116,7 +116,7 @@ impl Entry {
             rule == Break::Translation && (global || (self.word ^ old.word) & CONTIGUOUS != 0)
         };
         match (self.is_table(), old.is_table()) {
-            // What lies below a table is judged by itself, and a table of a lower level lies below.
+            // Entries below a table are judged by themselves, and so are tables of lower levels.
             (true, true) => self.level == old.level && moved(),
             (false, false) => self.level != old.level || moved() || turned(),
             (true, false) => self.level <= old.level,
@@ -138,12 +138,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A new entry, and what a TLB into which it can be brought may still hold.
+/// A new entry, and an entry that a TLB into which it can be filled may still hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meeting {
-    /// The CPU whose TLB it is.
+    /// The CPU with that TLB.
     pub(crate) cpu: usize,
-    /// The word of a table that the new entry stands in.
+    /// The new entry's place in a table.
     pub(crate) place: (u32, usize),
     pub(super) new: Entry,
     pub(super) old: Entry,

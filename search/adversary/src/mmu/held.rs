@@ -29,7 +29,7 @@ use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::Level;
 use std::ops::Range;
 
-/// What stands in an entry's tag if it is global.
+/// The tag value of global entries.
 pub(super) const GLOBAL_TAG: u16 = u16::MAX;
 
 /// A pointer to a table that a walker may have kept, or the loaded root.
@@ -40,7 +40,7 @@ pub(super) struct Pointer {
     pub(super) level: u8,
     pub(super) base: u64,
     pub(super) table: u32,
-    /// The table in which the pointer stood; the root stands in itself.
+    /// The table that held the pointer; for a root, the root itself.
     pub(super) via: u32,
     pub(super) root: u32,
     pub(super) written: Moment,
@@ -78,15 +78,15 @@ pub(super) struct Tlb {
     pub(super) newest: Moment,
 }
 
-/// Whether invalidating a range under the leaf's tag drops the leaf; `hinted` if the invalidations
-/// name the size of what they are to drop.
+/// Returns whether invalidating a range under the leaf's tag drops the leaf; with `hinted` the invalidations name the
+/// size of entries to drop.
 fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
     let stride = range.stride.pages();
     let told = !hinted || leaf.pages() == stride && range.start.0.is_multiple_of(stride);
     told && range.names(quell::Page(leaf.page), leaf.pages())
 }
 
-/// Whether `what` names entries under this tag, where `loaded` is the tag that is loaded; see [`Tlb::invalidate`].
+/// Returns whether `what` names entries under this tag, with `loaded` as the loaded tag; see [`Tlb::invalidate`].
 fn is_tagged(what: Invalidate, tag: u16, loaded: u16, everywhere: bool) -> bool {
     match what {
         Invalidate::Everything => true,
@@ -106,7 +106,7 @@ fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
     }
 }
 
-/// Whether `what` names this leaf; see [`Tlb::invalidate`].
+/// Returns whether `what` names this leaf; see [`Tlb::invalidate`].
 fn is_named(what: Invalidate, leaf: &Leaf, loaded: u16, (hints, everywhere): (bool, bool)) -> bool {
     let (range, scope) = reach(what);
     is_tagged(what, leaf.tag, loaded, everywhere)
@@ -114,7 +114,7 @@ fn is_named(what: Invalidate, leaf: &Leaf, loaded: u16, (hints, everywhere): (bo
 }
 
 impl Tlb {
-    /// Whether an invalidation that was issued at `sent` takes this leaf away when it takes effect.
+    /// Returns whether an invalidation issued at `sent` drops this leaf when it takes effect.
     pub(super) fn will_lose(
         &self,
         leaf: &Leaf,
@@ -145,15 +145,15 @@ impl Tlb {
         self.leaves.push(leaf);
     }
 
-    /// Forgets what is held under a tag.
+    /// Forgets the entries under a tag.
     pub(super) fn drop_tag(&mut self, tag: u16) {
         self.pointers.retain(|p| p.tag != tag);
         self.leaves.retain(|l| l.tag != tag);
     }
 
-    /// Takes away what `what` covers and could no longer be walked at `sent`; with
-    /// `hints`, the invalidations of leaf entries name their size; where tags mean the same `everywhere`, those of
-    /// the kernel's half reach every tag.
+    /// Drops the entries that `what` covers and that could not be walked any more at `sent`. With `hints`,
+    /// invalidations of leaf entries name their size. If tags mean the same `everywhere`, invalidations of the
+    /// kernel's half reach every tag.
     pub(super) fn invalidate(
         &mut self,
         what: Invalidate,
@@ -214,14 +214,15 @@ impl Tlb {
                     && place(leaf.via, leaf.level, leaf.page)
                     && frame_of(leaf.word) == frame_of(gone.old)
                 {
-                    // The page has gone, and another entry of its block stands: walkers may still fill it from there.
+                    // The page's entry is gone, and another entry of its block is present: walkers may still fill the
+                    // page from that.
                     leaf.path.cut = leaf.path.cut.min(gone.at);
                 }
             }
         }
     }
 
-    /// The tables do not lead through a pointer any more, nor to what lies below it.
+    /// Records that the tables do not lead through a pointer any more, nor to anything below it.
     fn cut(&mut self, at: usize, now: Moment) {
         let pointer = &mut self.pointers[at];
         if pointer.path.cut != Moment::MAX {
@@ -247,7 +248,7 @@ impl Tlb {
         }
     }
 
-    /// An entry that was reached through a pointer that is gone cannot be reached any more.
+    /// Ends entries that were reached through a removed pointer.
     fn end_orphans(&mut self, now: Moment) {
         let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
             let mut kept = pointers.iter();

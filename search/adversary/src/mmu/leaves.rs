@@ -1,7 +1,7 @@
-//! The translations that a TLB may hold, in the order in which it filled them.
+//! The translations that a TLB may hold, in the order of their fills.
 //!
-//! A TLB of a program with large pages holds hundreds of them, and each entry that changes asks which of them it had
-//! made. So beside them stands where their entries do, in numbers that a host compares many at once.
+//! The TLB of a program with large pages holds hundreds of them, and each changed entry needs those filled from it. So
+//! their entries' places are kept beside them, as numbers that a host compares many at once.
 
 use crate::oracle::{Moment, Used};
 use crate::tables::{BLOCK, FRAME_SHIFT, frame_of};
@@ -29,7 +29,7 @@ impl Path {
         Path { since, ..self }
     }
 
-    /// The entry was reached on `other` too: what lasts longer counts.
+    /// Adds a second path to the entry: the one that lasts longer counts.
     pub(super) fn join(&mut self, other: Path) {
         if other.cut >= self.cut {
             *self = other;
@@ -75,7 +75,7 @@ impl Leaf {
         Leaf { page, word, ..self }
     }
 
-    /// What the entry says that it was filled from.
+    /// Returns the entry that it was filled from.
     pub(super) fn entry(&self) -> u64 {
         self.of_block(self.from).word
     }
@@ -103,7 +103,7 @@ impl Leaf {
         self.written
     }
 
-    /// Where the entry stands.
+    /// Returns the entry's place.
     pub(crate) fn place(&self) -> (u32, usize) {
         (self.via, Level(self.level).index(quell::Page(self.from)))
     }
@@ -120,7 +120,7 @@ pub(super) struct Leaves {
 /// How many numbers are compared before any is looked at.
 const AT_ONCE: usize = 16;
 
-/// The block in which an entry of a table stands, one or not: a leaf of a block may have been filled from any entry of
+/// Returns the block of an entry of a table, marked or not: a leaf of a block may have been filled from any entry of
 /// it.
 fn block_of((table, index): (u32, usize)) -> u32 {
     (table * TABLE_WORDS as u32 + index as u32) / BLOCK as u32
@@ -146,8 +146,8 @@ impl Leaves {
         self.leaves.iter_mut()
     }
 
-    /// The next whose entry stands in the same block as this one, of those behind the first `from`, which then counts
-    /// up to it.
+    /// Returns the next translation whose entry is in the same block as this one, behind the first `from`, which then
+    /// counts up to it.
     pub(super) fn next_beside(
         &mut self,
         place: (u32, usize),

@@ -1,4 +1,4 @@
-//! Looking for translations of one address that meet in a TLB ([`breaks`](super::breaks) says which may not).
+//! Searches for translations of one address that meet in a TLB; [`breaks`](super::breaks) defines the forbidden pairs.
 
 use super::Mmu;
 use super::breaks::{Entry, Meeting};
@@ -9,8 +9,8 @@ use quell_vm::machine::Level;
 use std::ops::Range;
 
 impl Mmu {
-    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds
-    /// against that.
+    /// Judges an entry that the CPU's walker can fill now, at `index` of the table that `from` points to, against its
+    /// TLB.
     #[inline]
     pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
         let large = from.level > 0 && word & TABLE == 0;
@@ -19,7 +19,7 @@ impl Mmu {
         }
     }
 
-    /// Whether the rule may speak of a new entry. Where it is about sizes alone, one of the two is a `large` page.
+    /// Returns whether the rule may concern a new entry. If it concerns sizes alone, one of the two is a `large` page.
     #[inline]
     fn may_break(&self, large: bool) -> bool {
         match self.breaks {
@@ -66,8 +66,8 @@ impl Mmu {
         }
     }
 
-    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to:
-    /// anything there but what stands there now.
+    /// Returns whether the CPU's TLB may hold an entry that contradicts the table that `from` points to: any entry of
+    /// it but the present ones.
     #[inline]
     pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
         self.may_break(from.level > 0) && self.holds_others(cpu, from)
@@ -99,7 +99,7 @@ impl Mmu {
             })
     }
 
-    /// What was found, for the judge.
+    /// Returns the finding, for the judge.
     pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
         self.meetings.pop()
     }

@@ -1,4 +1,4 @@
-//! The kernel's own half, which is walked whatever root is loaded, and what is left of a root that a CPU leaves.
+//! The kernel's own half, which is walked under any root, and the effects of leaving a root.
 
 use super::Mmu;
 use super::held::GLOBAL_TAG;
@@ -13,7 +13,7 @@ impl Mmu {
         }
     }
 
-    /// The kernel has a half of its own, under this root. The TLB of this CPU holds rubbish of the page that is `junk`.
+    /// Gives the kernel its own half under this root. This CPU's TLB holds junk for the page `junk`.
     pub(crate) fn use_kernel(&mut self, arena: &Arena, cpu: usize, root: u32, junk: Option<u64>) {
         self.kernel = Some(root);
         self.tlbs[cpu].leaves.extend(junk.map(|page| Leaf {
@@ -36,7 +36,7 @@ impl Mmu {
         self.kernel
     }
 
-    /// Leaves the loaded root for none: if the kernel has a half of its own, for that alone, under tag 0.
+    /// Unloads the loaded root. If the kernel has its own half, that alone remains, under tag 0.
     pub(crate) fn unload_root(&mut self, arena: &Arena, cpu: usize, now: Moment) {
         if self.leave(cpu, now) && self.kernel.is_some() {
             let tlb = &mut self.tlbs[cpu];
@@ -46,7 +46,7 @@ impl Mmu {
         }
     }
 
-    /// What could be walked from the loaded root cannot be any more; whether there was one.
+    /// Ends all walks from the loaded root. Returns whether there was one.
     pub(super) fn leave(&mut self, cpu: usize, now: Moment) -> bool {
         let tlb = &mut self.tlbs[cpu];
         // Without a root the kernel's half was walked alone.

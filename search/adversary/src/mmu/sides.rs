@@ -1,4 +1,4 @@
-//! What is known about tables besides their words.
+//! State of tables besides their words.
 
 use crate::oracle::Moment;
 use quell_vm::machine::TABLE_WORDS;
@@ -67,7 +67,7 @@ impl Sides {
         blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
     }
 
-    /// All words are zero again, and were written at no moment. `zero` is told each that may not be.
+    /// Resets all words to zero, written at no moment. `zero` gets each that may not be zero.
     pub(super) fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
         for (block, used) in self.used.iter_mut().enumerate() {
             for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {

@@ -126,8 +126,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a range of the kernel without a flush, and gives its address out again; later it gives the frame to
-    // a new owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
+    // CPU 0 unmaps a range of the kernel without a flush, and reuses its address; later it gives the frame to a new
+    // owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses the new mapping.
     Scenario::engine("own-reuse")
         .about("a lazily unmapped kernel address is used again")
         .finds(&["KernelDeferralFlushedByTag"])
@@ -184,7 +184,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| {
             k.wait_for(0);
-            // Not lawful: but whatever it finds, it is no frame that has a new owner.
+            // Invalid, but it must not reach a frame with a new owner.
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
@@ -201,7 +201,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.switch(1);
         }),
-    // CPU 0 frees a page table of the kernel's half, all of whose entries are global; CPU 1 changes to another space
+    // CPU 0 frees a page table of the kernel's half with global entries only; CPU 1 switches to another space
     // meanwhile, and back.
     Scenario::engine("own-table-switch")
         .about("a table of the kernel's half is freed while a CPU switches")
@@ -295,8 +295,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
         }),
     // CPU 0 unmaps a page of a program and a kernel range without a flush. Then it makes both deferred flushes, and
-    // gives both frames to new owners. CPU 1 runs that program and is not to be disturbed. It uses the program's page
-    // at once, the kernel range once it has entered the kernel.
+    // gives both frames to new owners. CPU 1 runs that program undisturbed. It uses the program's page at once, the
+    // kernel range once it has entered the kernel.
     Scenario::engine("own-program-deferral")
         .about("deferred flushes of the kernel and of an undisturbed program are made together")
         .finds(&["PaymentLeftToEntry"])
@@ -329,8 +329,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
         }),
     // CPU 0 unmaps a page of a program and a page of the kernel, in one batch that may defer its flush. Then both
-    // frames get new owners. CPU 1 runs that program and is not to be disturbed. The flush of the kernel's mappings may
-    // wait until it enters the kernel; the flush of its program's may not.
+    // frames get new owners. CPU 1 runs that program undisturbed. The flush of the kernel's mappings may wait until it
+    // enters the kernel; that of the program's may not.
     Scenario::engine("own-mixed-deferral")
         .about("one batch for kernel pages and an undisturbed program's may defer its flush")
         .finds(&["MixedFlushDeferred"])
@@ -353,8 +353,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.enter_kernel();
         }),
-    // CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a
-    // page and takes the right to write away from another.
+    // CPU 1 runs a program under user mode's own tag, and switches to another space and back, while CPU 0 unmaps a
+    // page and write-protects another.
     Scenario::engine("isolated-unmap")
         .about("an unmap under page-table isolation also reaches user mode's tag")
         .finds(&["UserHalfKept", "WrongHalfNoted"])
@@ -396,7 +396,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 frees a table while CPU 1 runs its program, whose walker knows the table under user mode's own tag.
+    // CPU 0 frees a table while CPU 1 runs its program, whose walker caches the table under user mode's own tag.
     Scenario::engine("isolated-table")
         .about("a table that user mode's walker has cached is freed")
         .must(Every, &[Machine(TableFreed), Engine(Waited)])

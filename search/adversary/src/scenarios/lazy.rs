@@ -1,4 +1,4 @@
-//! Lazy unmap: pages unmapped without a flush. And flushes that are started without waiting.
+//! Lazy unmap: pages unmapped without a flush. Also flushes in flight.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn reclaim_and_reuse(k: &BareKernel<'_>) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a clean page without a flush and then gives its frame to a new owner. CPU 1 goes on reading.
+    // CPU 0 unmaps a clean page without a flush and then gives its frame to a new owner. CPU 1 keeps reading.
     Scenario::engine("lazy-reuse")
         .about("a frame with a deferred flush gets a new owner")
         .bugs(&["L4"])
@@ -177,7 +177,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // A page that two spaces map is unmapped lazily, reinstated in one of them, and then unmapped with a flush. CPU 1
     // runs the other space, where the page was not mapped again. Its stale entry is still in use, but reinstating the
-    // frame has cleared its deferred flush. So the kernel must go on treating that place as a mapping of the frame.
+    // frame has cleared its deferred flush. So the kernel must still treat that place as a mapping of the frame.
     Scenario::engine("lazy-reinstate-one")
         .about("a frame that was mapped again at only one of its places is reclaimed")
         .finds(&["VmIgnoresMarker"])
@@ -288,9 +288,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(1);
         }),
-    // CPU 1 is idle, or entering or leaving lazy mode, while CPU 0 unmaps a page of CPU 1's space without a flush, then
-    // a page of its own space, and reuses the first frame. A translation that no CPU is known to hold needs no
-    // interrupt, but CPU 1 comes back.
+    // CPU 1 is idle, or entering or leaving lazy mode, while CPU 0 unmaps a page of CPU 1's space without a flush,
+    // then a page of its own space, and reuses the first frame. A translation that no CPU may hold needs no interrupt,
+    // but CPU 1 resumes.
     Scenario::engine("lazy-younger")
         .about("a deferred flush for an idle CPU, and a later one for a running CPU")
         .finds(&["ReuseTrustsFlushes"])
@@ -397,8 +397,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.pass_lock_masked(0);
             k.read(0);
         }),
-    // CPU 0 starts a flush and goes on. It is notified when CPU 1, which reads or is idle, has answered. CPU 2 flushes
-    // all the time.
+    // CPU 0 starts a flush and continues. It is notified when CPU 1, which reads or is idle, has answered. CPU 2
+    // flushes all the time.
     Scenario::engine("started-unmap")
         .about("a flush is started without waiting for it")
         .finds(&["StarterNotTold", "SkipWait", "AnswerUnheard"])
@@ -414,7 +414,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.free(0, 1);
             k.read(0);
         }),
-    // CPU 0 starts a flush and goes on, while CPU 1, which is to answer, goes offline.
+    // CPU 0 starts a flush and continues, while CPU 1, a target, goes offline.
     Scenario::engine("started-offline")
         .about("a target of a started flush goes offline")
         .finds(&["StarterNotTold"])

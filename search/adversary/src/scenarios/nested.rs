@@ -3,8 +3,8 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page, and a thread that preempts it another one: the request of the second merges with
-    // that of the first, whose interrupt must be on its way by then.
+    // CPU 0 unmaps a page, and a thread that preempts it another one: the second request merges with the first, whose
+    // interrupt must have been sent by then.
     Scenario::engine("nested-posting")
         .about("a flush preempts another before its interrupt is sent")
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
@@ -31,8 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 0 unmaps a page, and a thread that preempts it, while it waits, another one of the same space: where
-    // requests lie with their sender, the second must not write over the first before CPU 1 has read it.
+    // CPU 0 unmaps a page, and a thread that preempts it while it waits another one of the same space. If senders keep
+    // requests, the second must not overwrite the first before CPU 1 has read it.
     Scenario::engine("nested-outbox")
         .about("a flush preempts another that waits")
         .finds(&["OutboxOverwritten"])
@@ -78,8 +78,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .cpu(|k| k.free(1, 1)),
-    // More batches of one space are outstanding than its count has room for, begun before the run and
-    // during it, while a CPU loads the space again and a later observer relies on what was cleared.
+    // More batches of one space are outstanding than its count can hold, begun before the run and during it, while a
+    // CPU loads the space again and a later observer relies on cleared entries.
     Scenario::engine("many-batches")
         .about("more batches are outstanding than can be counted")
         .finds(&["BatchesCountedWithoutEnd"])

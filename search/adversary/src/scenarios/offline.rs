@@ -1,9 +1,9 @@
-//! CPUs that go offline and come back.
+//! CPUs that go offline and come online again.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 1 goes offline and comes back while CPU 0 shoots at it.
+    // CPU 1 goes offline and online again while CPU 0 interrupts it.
     Scenario::engine("offline-shootdown")
         .about("offline and online against shootdown")
         .must(Every, &[Machine(Offline)])
@@ -33,7 +33,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.online();
         }),
-    // CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
+    // CPU 1 goes offline while two initiators write to its inbox, and is interrupted again when it is online.
     Scenario::engine("offline-two")
         .about("an inbox closes while requests are posted to it")
         .must(Every, &[Machine(Offline)])
@@ -51,8 +51,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
-    // other was answered stays without an answer.
+    // CPU 1 goes offline for good while two initiators write to its inbox. What one counts after the other was
+    // answered is never answered.
     Scenario::engine("offline-for-good")
         .about("an inbox closes for good while requests are posted to it")
         .finds(&["WaitsForClosedInbox"])
@@ -66,8 +66,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through
-    // as long as the root is loaded there, whatever else the CPU has left.
+    // CPU 1 goes offline while CPU 0 unlinks and frees a page-table page: CPU 1's walker may read it as long as the
+    // root is loaded there, whatever else the CPU has left.
     Scenario::engine("offline-table-free")
         .about("freeing a table while a CPU goes offline")
         .must(Every, &[Machine(TableFreed), Machine(Offline)])

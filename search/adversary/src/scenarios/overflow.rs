@@ -1,9 +1,9 @@
-//! Batches that change a space which they have no place for.
+//! Batches that change a space for which they have no place.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // A page goes from a space for which the batch of CPU 0 has no place, and which CPU 1 runs.
+    // CPU 0 unmaps a page in a batch without a place for its space, which CPU 1 runs.
     Scenario::engine("overflow-access")
         .about("a batch unmaps a page of a space that it has no place for")
         .finds(&["OverflowUnflushed"])
@@ -12,8 +12,8 @@ pub(super) const ALL: &[Scenario] = &[
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
         .cpu(read_twice),
-    // Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
-    // before the batch is over, and relies on it: what it flushes for the first is not for the second.
+    // CPU 0 unmaps two pages, one after the other, in a batch without a place for their space. CPU 1 finds them
+    // unmapped before the batch ends, and relies on it: its flush for the first does not cover the second.
     Scenario::engine("overflow-unmap")
         .about("a later observer finds an entry that was cleared for a space without a place")
         .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
@@ -31,8 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(1, 1);
             k.read(1);
         }),
-    // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has
-    // no place for it.
+    // CPU 1 returns to a space whose entries it has kept, while CPU 0 unmaps a page of it in a batch without a place
+    // for it.
     Scenario::engine("overflow-load")
         .about("a space is loaded again while a batch without a place for it unmaps a page")
         .finds(&["OverflowLooksFirst"])
@@ -51,7 +51,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 1 leaves a space and comes back while a page goes from it, in a batch of CPU 0 that has no place for it.
+    // CPU 1 leaves a space and returns, while CPU 0 unmaps a page of it in a batch without a place for it.
     Scenario::engine("overflow-switch")
         .about("context switch against an unmap in a space without a place")
         .must(Every, &[Engine(EscalatedBatch)])
@@ -81,8 +81,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(SECOND);
         }),
-    // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for
-    // them; CPU 1 goes from one space to another and uses them.
+    // CPU 0 unmaps two pages of the kernel's half, one of them global, in a batch without a place for them; CPU 1
+    // switches spaces and uses them.
     Scenario::engine("overflow-own")
         .about("a batch unmaps kernel pages that it has no place for")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])

@@ -45,7 +45,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.write(0, 2);
         }),
-    // CPU 0 reclaims a page that two spaces map; CPU 1 goes from one to the other.
+    // CPU 0 reclaims a page that two spaces map; CPU 1 switches from one to the other.
     Scenario::engine("reclaim-shared")
         .about("one batch with changes of two spaces")
         .bugs(&["1"])
@@ -116,8 +116,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(LARGE_PAGE + 1);
         }),
-    // CPU 0 takes a block of pages away from CPU 1, whose TLB may have kept the block as one entry or as many: an
-    // invalidation of one page need not take the others.
+    // CPU 0 unmaps a block of pages of CPU 1, whose TLB may cache the block as one entry or as many: invalidating one
+    // page need not drop the others.
     Scenario::engine("block-unmap")
         .about("a block of contiguous entries is unmapped")
         .finds(&["BlockReportedAsPage"])
@@ -130,8 +130,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(4);
             k.read(5);
         }),
-    // CPU 0 takes one page of a block away. CPU 1's TLB may fill the page that has gone from the entry of another, as
-    // long as that one says that the block stands.
+    // CPU 0 unmaps one page of a block. CPU 1's TLB may fill the unmapped page from the entry of another, as long as
+    // that one is marked as part of the block.
     Scenario::engine("block-break")
         .about("one page of a block of contiguous entries is unmapped")
         .finds(&["BlockBrokenInPart"])
@@ -151,7 +151,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(5);
         }),
     // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not
-    // enough, because a CPU may load by speculation until it has flushed.
+    // enough, because a CPU may load on speculation until it has flushed.
     Scenario::engine("withdraw-running")
         .about("a frame leaves the machine while a CPU uses its page")
         .finds(&["QuiesceTakesReceipt"])
@@ -164,7 +164,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(read_twice),
-    // The same with CPU 1 idle, which keeps what it is not asked for.
+    // The same with CPU 1 idle, which keeps entries unless it is interrupted.
     Scenario::engine("withdraw-idle")
         .about("a frame leaves the machine while an idle CPU holds its translation")
         .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])

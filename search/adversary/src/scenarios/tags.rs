@@ -1,4 +1,4 @@
-//! Tags that are lent, taken over, and run out.
+//! Tags that are lent, taken over, and exhausted.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn read_table(k: &BareKernel<'_>) {
     k.read(SECOND);
 }
 
-/// Comes to one space after the other, and frees the table.
+/// Switches to one space after the other, and frees the table.
 fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
     for &space in spaces {
         k.switch(space);
@@ -41,7 +41,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 uses up all tags, comes to the space that CPU 1 runs and unmaps a page there.
+    // CPU 0 exhausts all tags, switches to the space that CPU 1 runs and unmaps a page there.
     Scenario::engine("rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
@@ -82,9 +82,9 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 leaves a space; before it has loaded the next root, CPU 1 uses up all tags, comes to the space that CPU 0
-    // leaves, under whatever tag, and frees one of its tables. It does so twice over: where the space that CPU 0 goes
-    // to has no tag any more, the space that it leaves may keep its own the first time, and lose it the second.
+    // CPU 0 leaves a space. Before it has loaded the next root, CPU 1 exhausts all tags, switches to that space under
+    // any tag, and frees one of its tables. It does so twice: if CPU 0's next space has no tag any more, the space
+    // that it leaves may keep its own the first time, and lose it the second.
     Scenario::engine("rollover-table")
         .about("tag rollover while a CPU changes its root")
         .finds(&["RolloverForgetsLeaving"])
@@ -108,9 +108,9 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.switch(1))
         .cpu(|k| free_table_after(k, &[2, 3, 0])),
-    // Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag;
-    // then CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB
-    // holds.
+    // Tags run out while CPU 1 runs a space, whose tag is reserved. CPU 0 switches to that space, which keeps the tag;
+    // then CPU 1 goes offline. The tag stays reserved: if the next space got it, the two would share the TLB's
+    // entries.
     Scenario::engine("rollover-offline")
         .about("a CPU whose tag was set aside goes offline")
         .must(Scarce, &[Engine(Rollovers)])

@@ -1,8 +1,8 @@
-//! CPUs that run, switch, idle or take NMIs while pages and tables go.
+//! CPUs that run, switch, idle or take NMIs while pages and tables are removed.
 
 use super::*;
 
-/// Comes to a space, leaves it and comes back.
+/// Switches to a space, leaves it and returns.
 fn come_and_go(k: &BareKernel<'_>) {
     k.switch(0);
     k.read(0);
@@ -21,7 +21,7 @@ fn shoot(k: &BareKernel<'_>, page: u64) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page and its frame gets a new owner. Both CPUs go on using the page.
+    // CPU 0 unmaps a page and its frame gets a new owner. Both CPUs keep using the page.
     Scenario::engine("unmap-access")
         .about("unmap and reuse against access")
         .bugs(&["30"])
@@ -57,7 +57,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.read(0);
         }),
-    // CPU 0 write-protects a page and captures its content. CPU 1 goes on writing.
+    // CPU 0 write-protects a page and captures its content. CPU 1 keeps writing.
     Scenario::engine("protect-access")
         .about("protection and capture against access")
         .bugs(&["21", "22"])
@@ -71,7 +71,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.write(0, 2);
         }),
-    // CPU 0 takes the right to execute a page away; CPU 1 goes on fetching from it. It may still load and store.
+    // CPU 0 removes the right to execute a page; CPU 1 keeps fetching from it. It may still load and store.
     Scenario::engine("execute-access")
         .about("protection against instruction fetch")
         .finds(&["SkipWait", "SkipBarrier"])
@@ -89,7 +89,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.fetch(0);
         }),
-    // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it.
+    // CPU 1 switches to a space, leaves it and returns while CPU 0 unmaps a page of it.
     Scenario::engine("switch-unmap")
         .about("context switch against unmap")
         .bugs(&["8"])
@@ -122,8 +122,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(1);
         }),
-    // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a
-    // batch. Only the generation tells CPU 1 of the flush; no batch is outstanding.
+    // CPU 1 switches to a space, leaves it and returns while CPU 0 unmaps a page of it and flushes at once, without a
+    // batch. Only the generation shows CPU 1 the flush; no batch is outstanding.
     Scenario::engine("switch-at-once")
         .about("context switch against a flush without a batch")
         .bugs(&["8"])
@@ -254,9 +254,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 0 moves a page-table page with all that it maps to another address, and maps one more page there;
-    // CPU 1 uses the old addresses. Nothing is freed: what a walker still reaches through the pointer that
-    // it has kept is wrong because the move has returned.
+    // CPU 0 moves a page-table page with all its mappings to another address, and maps one more page there; CPU 1 uses
+    // the old addresses. Nothing is freed: translations that a walker still reaches through a cached pointer are wrong
+    // because the move has returned.
     Scenario::engine("table-move")
         .about("moving a table against its old addresses")
         .finds(&["TablesFlushedAsLeaf", "BasePagesInLargeStrides"])
@@ -396,8 +396,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.idle();
             k.switch(0);
         }),
-    // CPU 1 comes back to a space that it had left alone, and an NMI handler wants to read user memory before
-    // CPU 1 has flushed what CPU 0 unmapped meanwhile.
+    // CPU 1 returns to a space that it had left, and an NMI handler tries to read user memory before CPU 1 has flushed
+    // CPU 0's changes.
     Scenario::engine("nmi-idle")
         .about("an NMI while a CPU leaves lazy mode")
         .finds(&["ResumeLetsNmisIn"])

@@ -1,4 +1,4 @@
-//! Which pairs of entries the rule keeps apart, against the manual's list.
+//! Compares the pairs of entries that the rule separates with the manual's list.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn the_manuals_changes_contradict_and_others_do_not() {
         (table(7), LARGE, true),
         (table(7), table(7), false),
         (table(7), table(8), true),
-        // What a table leads to is another thing than the table.
+        // The target of a table differs from the table.
         (table(7), BASE, false),
         (BASE, table(7), false),
         (BASE, global, true),

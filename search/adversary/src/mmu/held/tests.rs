@@ -1,4 +1,4 @@
-//! What an invalidation of a range drops, against the manuals' words.
+//! Compares the entries that an invalidation of a range drops with the manuals.
 
 use super::*;
 use quell::PageSize;
