@@ -1,7 +1,7 @@
-//! Where a mutant's piece of source stands, and the text that asks the [selector](crate::selector) there.
+//! Finds a mutant's piece of source, and inserts a call of the [selector](crate::selector) there.
 //!
-//! Pieces are compared token by token: spaces, line breaks and comments make no difference. Where several mutants name
-//! one piece, the selector is asked about one after the other; a piece inside another is asked about there, too.
+//! Pieces are compared token by token, without spaces, line breaks and comments. If several mutants share a piece, the
+//! selector is called for each; a piece inside another has its own call.
 
 use crate::list::{Mutant, Place};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -108,7 +108,7 @@ impl<'s> Source<'s> {
         self.text[..at].matches('\n').count() + 1
     }
 
-    /// Where a piece stands.
+    /// Returns the range of a piece.
     fn find(&self, place: &Place) -> Result<Range<usize>, String> {
         let wanted = tokens_of(&place.stands)?;
         let (Some(first), Some(_)) = (wanted.first(), wanted.last()) else {
@@ -162,7 +162,7 @@ impl<'s> Source<'s> {
 enum Form {
     /// A value.
     Value,
-    /// Statements, which name these variables for what follows.
+    /// Statements, which name these variables for the code after them.
     Statements(Vec<String>),
 }
 
@@ -217,15 +217,15 @@ fn form_of(stands: &str) -> Result<Form, String> {
 struct Anchor<'m> {
     at: Range<usize>,
     form: Form,
-    /// The name and the number of each, and what it has instead.
+    /// The name, the number and the replacement of each.
     mutants: Vec<(&'m str, u32, &'m str)>,
 }
 
-/// The text in which the selector is asked at each place of these mutants that is in the file; what is wrong with
-/// which mutant, if something is. `selector` is the path of its module there.
+/// Returns the file's text with a call of the selector at each place of these mutants. `selector` is the path of its
+/// module there.
 ///
 /// # Errors
-/// A line for each mutant whose piece does not stand there once, or overlaps another one's.
+/// A line for each mutant whose piece is missing, not unique, or overlaps another one's.
 pub fn instrument<'m>(
     file: &str,
     text: &str,

@@ -1,7 +1,7 @@
-//! What of the mutated engine compiles; tests and trial, built once.
+//! Builds the tests and the trial with all mutants that compile.
 //!
-//! Whether a mutant has a type is left to the compiler: where it finds a mistake, the mutants there are taken out, and
-//! it is asked again. They are told apart from those that were tried.
+//! The compiler decides whether a mutant is well typed: the mutants at an error are removed, and it runs again. They
+//! are reported apart from those that were tried.
 
 use crate::points::Piece;
 use crate::sources::Source;
@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A cargo in the copy. It builds in a folder of its own: a package at the same place in two workspaces has one name
-/// there, and the mutated engine would be taken for the engine.
+/// Creates a cargo command in the copy, with its own build folder: packages at the same place in two workspaces have
+/// one name, so the mutated engine would replace the engine.
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = root.join("target/mutants/derived/build");
@@ -34,7 +34,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 /// # Errors
 /// If it does not compile for another reason than its mutants.
 pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, String>> {
-    // What the compiler has said of the same sources.
+    // The compiler's messages for the same sources.
     let kept = root.join("target/mutants/derived/untyped.json");
     let mut hasher = DefaultHasher::new();
     for source in sources {
@@ -78,9 +78,9 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
     }
 }
 
-/// The mutants at which the compiler points: those whose text it is; or the innermost one around; or one in what it
-/// shows; or the next one. Where a value is used that is gone or borrowed, the next one that keeps control from
-/// leaving. A mutant that is blamed in error is lost, and the compiler asked again.
+/// Returns the mutants that a compiler message concerns: those in its text, the innermost one around it, one in the
+/// code that it shows, or the next one. If a moved or borrowed value is used, the next one that keeps control from
+/// leaving. A mutant blamed in error is lost, and the compiler runs again.
 fn blamed(message: &Value, places: &Places) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
     for span in message["spans"].as_array().into_iter().flatten() {
@@ -137,17 +137,16 @@ fn blamed(message: &Value, places: &Places) -> Vec<u32> {
 /// The compiler's codes for a value that was moved, or is borrowed.
 const GONE: [&str; 5] = ["E0382", "E0499", "E0502", "E0505", "E0506"];
 
-/// What decides on mutants, built.
+/// The programs that judge mutants.
 #[derive(Debug)]
 pub struct Judges {
-    /// The tests of the engine, and of the crate that says what entries of each architecture mean: the name and the
-    /// program of each.
+    /// The tests of the engine and of the crate with the entry formats: name and program of each.
     pub tests: Vec<(String, PathBuf)>,
-    /// The program that runs the adversary's cases, if those are asked.
+    /// The program that runs the adversary's cases, if requested.
     pub trial: Option<PathBuf>,
 }
 
-/// Builds what decides: with `cases` the adversary, too.
+/// Builds the judges, including the adversary if `cases`.
 ///
 /// # Errors
 /// If it does not compile.

@@ -1,10 +1,10 @@
-//! The tests and the adversary's cases, one mutant after the other.
+//! Runs the tests and the adversary's cases on one mutant after the other.
 //!
-//! Each mutant runs in processes of its own, the cheap ones first, until one fails: the engine's tests; some schedules
-//! of each of the adversary's cases; more of those with all mechanisms on. Tests and cases to which a mutant cannot
-//! make a difference are left out: a [`Record`] of the engine as it is says which tests and cases come by it (for many
-//! mutants: which would have seen another value there), and everything else would run as without it, because the
-//! machine in software repeats itself.
+//! Each mutant runs in its own processes, cheap ones first, until one fails: the engine's tests; some schedules of
+//! each of the adversary's cases; more of those with all mechanisms on. Tests and cases in which a mutant makes no
+//! difference are skipped. A [`Record`] of the unchanged engine has the tests and cases that reach each mutant (for
+//! many mutants: those in which its value would differ). The others would run as without it, because the machine in
+//! software repeats exactly.
 
 use crate::build::Judges;
 use crate::process::{self, End};
@@ -19,25 +19,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Processor time that the tests of a program, or the cases of one round, may take beyond [`TIMES`] what they take
-/// with the engine as it is, in seconds.
+/// Seconds of processor time that the tests of a program, or the cases of a round, may take beyond [`TIMES`] their
+/// time with the unchanged engine.
 const SECONDS: u64 = 20;
 
-/// A mutant never ends if it takes so many times as long as the engine as it is took, by the clock on the wall, and
-/// [`SECONDS`] more.
+/// A mutant that takes this multiple of the unchanged engine's elapsed time, and [`SECONDS`] more, never ends.
 const TIMES: u64 = 4;
 
-/// Processor time that a test or a case may take with the engine as it is, in seconds; and with a mutant all that is run
-/// at once of which it is not known how long it takes without.
+/// Seconds of processor time for a test or case with the unchanged engine; with a mutant, for everything that runs at
+/// once and whose time without it is unknown.
 const LONG: u64 = 600;
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It fails this test or case.
     Killed(String),
-    /// With it, this does not come to an end.
+    /// With it, this does not end.
     NeverEnded(String),
     /// It passes everything that it could make a difference to.
     Survived,
@@ -46,7 +45,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether it lives.
+    /// Returns whether it survives.
     pub fn lives(&self) -> bool {
         matches!(self, Verdict::Survived | Verdict::Unreached)
     }
@@ -59,8 +58,8 @@ pub struct Effort {
     pub few: u64,
     /// Schedules of each case with all mechanisms on, afterwards.
     pub more: u64,
-    /// Of what lives, so many schedules of each such case, each transition that it demands fired; and rounds of
-    /// generated programs.
+    /// For survivors: schedules of each case in which every required transition fired, and rounds of generated
+    /// programs.
     pub last: Option<(u64, u64)>,
 }
 
@@ -206,11 +205,11 @@ fn everything(judges: &Judges) -> io::Result<Record> {
     Ok(Record { of, tests, cases })
 }
 
-/// Runs the engine as it is and writes down what comes by which mutant; or reads what was written down of the same
-/// programs.
+/// Runs the unchanged engine and records which tests and cases reach which mutant, or reads an earlier record of the
+/// same programs.
 ///
 /// # Errors
-/// If a program does not start, or the engine as it is fails.
+/// If a program does not start, or the unchanged engine fails.
 pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::Result<Record> {
     let kept = root.join("target/mutate/record.json");
     let mut record = everything(judges)?;
@@ -278,8 +277,8 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     Ok(record)
 }
 
-/// Tries mutants by their numbers; what became of each, in order, and told to `tell` as soon as it is known. Without a
-/// `record` everything is run for each.
+/// Tries mutants by number. Returns their verdicts in order, and passes each to `tell` at once. Without a `record`,
+/// everything runs for each.
 ///
 /// # Errors
 /// If a program does not start.
@@ -306,7 +305,7 @@ pub fn judge(
     })
 }
 
-/// A test that takes as long as all others together: for what lives, where that is tried again.
+/// A test as long as all others together: last, for survivors.
 const LAST: &str = "arguments::no_call_panics";
 
 fn judge_one(

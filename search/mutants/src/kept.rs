@@ -1,8 +1,8 @@
-//! Survivors that were judged, each with its reason: `search/mutants/kept.toml`.
+//! Reviewed survivors, each with its reason: `search/mutants/kept.toml`.
 //!
-//! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list
-//! can only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not
-//! in it fails the command.
+//! An entry identifies mutants by function and change instead of line numbers, and gives the reason why nothing kills
+//! them. The list must be exact: the command fails if a listed mutant dies or does not exist, or if a survivor is not
+//! listed.
 
 use crate::sources::{Mutant, Name};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use std::{fs, io};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// No run can tell it from the engine as it is.
+    /// No run can distinguish it from the unchanged engine.
     Equivalent,
     /// It keeps the contract, and flushes, interrupts or waits more than it must.
     Slower,
@@ -22,7 +22,7 @@ pub enum Kind {
     Allowed,
     /// It leaves out a fence of the memory model, which no test here can miss: under loom its race is lost.
     Fence,
-    /// It dies with `--thorough`, by what the reason names; less may not find it.
+    /// It dies with `--thorough`, by the test that the reason names; less may not find it.
     Deep,
 }
 
@@ -34,14 +34,14 @@ pub struct Entry {
     pub file: String,
     /// The function, behind its type.
     pub function: String,
-    /// What is mutated.
+    /// The mutated text.
     pub text: String,
-    /// What is done to it: one or several mutants.
+    /// The changes: one or several mutants.
     pub changes: Vec<String>,
-    /// Which one, from 1, of several that would be named the same; 0 is all of them.
+    /// The number, from 1, among mutants with the same description; 0 for all of them.
     #[serde(default)]
     pub nth: usize,
-    /// What kind of reason it is.
+    /// The kind of reason.
     pub kind: Kind,
     /// Why it may live.
     pub reason: String,
@@ -68,7 +68,7 @@ pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// Whether it names this mutant.
+    /// Returns whether it names this mutant.
     pub fn names(&self, name: &Name) -> bool {
         self.file == name.file
             && self.function == name.function
@@ -78,10 +78,10 @@ impl Entry {
     }
 }
 
-/// The numbers of the mutants that the list names, each with its entry.
+/// Returns the numbers of the listed mutants, each with its entry.
 ///
 /// # Errors
-/// What the list names and is none, or names twice.
+/// Entries that match no mutant, or one that is listed already.
 pub fn numbers<'k>(
     kept: &'k [Entry],
     mutants: &[Mutant],

@@ -1,20 +1,20 @@
-//! The mutants that are written by hand: `mutants/*.toml`, compiled in.
+//! The mutants written by hand: `mutants/*.toml`, compiled in.
 //!
-//! A mutant's number is its place in the lists, from 1 on. The instrumented copy asks for it by that number.
+//! A mutant's number is its place in the lists, from 1. The instrumented copy passes that number to the selector.
 
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// A mistake that the instrumented copy can make, and what stands in the source instead of it.
+/// A mistake that the instrumented copy can make, and the source that it replaces.
 #[derive(Debug)]
 pub struct Mutant {
-    /// From 1 on; 0 is none.
+    /// From 1; 0 for none.
     pub number: u32,
     /// Its name, for people and replay codes: it never changes.
     pub name: String,
     /// The clause of the contract that breaks first.
     pub clause: String,
-    /// What the code does wrong, in a sentence that ends with the numbers of known bugs, if there are any.
+    /// The mistake, in a sentence that ends with the numbers of known bugs, if any.
     pub mistake: String,
     /// Where it does so.
     pub places: Vec<Place>,
@@ -28,7 +28,7 @@ impl PartialEq for Mutant {
 
 impl Eq for Mutant {}
 
-/// A piece of source, and what a mutant has instead.
+/// A piece of source, and a mutant's replacement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -36,9 +36,9 @@ pub struct Place {
     pub file: String,
     /// The functions in which the piece is looked for; all of the file if none is named.
     pub function: Option<String>,
-    /// The piece: an expression, or statements. It stands there once.
+    /// The piece: an expression, or statements. It is unique in the file.
     pub stands: String,
-    /// What the mutant has instead: an expression, or statements.
+    /// The replacement: an expression, or statements.
     pub instead: String,
 }
 
@@ -114,7 +114,7 @@ pub fn choose(mutant: Option<&Mutant>) {
     }
 }
 
-/// From now on this function says which mutants are on. Outside of the instrumented copy nothing asks it.
+/// Sets the function that decides which mutants are on. Only the instrumented copy calls it.
 pub fn install(asked: fn(u32) -> bool) {
     #[cfg(quell_mutants)]
     quell::selector::install(asked);

@@ -1,11 +1,11 @@
-//! What chooses the mutant at run time. This file becomes a module of the engine's copy, whose code calls these
-//! functions where it can be mutated; each is told the number of its first mutant.
+//! Selects the mutant at run time. This file becomes a module of the engine's copy, whose code calls these functions
+//! where it can be mutated, each with the number of its first mutant.
 //!
-//! The number comes from the variable `QUELL_MUTANT` of the environment; 0 or nothing is the engine as it is. With
-//! `QUELL_MUTANTS_REACHED` the engine stays as it is, and appends to the file of that name, one a line, the mutants
-//! that would have made a difference: where the mutated value can be compared with the right one, only those for which
-//! it was another. No word that CPUs share is read here ([`AtomicU32`] alone, relaxed), so no machine under test takes
-//! a choice for a point at which another CPU may step in.
+//! The environment variable `QUELL_MUTANT` has the number; 0 or nothing is the unchanged engine. With
+//! `QUELL_MUTANTS_REACHED` the engine stays unchanged, and appends to the file of that name, one per line, the mutants
+//! that would have made a difference: if the mutated value can be compared with the right one, only those for which it
+//! differed. This file reads no word that CPUs share ([`AtomicU32`] alone, relaxed), so no machine under test treats a
+//! choice as a point at which another CPU may step in.
 
 extern crate std;
 
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 static CHOSEN: AtomicU32 = AtomicU32::new(UNREAD);
 /// The environment was not read yet.
 const UNREAD: u32 = u32::MAX;
-/// None; what would be reached is written down.
+/// None; mutants that would be reached are recorded.
 const RECORDS: u32 = u32::MAX - 1;
 
 /// Which were written down.
@@ -66,12 +66,12 @@ fn record(number: u32) {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        // What cannot be written is missed by the test of the record.
+        // The test of the record notices a failed write.
         let _ = file.write_all(&line);
     }
 }
 
-/// Whether this mutant was chosen; `differs` says whether that makes a difference.
+/// Returns whether this mutant was selected; `differs` returns whether that makes a difference.
 #[inline]
 fn is(number: u32, differs: impl FnOnce() -> bool) -> bool {
     let mut chosen = CHOSEN.load(Relaxed);
@@ -87,7 +87,7 @@ fn is(number: u32, differs: impl FnOnce() -> bool) -> bool {
     chosen == number
 }
 
-/// Whether this mutant was chosen.
+/// Returns whether this mutant was selected.
 #[inline]
 pub fn on(number: u32) -> bool {
     is(number, || true)
@@ -175,7 +175,7 @@ pub fn other<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) ->
     }
 }
 
-/// Two operators of which one becomes the other.
+/// Two operators that replace each other.
 macro_rules! swapped {
     ($($name:ident, $other_name:ident: $one:ident::$first:ident, $other:ident::$second:ident;)*) => {$(
         /// The first operator, become the second.
@@ -246,7 +246,7 @@ pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
     }
 }
 
-/// Whether one element passes, become whether all do.
+/// `any`, mutated to `all`.
 #[inline]
 pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
     if on(number) {
@@ -256,7 +256,7 @@ pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> b
     }
 }
 
-/// Whether all elements pass, become whether one does.
+/// `all`, mutated to `any`.
 #[inline]
 pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
     if on(number) {
@@ -313,8 +313,8 @@ pub fn near<T: Number>(number: u32, value: T) -> T {
 mod tests {
     use super::*;
 
-    /// What each function says when the mutants 1 and 2 are chosen, and when none is. One test: there is one choice for
-    /// the whole process.
+    /// The result of each function with mutants 1 and 2, and with none. One test, because the whole process has one
+    /// selection.
     #[test]
     fn a_choice_makes_its_own_difference_and_no_other() {
         let all = || {

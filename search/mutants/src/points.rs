@@ -1,12 +1,11 @@
-//! Where a source file can be mutated, and the text that holds all of its mutants.
+//! Finds the places where a source file can be mutated, and builds the text with all of its mutants.
 //!
-//! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text
-//! that is inserted around it: calls of the [selector](crate::operators), which get the number of the point's first
-//! mutant. No expression is written twice, so the file grows with the number of points, however they are nested, and no
-//! line is added, so that lines stay what they are in the source. This file is long because one visitor knows every
-//! kind of place.
+//! A file is parsed as Rust. Each place that can be mutated becomes a [`Point`] with one or more mutants, and text to
+//! insert around it: calls of the [selector](crate::operators) with the number of the point's first mutant. No
+//! expression is duplicated, so the file grows with the number of points, however they are nested. No line is added,
+//! so line numbers stay the same.
 //!
-//! Not looked at: tests, constants and `const fn`, macros (assertions among them), and what only formats or counts.
+//! Skipped: tests, constants and `const fn`, macros (including assertions), and code that only formats or counts.
 
 use proc_macro2::Span;
 use std::collections::{BTreeMap, HashSet};
@@ -18,20 +17,20 @@ use syn::{BinOp, Block, Expr, ImplItem, Item, Lit, Pat, ReturnType, Stmt, Type, 
 /// A place of a file that can be mutated.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// The function that it stands in, behind its type.
+    /// Its function, after the function's type.
     pub function: String,
-    /// What is mutated, as it stands in the source, on one line.
+    /// The mutated text in the source, on one line.
     pub text: String,
     /// The line, from 1.
     pub line: usize,
-    /// What each mutant does to it.
+    /// Each mutant's change.
     pub changes: Vec<String>,
-    /// What is inserted where; the number of the first mutant comes into the hole `{n}`, of the second into `{m}`.
+    /// Insertions; the number of the first mutant replaces `{n}`, that of the second `{m}`.
     edits: Vec<Edit>,
 }
 
 impl Point {
-    /// Whether it keeps control from leaving: what follows then sees values that were moved or borrowed.
+    /// Returns whether it keeps control from leaving: the code after it then sees values that were moved or borrowed.
     pub fn stays(&self) -> bool {
         let leaves = ["return", "break", "continue"]
             .iter()
@@ -42,12 +41,12 @@ impl Point {
 
 #[derive(Clone, Debug)]
 struct Edit {
-    /// What is replaced; empty if something is inserted.
+    /// The replaced range; empty for an insertion.
     at: Range<usize>,
     text: String,
-    /// Whether it belongs to what ends here and not to what begins here.
+    /// Whether it belongs to the text that ends here instead of the text that begins here.
     closes: bool,
-    /// What the point is, which tells outer from inner ones.
+    /// The range of the point, which distinguishes outer from inner ones.
     whole: Range<usize>,
     /// Of points that are the same expression, the outer one has the lower number.
     order: usize,
@@ -60,7 +59,7 @@ pub struct Piece {
     pub at: Range<usize>,
     /// Which point.
     pub point: usize,
-    /// Whether it is what was inserted, and not the point as a whole.
+    /// Whether it is the inserted text instead of the whole point.
     pub inserted: bool,
 }
 
@@ -75,7 +74,7 @@ pub fn of_file(source: &str) -> Result<Vec<Point>, syn::Error> {
     Ok(of_parsed(source, &file, &enums.0))
 }
 
-/// Enumerations whose variants have no fields: the variants of each.
+/// Enumerations whose variants have no fields, with their variants.
 pub type Variants = BTreeMap<String, Vec<String>>;
 
 /// Finds enumerations.
@@ -121,7 +120,7 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
     for (index, (point, number)) in points.iter().enumerate() {
         edits.extend(point.edits.iter().map(|edit| (index, edit, *number)));
     }
-    // At one place, what ends there comes first, inner before outer; then what begins, outer before inner.
+    // At one place, ends come first, inner before outer; then beginnings, outer before inner.
     edits.sort_by_key(|(_, edit, _)| {
         let (start, end, order) = (
             edit.whole.start as isize,
@@ -170,13 +169,13 @@ const SELECTOR: &str = "crate::operators::";
 struct Finder<'a> {
     source: &'a str,
     enums: &'a Variants,
-    /// The type or module whose functions are looked at.
+    /// The type or module of the visited functions.
     owner: String,
     /// The function; none outside, where nothing is mutated.
     function: Option<String>,
-    /// Expressions, by their places, whose truth is mutated by a point around them.
+    /// Expressions, by place, whose truth is mutated by a point around them.
     decided: HashSet<(usize, usize)>,
-    /// Blocks, by their places, whose statements were looked at.
+    /// Blocks, by place, whose statements were visited.
     walked: HashSet<usize>,
     points: Vec<Point>,
     order: usize,
@@ -248,7 +247,7 @@ impl Finder<'_> {
         self.add(at, whole.start().line, changes, edits);
     }
 
-    /// What a condition can become.
+    /// Mutates a condition.
     fn condition(&mut self, expr: &Expr, truth: bool, falsity: bool) {
         match expr {
             Expr::Let(_) => return,
@@ -282,7 +281,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What the statements of a block can become; `unit` says whether its value is `()`.
+    /// Mutates the statements of a block; `unit` means that its value is `()`.
     fn statements(&mut self, block: &Block, unit: bool) {
         if !self
             .walked
@@ -314,7 +313,7 @@ impl Finder<'_> {
         }
     }
 
-    /// An expression that must not come to an end: what leaves it stays.
+    /// Visits an expression that must not end: code that leaves it stays.
     fn diverges(&mut self, expr: &Expr) {
         let block = match expr {
             Expr::Block(block) => &block.block,
@@ -350,7 +349,7 @@ impl Finder<'_> {
         );
     }
 
-    /// An expression whose value is `()`: its branches are blocks of statements.
+    /// Visits an expression whose value is `()`: its branches are blocks of statements.
     fn unit_value(&mut self, expr: &Expr) {
         match expr {
             Expr::If(branch) => {
@@ -722,7 +721,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 /// Functions that do nothing but name words in timelines.
 const NAMES: [&str; 2] = ["word_name", "has_word"];
 
-/// Methods whose closure decides.
+/// Methods with a closure that decides.
 const TESTS: [&str; 12] = [
     "any",
     "all",
@@ -765,7 +764,7 @@ fn is_zero(expr: &Expr) -> bool {
     matches!(expr, Expr::Lit(literal) if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"))
 }
 
-/// Whether it names a variant: `Kind::Variant`.
+/// Returns whether it names a variant: `Kind::Variant`.
 fn is_variant(expr: &Expr) -> bool {
     let Expr::Path(path) = expr else { return false };
     let name = path
@@ -777,7 +776,7 @@ fn is_variant(expr: &Expr) -> bool {
     path.path.segments.len() > 1 && name.contains(char::is_lowercase)
 }
 
-/// Whether patterns are matched in it: then it is a condition and no value.
+/// Returns whether it matches patterns: then it is a condition and not a value.
 fn chains_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
@@ -788,7 +787,7 @@ fn chains_let(expr: &Expr) -> bool {
     }
 }
 
-/// Whether nothing comes of it but a statistic: `engine.count(cpu, Counter::Switches, 1)`.
+/// Returns whether it only affects statistics: `engine.count(cpu, Counter::Switches, 1)`.
 fn is_statistics(expr: &Expr) -> bool {
     let Expr::MethodCall(call) = expr else {
         return false;
@@ -797,7 +796,7 @@ fn is_statistics(expr: &Expr) -> bool {
     call.method == "count" && call.args.len() == 3 || of_stats
 }
 
-/// Whether it is compiled for tests alone.
+/// Returns whether it is compiled for tests alone.
 fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
@@ -806,7 +805,7 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Whether it says how a value is printed.
+/// Returns whether it defines how a value is printed.
 fn only_formats(block: &syn::ItemImpl) -> bool {
     let of = block
         .trait_
@@ -833,7 +832,7 @@ fn name_of(kind: &Type) -> String {
     }
 }
 
-/// What a function can be made to return.
+/// Returns the results that a function can be mutated to return.
 fn results_of(output: &ReturnType) -> Vec<&'static str> {
     let ReturnType::Type(_, kind) = output else {
         return vec!["()"];

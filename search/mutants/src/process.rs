@@ -1,7 +1,7 @@
-//! A program that may never end: run with a limit.
+//! Runs a program that may never end, with a limit.
 //!
-//! The limit is processor time where the host can set one (Linux), so that a busy host changes nothing; elsewhere, and
-//! for programs that sleep for ever, ten times as much by the clock on the wall.
+//! The limit is processor time if the host can set one (Linux), so that a busy host changes nothing; elsewhere, and
+//! for programs that sleep for ever, ten times as much elapsed time.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 pub enum End {
     /// Well.
     Passed,
-    /// With another exit code, or by a signal; what it has written.
+    /// With another exit code, or by a signal; its output.
     Failed(String),
     /// Not within its limit.
     Never,
 }
 
-/// So much memory a program may ask for.
+/// The most memory of a program.
 #[cfg(target_os = "linux")]
 const MEMORY: u64 = 16 << 30;
 
@@ -30,7 +30,7 @@ fn limit(child: &Child, seconds: u64) {
         current: Some(most),
         maximum: Some(most),
     };
-    // A program that is gone needs no limit.
+    // An ended program needs no limit.
     let _ = prlimit(Some(pid), Resource::Cpu, most(seconds));
     let _ = prlimit(Some(pid), Resource::As, most(MEMORY));
 }

@@ -1,4 +1,4 @@
-//! The copy with the mutants of the lists, built, and its programs, run.
+//! Builds the copy with the listed mutants, and runs its programs.
 
 use crate::tree;
 use std::env;
@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The compiler's flags for the copy, whose choices it would have much to say of.
+/// Compiler flags for the copy, which suppress warnings about its choices.
 pub const CFG: &str = "--cfg quell_mutants -Awarnings";
 
-/// A cargo in the copy, which is brought up to date before. It builds in a folder of its own: a package at the same
-/// place in two workspaces has one name there.
+/// Updates the copy and creates a cargo command in it, with its own build folder: packages at the same place in two
+/// workspaces have one name.
 ///
 /// # Errors
 /// If the copy cannot be made.
@@ -28,8 +28,7 @@ pub fn cargo(root: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Builds a program of the copy, optimised, and says where it is. What cargo says of its progress goes to the standard
-/// error output.
+/// Builds an optimised program of the copy and returns its path. Cargo's progress is written to standard error.
 ///
 /// # Errors
 /// If the copy cannot be made or does not compile, or there is no cargo.
@@ -44,7 +43,7 @@ pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
         "--bin",
         name,
     ]);
-    // Tests and scripts read what is printed; only a person needs to see a build that goes well.
+    // Tests and scripts read the output; only people need to see a successful build.
     if !io::IsTerminal::is_terminal(&io::stderr()) {
         build.arg("--quiet");
     }
@@ -61,7 +60,7 @@ pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
     Ok(program.with_extension(env::consts::EXE_EXTENSION))
 }
 
-/// Whether something was built there before.
+/// Returns whether something was built there before.
 pub fn is_built(root: &Path) -> bool {
     tree::build(root).join("release").is_dir()
 }

@@ -1,9 +1,9 @@
-//! Which mutants are on. This file becomes a module of the engine's copy, whose code asks it wherever a mutant decides
-//! otherwise; so does the code of the crates that use the engine.
+//! Selects the mutants at run time. This file becomes a module of the engine's copy, whose code calls it wherever a
+//! mutant decides differently; so does the code of crates that use the engine.
 //!
-//! A machine that makes one mistake as long as it runs chooses it. A search that makes another in each of many runs at
-//! once installs a function that is asked instead. No word that CPUs share is used here, so no machine under test takes
-//! a question for a point at which another CPU may step in.
+//! A machine with one mistake for its whole run selects it. A search with a different one in each of many concurrent
+//! runs installs a function that decides instead. This file uses no word that CPUs share, so no machine under test
+//! treats a call as a point at which another CPU may step in.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -15,24 +15,24 @@ static CHOSEN: AtomicU32 = AtomicU32::new(0);
 /// A `fn(u32) -> bool`, or null.
 static ASKED: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether this mutant is on.
+/// Returns whether this mutant is on.
 #[inline]
 pub fn on(number: u32) -> bool {
     let asked = ASKED.load(Relaxed);
     if asked.is_null() {
         return CHOSEN.load(Relaxed) == number;
     }
-    // SAFETY: what is not null was stored by `install`, from a function of this type.
+    // SAFETY: a value other than null was stored by `install`, from a function of this type.
     let asked: fn(u32) -> bool = unsafe { core::mem::transmute(asked) };
     asked(number)
 }
 
-/// Turns one mutant on, and all others off; 0 is none.
+/// Turns one mutant on, and all others off; 0 for none.
 pub fn choose(number: u32) {
     CHOSEN.store(number, Relaxed);
 }
 
-/// From now on this function says which are on.
+/// Sets the function that decides which are on.
 pub fn install(asked: fn(u32) -> bool) {
     ASKED.store(asked as *mut (), Relaxed);
 }

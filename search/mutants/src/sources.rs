@@ -1,4 +1,4 @@
-//! Which files of the engine are mutated, and why the others are not.
+//! The mutated files of the engine, and the reasons to exclude the others.
 
 use crate::points::{self, Enums, Point};
 use std::collections::BTreeMap;
@@ -32,13 +32,13 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
 /// One mutant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Mutant {
-    /// What survives edits of other lines.
+    /// The identity that survives edits of other lines.
     pub name: Name,
     /// The line, from 1.
     pub line: usize,
 }
 
-/// What a mutant is known by, however its lines move.
+/// A mutant's identity, independent of line numbers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name {
     /// The file, below `engine/quell/src`.

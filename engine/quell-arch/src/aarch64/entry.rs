@@ -77,7 +77,7 @@ pub const IS_GUARDED: u8 = 1 << 1;
 /// In [`Entry::special`] of a table: [`TABLE_KERNEL_NO_EXECUTE`].
 pub const KERNEL_NEVER_EXECUTES: u8 = 1 << 2;
 
-/// What TLBs keep (Arm ARM, "TLB maintenance"), without FEAT_BBML1.
+/// The behaviour of TLBs (Arm ARM, "TLB maintenance"), without FEAT_BBML1.
 pub const RULES: TlbRules = TlbRules {
     keeps_refused: true,
     keeps_absent: false,

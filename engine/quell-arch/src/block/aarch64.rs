@@ -19,7 +19,7 @@ pub(crate) struct Registers {
     flags: [u64; 3],
 }
 
-/// What a probe works on. Only the holder of the lock around `run` touches it.
+/// The state of a probe. Only the holder of the lock around `run` uses it.
 #[repr(C, align(16))]
 pub(crate) struct State {
     before: Registers,
@@ -180,7 +180,7 @@ impl Registers {
         registers
     }
 
-    /// The names of what differs between two sets.
+    /// Returns the names of differing registers.
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
         let mut changed = Vec::new();
         for (number, value) in self.general.iter().enumerate() {
@@ -205,12 +205,12 @@ impl Registers {
     }
 }
 
-/// What `declared` names, in the words of [`Registers::changes`].
+/// Translates a declaration into the words of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     declared.into()
 }
 
-/// Runs a probe from `before`, and returns what it left.
+/// Runs a probe from `before`, and returns the registers after it.
 ///
 /// # Safety
 /// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.

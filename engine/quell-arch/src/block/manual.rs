@@ -1,7 +1,7 @@
-//! What the crate's functions execute, compared with what the architectures' manuals ask for.
+//! Compares the instructions of the crate's functions with the architectures' manuals.
 //!
 //! The texts and operands here are written from the manuals, not from the crate: each table names the sections. A line
-//! is what [`recorder::note`] makes of a block. The tests run on every host.
+//! is the output of [`recorder::note`] for a block. The tests run on every host.
 
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -16,7 +16,7 @@ mod aarch64;
 mod riscv64;
 mod x86_64;
 
-/// What is to happen, what blocks return meanwhile, the call, and what it must have executed.
+/// A description, the results of blocks, the call, and the instructions that it must execute.
 type Case = (&'static str, &'static [u64], fn(), &'static [&'static str]);
 
 /// Compares each case, and sees to it that no block of `tables` is left out.

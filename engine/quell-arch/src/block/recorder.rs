@@ -1,6 +1,6 @@
-//! What blocks would have executed: their text and the values of their registers.
+//! Records the blocks that would have executed: their text and the values of their registers.
 //!
-//! Notes are taken only inside [`record`], by the thread that is in it.
+//! It records only inside [`record`], on that thread.
 
 use std::cell::RefCell;
 use std::format;
@@ -14,11 +14,11 @@ std::thread_local! {
 
 #[derive(Default)]
 struct Notes {
-    /// What was executed: a line for each block.
+    /// A line for each executed block.
     lines: Vec<String>,
     /// The functions that did.
     functions: Vec<&'static str>,
-    /// What the blocks return, the next one first.
+    /// The results of blocks, next one first.
     results: Vec<u64>,
 }
 
@@ -66,10 +66,10 @@ pub(crate) fn note(function: &'static str, text: &[&str], inputs: &[(&str, Vec<u
     });
 }
 
-/// What a block returns in a register: the next value that was given to [`record`].
+/// Returns a block's result in a register: the next value given to [`record`].
 ///
 /// # Panics
-/// If none is left, or nobody records.
+/// If none is left, or nothing is being recorded.
 pub(crate) fn result(register: &str) -> u64 {
     NOTES.with_borrow_mut(|notes| {
         let notes = notes
@@ -83,7 +83,7 @@ pub(crate) fn result(register: &str) -> u64 {
     })
 }
 
-/// Runs `body`, whose blocks return `results` one after another; what they executed, and which functions did.
+/// Runs `body`, whose blocks return `results` one after another. Returns the executed blocks and functions.
 ///
 /// # Panics
 /// If a result is left over.

@@ -1,4 +1,4 @@
-//! Runs every block that user mode may run, and compares what it changed with what it declares.
+//! Runs every block that user mode may run, and compares its changes with its declarations.
 
 use super::Block;
 use super::native::{Registers, SCRATCH, canonical, run};
@@ -31,7 +31,7 @@ const STACK: usize = 64 << 10;
 /// Only the holder runs a probe.
 static PROBES: Mutex<()> = Mutex::new(());
 
-/// Runs a block once; returns the names of what it changed.
+/// Runs a block once; returns the names of the registers that it changed.
 fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     let probe = block.probe.expect("privileged blocks are not run");
     let fill = if complement {
@@ -73,12 +73,12 @@ fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     changed
 }
 
-/// What a block changed, if every bit was tried with both values.
+/// Returns a block's changes, after trying every bit with both values.
 fn all_changes(block: &Block) -> BTreeSet<String> {
     &changes_of(block, false) | &changes_of(block, true)
 }
 
-/// The complaints about a block: what it changes and does not declare, and the other way round.
+/// Returns the complaints about a block: undeclared changes, and declared ones that do not happen.
 fn complaints(block: &Block) -> Vec<String> {
     let changed = all_changes(block);
     let mut declared: BTreeSet<String> = block.changes.iter().map(|name| canonical(name)).collect();
@@ -88,7 +88,7 @@ fn complaints(block: &Block) -> Vec<String> {
         ("nostack", "stack"),
         ("nomem", "memory"),
     ] {
-        // Leaving the option out allows the change and does not ask for it.
+        // Omitting the option allows the change without requiring it.
         if !has(option) && changed.contains(covers) {
             declared.insert(covers.into());
         }
@@ -189,7 +189,7 @@ fn wrong_blocks_are_caught() {
     assert_eq!(cases::WRONG.len(), cases::COMPLAINTS.len());
 }
 
-/// Blocks that fault in user mode: the manual stands in for the probe.
+/// For blocks that fault in user mode, the manual replaces the probe.
 #[test]
 fn privileged_blocks_declare_what_the_manual_says() {
     let mut unused: BTreeSet<_> = cases::PRIVILEGED.iter().map(|(start, ..)| *start).collect();

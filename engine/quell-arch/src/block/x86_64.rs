@@ -25,7 +25,7 @@ pub(crate) struct Registers {
     flags: u64,
 }
 
-/// What a probe works on. Only the holder of the lock in `run` touches it.
+/// The state of a probe. Only the holder of the lock in `run` uses it.
 #[repr(C, align(64))]
 pub(crate) struct State {
     before: Registers,
@@ -263,7 +263,7 @@ impl Registers {
             .unwrap_or_else(|| panic!("{name} is no general register"))
     }
 
-    /// The names of what differs between two sets.
+    /// Returns the names of differing registers.
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
         let width = width();
         let mut changed = Vec::new();
@@ -320,7 +320,7 @@ impl Registers {
 /// Bytes above the stack pointer that a probe itself writes: none.
 pub(crate) const SCRATCH: [usize; 2] = [0, 0];
 
-/// What `declared` names, in the words of [`Registers::changes`].
+/// Translates a declaration into the words of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     GENERAL
         .iter()
@@ -340,7 +340,7 @@ fn width() -> u64 {
     }
 }
 
-/// Runs a probe from `before`, and returns what it left.
+/// Runs a probe from `before`, and returns the registers after it.
 ///
 /// # Safety
 /// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.

@@ -49,7 +49,7 @@ pub const DEVICE: MemoryType = MemoryType(2);
 /// (Zicfiss), with [`Entry::executable`] alone a page that can only be executed.
 pub const UNREADABLE: u8 = 1 << 0;
 
-/// Returns what TLBs keep. With `svvptc` a TLB soon notices that an absent entry became present.
+/// Returns the behaviour of TLBs. With `svvptc` a TLB soon notices that an absent entry became present.
 pub const fn rules(svvptc: bool) -> TlbRules {
     TlbRules {
         keeps_refused: true,

@@ -40,7 +40,7 @@ const KEY_SHIFT: u32 = 59;
 /// Strongly uncached memory, if the PAT holds its reset values: for devices.
 pub const DEVICE: MemoryType = MemoryType(3);
 
-/// What TLBs keep (Intel SDM volume 3, "Caching Translation Information").
+/// The behaviour of TLBs (Intel SDM volume 3, "Caching Translation Information").
 pub const RULES: TlbRules = TlbRules {
     keeps_refused: false,
     keeps_absent: false,

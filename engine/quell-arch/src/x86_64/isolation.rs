@@ -22,7 +22,7 @@ use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{Frame, Invalidate, Tag};
 
-/// What is set in a user's tag.
+/// The bit of a user's tag.
 const USER: u16 = 1 << 11;
 
 /// Returns the tag of the user's half that belongs to the space's own `tag`.

@@ -140,7 +140,7 @@ impl Broadcast {
 pub(crate) mod instructions {
     use super::*;
 
-    /// What an INVPCID drops on this processor.
+    /// The translations that an INVPCID drops on this processor.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {

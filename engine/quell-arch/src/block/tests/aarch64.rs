@@ -1,4 +1,4 @@
-//! The blocks of AArch64, what they are run with, and blocks that lie.
+//! The blocks of AArch64, their inputs, and blocks with wrong declarations.
 
 use super::super::Block;
 use super::PAGE;
@@ -13,7 +13,7 @@ pub(super) const TABLES: &[&[Block]] = &[
     crate::hints::BLOCKS,
 ];
 
-/// What a block reads: registers and values. Blocks that zero get `page`.
+/// Returns a block's inputs: registers and values. Blocks that zero get `page`.
 pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
     let (at, end) = (page.addr() as u64, page.addr() as u64 + PAGE as u64);
     match block.name {
@@ -31,7 +31,7 @@ pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
     }
 }
 
-/// Whether this processor, under this operating system, has the instructions of a block.
+/// Returns whether this processor, under this operating system, has the instructions of a block.
 pub(super) fn exists(block: &Block) -> bool {
     block.name != "dc_zva" || crate::zero::available().has(quell_zero::Strategy::DcZva)
 }
@@ -107,7 +107,7 @@ blocks! {
     }
 }
 
-/// What is to be said of each of [`WRONG`].
+/// The expected complaint about each of [`WRONG`].
 pub(super) const COMPLAINTS: &[&str] = &[
     "wrong_general changes x28 and",
     "wrong_link changes x30 and",

@@ -1,4 +1,4 @@
-//! The blocks of RISC-V, what they are run with, and blocks that lie.
+//! The blocks of RISC-V, their inputs, and blocks with wrong declarations.
 
 use super::super::Block;
 use std::vec;
@@ -7,7 +7,7 @@ use std::vec::Vec;
 /// Every table of blocks.
 pub(super) const TABLES: &[&[Block]] = &[crate::riscv64::tlb::instructions::BLOCKS];
 
-/// What a block reads: registers and values. None here reads memory.
+/// Returns a block's inputs: registers and values. None here reads memory.
 pub(super) fn inputs(block: &Block, _page: *mut u8) -> Vec<(&'static str, u64)> {
     match block.name {
         fence if fence.starts_with("fence_") => vec![],
@@ -16,7 +16,7 @@ pub(super) fn inputs(block: &Block, _page: *mut u8) -> Vec<(&'static str, u64)> 
     }
 }
 
-/// Whether this processor, under this operating system, has the instructions of a block: all do.
+/// Returns whether this processor, under this operating system, has the instructions of a block: all do.
 pub(super) fn exists(_block: &Block) -> bool {
     true
 }
@@ -89,7 +89,7 @@ blocks! {
     }
 }
 
-/// What is to be said of each of [`WRONG`].
+/// The expected complaint about each of [`WRONG`].
 pub(super) const COMPLAINTS: &[&str] = &[
     "wrong_general changes s5 and",
     "wrong_link changes ra and",

@@ -1,4 +1,4 @@
-//! The blocks of x86-64, what they are run with, and blocks that lie.
+//! The blocks of x86-64, their inputs, and blocks with wrong declarations.
 
 use super::super::Block;
 use super::PAGE;
@@ -11,7 +11,7 @@ pub(super) const TABLES: &[&[Block]] = &[
     crate::x86_64::tlb::instructions::BLOCKS,
 ];
 
-/// What a block reads: registers and values. Blocks that zero get `page`.
+/// Returns a block's inputs: registers and values. Blocks that zero get `page`.
 pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
     let (at, end) = (page.addr() as u64, page.addr() as u64 + PAGE as u64);
     match block.name {
@@ -27,7 +27,7 @@ pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
     }
 }
 
-/// Whether this processor, under this operating system, has the instructions of a block.
+/// Returns whether this processor, under this operating system, has the instructions of a block.
 pub(super) fn exists(block: &Block) -> bool {
     match block.name {
         "xcr0" => std::is_x86_feature_detected!("xsave"),
@@ -139,7 +139,7 @@ blocks! {
     }
 }
 
-/// What is to be said of each of [`WRONG`].
+/// The expected complaint about each of [`WRONG`].
 pub(super) const COMPLAINTS: &[&str] = &[
     "wrong_upper_halves changes xmm15 and",
     "wrong_upper_vector changes xmm31 and",
