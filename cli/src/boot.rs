@@ -16,6 +16,7 @@ use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde_json::Value;
 
+use crate::options::Suggested;
 use crate::output::{document_line, note, say};
 use crate::usage::usage;
 
@@ -47,12 +48,24 @@ fn run_name(name: &str) -> Result<String, String> {
     ))
 }
 
+/// Reads the name of a run, and suggests those that there are.
+fn runs() -> impl TypedValueParser<Value = String> {
+    let names = || {
+        RUNS[..3]
+            .iter()
+            .copied()
+            .chain(workloads::names())
+            .collect()
+    };
+    Suggested(names).try_map(|name| run_name(&name))
+}
+
 /// What `quell boot` takes.
 #[derive(Debug, Args)]
 pub struct BootArgs {
     /// What the kernel runs: selftest, conformance, stress, a workload such as dontneed or swap, or the path of a
     /// workload file
-    #[arg(default_value = "selftest", value_parser = run_name)]
+    #[arg(default_value = "selftest", value_parser = runs(), hide_possible_values = true)]
     run: String,
     /// Which architecture
     #[arg(long, value_parser = archs(), default_value = "all")]

@@ -1,9 +1,12 @@
 //! What several subcommands take: a workload with its parameters, and a machine.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use quell::{Mechanism, Policy};
 use quell_clock::MachineFile;
 use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
@@ -12,11 +15,48 @@ use toml::de::DeTable;
 
 use crate::usage::usage;
 
+/// Parses a text as it is; completions suggest these names.
+#[derive(Clone)]
+pub struct Suggested(pub fn() -> Vec<&'static str>);
+
+impl TypedValueParser for Suggested {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// Suggests the built-in workloads.
+pub const WORKLOADS: Suggested = Suggested(workloads::names);
+
+/// Suggests the built-in machines.
+pub const MACHINES: Suggested = Suggested(|| machines::names().collect());
+
+/// Reads a policy, and suggests the baseline, everything, and each mechanism alone.
+pub fn policy() -> impl TypedValueParser<Value = Policy> {
+    let names = || {
+        let alone = Mechanism::ALL.map(|mechanism| mechanism.name());
+        ["baseline", "all"].into_iter().chain(alone).collect()
+    };
+    Suggested(names).try_map(|text| text.parse::<Policy>())
+}
+
 /// A workload and its parameters.
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
     /// The workload: a built-in one (`quell list workloads` shows them with their parameters) or the path of a
     /// workload file (docs/workloads.md)
+    #[arg(value_parser = WORKLOADS, hide_possible_values = true)]
     workload: String,
     /// Sets a parameter of the workload, as in `--param pages=512`; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE")]
@@ -30,7 +70,7 @@ pub struct WorkloadArgs {
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     /// A built-in machine (`quell list machines`) or the path of a machine file
-    #[arg(long, default_value = "haswell-server")]
+    #[arg(long, default_value = "haswell-server", value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
     /// Sets a parameter of the machine (`quell list parameters`), as in `--set interrupt.send=900ns`; may be
     /// repeated

@@ -14,6 +14,7 @@ use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
 use serde::Serialize;
 
+use crate::options::{MACHINES, policy};
 use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -25,10 +26,10 @@ use crate::usage::usage;
 #[derive(Args, Debug)]
 pub struct PredictArgs {
     /// The machine: a file as `quell measure host` writes it, or a built-in name
-    #[arg(long, value_name = "FILE", default_value = HOST_FILE)]
+    #[arg(long, value_name = "FILE", default_value = HOST_FILE, value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
     /// What the kernel does already, as a policy (`quell list policies`) [default: by the release that runs here]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     kernel: Option<Policy>,
     /// Print one JSON document instead of a table
     #[arg(long)]

@@ -131,7 +131,7 @@ fn percent(change: f64) -> String {
 /// A mechanism in as few words as say what it is.
 fn short(mechanism: Mechanism) -> &'static str {
     match mechanism {
-        Mechanism::Batch => "batched shootdown",
+        Mechanism::Batch => "batching of shootdowns",
         Mechanism::Extents => "zeroing of extents",
         Mechanism::Tags => "tags (PCID, ASID)",
         Mechanism::LazyUnmap => "lazy unmap",
@@ -142,7 +142,6 @@ fn short(mechanism: Mechanism) -> &'static str {
 /// One row for each mechanism.
 pub fn summary_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
-        words(""),
         words("mechanism"),
         words("change of"),
         number("published %"),
@@ -159,13 +158,12 @@ pub fn summary_table(rows: &[Row]) -> Table {
         let hits = hits(&of_it);
         let experiment = format!("{}, {}", row.experiment, row.case);
         table.row([
-            mechanism.name().into(),
             short(mechanism).into(),
             row.chief.map_or(experiment, str::to_owned).into(),
             percent(row.change_published).into(),
             or_dash(row.change_predicted, percent).into(),
             verdict(hits == of_it.len(), format!("{hits}/{} hit", of_it.len())),
-        ] as [Cell; 6]);
+        ] as [Cell; 5]);
     }
     table
 }

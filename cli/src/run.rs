@@ -16,6 +16,7 @@ use quell_mutants::{Mutant, list};
 use quell_workloads::files::hint;
 
 use crate::mutants;
+use crate::options::policy;
 use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{self, Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
@@ -32,7 +33,7 @@ pub struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = "all", value_parser = policy(), hide_possible_values = true)]
     policy: Policy,
     /// How many CPUs, 1 to 1024; the workload's own number unless given
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
+use quell_experiments::charts::VerticalScale;
 use quell_experiments::numbers::digits;
-use quell_experiments::scale::{Point, Sweep, plot};
+use quell_experiments::scale::{Point, Sweep, plot, relative};
 use serde::Serialize;
 
 use crate::numbers::Cpus;
-use crate::options::{MachineArgs, WorkloadArgs};
+use crate::options::{MachineArgs, WorkloadArgs, policy};
 use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
@@ -25,11 +26,14 @@ pub struct ScaleArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
-    #[arg(long = "policy", value_name = "POLICY")]
+    #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
     /// The numbers of CPUs, separated by commas; one number alone stands for the powers of two up to it
     #[arg(long, default_value = "1024", value_name = "LIST")]
     cpus: Cpus,
+    /// Shows each figure as a ratio to that of the first policy
+    #[arg(long)]
+    relative: bool,
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -75,26 +79,32 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let place = Destination::open("--plot", args.plot.as_deref(), "quell-scale.svg")?;
     let scaled = sweep.run().map_err(usage)?;
     let (metric, results) = (scaled.metric, &scaled.results);
-    place.write(&plot(&texts, &scaled.points, metric))?;
+    let title = format!("{} on {}", workload.name(), machine.title());
+    let ratio = format!("{metric}, as a ratio to {}", texts[0]);
+    let (points, figure, upward) = match args.relative {
+        true => (
+            relative(&scaled.points),
+            ratio.as_str(),
+            VerticalScale::Evenly,
+        ),
+        false => (scaled.points, metric, VerticalScale::Powers),
+    };
+    place.write(&plot(&title, &texts, &points, figure, upward))?;
     let violations = results.violations();
     if args.json {
         let json = Json {
             workload: workload.name(),
             machine: machine.name(),
-            metric,
+            metric: figure,
             policies: texts,
-            points: scaled.points,
+            points,
             violations,
             plot: place.shown(),
         };
         output::document(&json)?;
     } else {
-        paragraph(format_args!(
-            "{} on {}, {metric}\n",
-            workload.name(),
-            machine.title()
-        ));
-        say!("{}", scale_table(&texts, &scaled.points));
+        paragraph(format_args!("{title}, {figure}\n"));
+        say!("{}", scale_table(&texts, &points));
         say!("\nbreaches of the contract: {violations}");
         say!("plot: {}", place.shown());
     }

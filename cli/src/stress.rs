@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::mutants;
 use crate::options::WorkloadArgs;
+use crate::options::policy;
 use crate::output::{self, paragraph, say, several};
 use crate::run::{engine_rows, guard, table_of};
 use crate::table::Table;
@@ -25,7 +26,7 @@ pub struct StressArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
     /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
-    #[arg(long, default_value = "all")]
+    #[arg(long, default_value = "all", value_parser = policy(), hide_possible_values = true)]
     policy: Policy,
     /// How many CPUs, each a thread, 1 to 256; the workload's own number unless given. More than the host has cores are
     /// taken off them at any point

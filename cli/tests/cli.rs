@@ -291,6 +291,17 @@ fn scale_prints_baseline_beside_mechanisms() {
     .success()
     .stdout(contains("baseline").and(contains("all")));
     assert!(folder.path().join("quell-scale.svg").is_file());
+    let plot = folder.path().join("ratio.svg");
+    let run = ["scale", "dontneed", "--cpus", "1,2", "--relative", "--json"];
+    let brief = ["--param", "iterations=20", "--plot", plot.to_str().unwrap()];
+    let found = document(&[&run[..], &brief].concat());
+    for point in found["points"].as_array().unwrap() {
+        assert_eq!(point["values"][0], 1.0, "{point}");
+    }
+    let drawn = std::fs::read_to_string(&plot).unwrap();
+    let metric = found["metric"].as_str().unwrap();
+    assert!(metric.ends_with("as a ratio to baseline"));
+    assert!(drawn.contains(metric) && drawn.contains(">dontneed on Two-socket"));
 }
 
 #[test]
@@ -367,13 +378,23 @@ fn a_parameter_that_is_set_changes_the_run() {
 }
 
 #[test]
-fn completions_know_every_subcommand() {
+fn completions_know_every_subcommand_and_name() {
     for shell in ["bash", "zsh", "fish"] {
         quell(&["completions", shell])
             .assert()
             .success()
-            .stdout(contains("reproduce").and(contains("versus")));
+            .stdout(contains("reproduce").and(contains("versus")))
+            .stdout(contains("haswell-server").and(contains("baseline")));
     }
+    // What stands without an option is not completed by clap for fish.
+    for shell in ["bash", "zsh"] {
+        quell(&["completions", shell])
+            .assert()
+            .stdout(contains("dontneed").and(contains("unmap-access")));
+    }
+    quell(&["run", "--help"])
+        .assert()
+        .stdout(contains("possible values").not());
 }
 
 #[test]

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use quell::Policy;
 use quell_adversary::cases::Effort;
+use quell_adversary::{MachineKind, Mistake, Scenario};
 use quell_experiments::sweep::Shard;
+use quell_experiments::workloads;
+
+use crate::options::{Suggested, policy};
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
@@ -24,7 +28,7 @@ Examples:
 pub struct ExploreArgs {
     /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if
     /// none is named
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = Suggested(programs), hide_possible_values = true)]
     pub names: Vec<String>,
     /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. Runs must be short here
     #[arg(long = "param", value_name = "NAME=VALUE", conflicts_with_all = ["mutants", "generate", "replay"])]
@@ -33,11 +37,11 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["mutants", "generate", "replay"])]
     pub cpus: Option<usize>,
     /// Only on these machines (see --list)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Suggested(machines), hide_possible_values = true)]
     pub machine: Vec<String>,
     /// Only under this policy, may be repeated: baseline, all, S0+S4, all-S3 … (`quell list policies`);
     /// unless given the baseline, each mechanism alone, and all of them
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     pub policy: Vec<Policy>,
     /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
     /// --generate: of all programs together
@@ -111,6 +115,17 @@ pub struct ExploreArgs {
     /// Print which transitions of the protocol fired how often
     #[arg(long)]
     pub coverage: bool,
+}
+
+/// The names of all that can be searched.
+fn programs() -> Vec<&'static str> {
+    let scenarios = Scenario::ALL.iter().map(|scenario| scenario.name);
+    let all = scenarios.chain(workloads::names());
+    all.chain(Mistake::all().map(Mistake::name)).collect()
+}
+
+fn machines() -> Vec<&'static str> {
+    MachineKind::ALL.iter().map(|kind| kind.name).collect()
 }
 
 /// Minutes, up to a year.

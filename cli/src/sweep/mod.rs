@@ -21,6 +21,7 @@ use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
+use crate::options::{MACHINES, WORKLOADS, policy};
 use crate::output::{Destination, note, say, several};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
@@ -29,17 +30,20 @@ use crate::usage::usage;
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// The workload: a built-in one or the path of a workload file
+    #[arg(value_parser = WORKLOADS, hide_possible_values = true)]
     workload: String,
     /// Machines, built-in ones or paths of machine files, separated by commas
     #[arg(
         long = "machine",
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "haswell-server"
+        default_value = "haswell-server",
+        value_parser = MACHINES,
+        hide_possible_values = true
     )]
     machines: Vec<String>,
     /// A policy (`quell list policies`); may be repeated; baseline and all unless given
-    #[arg(long = "policy", value_name = "POLICY")]
+    #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
     /// Numbers of CPUs, separated by commas; the workload's own number unless given
     #[arg(long, value_name = "LIST")]

@@ -168,6 +168,8 @@ pub enum VerticalScale {
 
 /// Lines over an axis of powers of two.
 pub struct Chart<'a> {
+    /// What it shows, above the lines; empty where the page says it.
+    pub title: &'a str,
     /// The lines.
     pub lines: &'a [Line],
     /// Points that are marked with a ring.
@@ -210,7 +212,11 @@ impl Chart<'_> {
 
     /// Draws them.
     pub fn draw(&self) -> Markup {
-        let (width, height, left, bottom, top) = (WIDTH, 420.0, 70.0, 46.0, 14.0);
+        let (width, height, left, bottom) = (WIDTH, 420.0, 70.0, 46.0);
+        let top = if self.title.is_empty() { 14.0 } else { 40.0 };
+        // Room for the names of the lines, as wide as their letters are at most on average.
+        let names = self.lines.iter().map(|line| line.name.chars().count());
+        let right = (7.0 * names.max().unwrap_or(0) as f64 + 16.0).clamp(60.0, 400.0);
         let across = || {
             let points = self.lines.iter().flat_map(|line| &line.points);
             points.map(|point| point.0.log2())
@@ -220,7 +226,7 @@ impl Chart<'_> {
         let (y_least, y_most, marks) = self.rise();
         let x = |value: f64| {
             let share = (value.log2() - x_least) / (x_most - x_least);
-            left + share * (width - left - 130.0)
+            left + share * (width - left - right)
         };
         let y = |value: f64| {
             let value = match self.upward {
@@ -232,9 +238,12 @@ impl Chart<'_> {
         };
         let doublings = (x_least as i32)..=(x_most as i32);
         let content = html! {
+            @if !self.title.is_empty() {
+                text x=(left) y="18" font-size="15" font-weight="600" { (self.title) }
+            }
             @for mark in marks {
                 @let at = round(y(mark));
-                line .grid x1=(left) x2=(width - 130.0) y1=(at) y2=(at) {}
+                line .grid x1=(left) x2=(width - right) y1=(at) y2=(at) {}
                 text .soft x=(left - 8.0) y=(at + 4.0) text-anchor="end" { (plain(mark)) }
             }
             @for doubling in doublings {
@@ -243,7 +252,7 @@ impl Chart<'_> {
                 line .grid x1=(at) x2=(at) y1=(top) y2=(height - bottom) {}
                 text .soft x=(at) y=(height - bottom + 18.0) text-anchor="middle" { ((self.power)(value)) }
             }
-            text .soft x=((left + width - 130.0) / 2.0) y=(height - 6.0) text-anchor="middle" { (self.right) }
+            text .soft x=((left + width - right) / 2.0) y=(height - 6.0) text-anchor="middle" { (self.right) }
             text .soft x="14" y=((height - bottom) / 2.0) text-anchor="middle"
                 transform=(format!("rotate(-90 14 {})", (height - bottom) / 2.0)) { (self.up) }
             @for line in self.lines {
@@ -261,7 +270,7 @@ impl Chart<'_> {
                 circle cx=(round(x(a))) cy=(round(y(b))) r="6" fill="none" stroke-width="2" style="stroke:var(--ink)" {}
             }
             @for (at, line) in spread(self.lines, &y) {
-                text x=(width - 122.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
+                text x=(width - right + 8.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
             }
         };
         drawing(height, &content)
@@ -297,7 +306,8 @@ fn plain(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{} M", v / 1e6),
         v if v >= 1e3 => format!("{} k", v / 1e3),
-        v => format!("{v}"),
+        // A multiple of a step is not as round as it looks.
+        v => format!("{}", (v * 1e6).round() / 1e6),
     }
 }
 
@@ -333,11 +343,12 @@ mod tests {
 
     fn chart(upward: VerticalScale) -> String {
         let lines = [Line {
-            name: "one".into(),
+            name: "S4,asynchronous=no,inline=no".into(),
             points: vec![(4096.0, 12.5), (8192.0, 140.0)],
             color: COLORS[0],
         }];
         let chart = Chart {
+            title: "Speed by length",
             lines: &lines,
             rings: &[(8192.0, 140.0)],
             right: "length",
@@ -368,5 +379,19 @@ mod tests {
             assert!(powers.contains(label), "{label} in {powers}");
         }
         assert!(!powers.contains("NaN") && !even.contains("NaN") && even.contains("xmlns"));
+    }
+
+    #[test]
+    fn titles_units_and_names_of_lines_fit_into_the_drawing() {
+        let drawn = chart(VerticalScale::Evenly);
+        for text in ["Speed by length", "GB/s", "length"] {
+            assert!(drawn.contains(&format!(">{text}<")), "{text} in {drawn}");
+        }
+        let (before, name) = drawn.split_once(">S4,asynchronous=no,inline=no<").unwrap();
+        let (_, x) = before.rsplit_once(" x=\"").unwrap();
+        let x: f64 = x.split_once('"').unwrap().0.parse().unwrap();
+        assert!(name.ends_with("</svg>"));
+        // Letters of 12 pixels are half as wide on average.
+        assert!(x + 28.0 * 6.5 <= WIDTH, "the name begins at {x}");
     }
 }

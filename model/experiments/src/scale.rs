@@ -111,9 +111,22 @@ impl Sweep {
     }
 }
 
-/// Draws the points as SVG; `names` are the policies' names.
-pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
-    let lines: Vec<Line> = names
+/// Divides the values of each point by that of the first policy there.
+pub fn relative(points: &[Point]) -> Vec<Point> {
+    let of = |point: &Point| Point {
+        cpus: point.cpus,
+        values: point
+            .values
+            .iter()
+            .map(|value| Some((*value)? / point.values[0].filter(|&first| first > 0.0)?))
+            .collect(),
+    };
+    points.iter().map(of).collect()
+}
+
+/// Returns a line for each policy; `names` are those of the policies.
+pub(crate) fn lines(names: &[&str], points: &[Point]) -> Vec<Line> {
+    names
         .iter()
         .zip(COLORS.into_iter().cycle())
         .enumerate()
@@ -129,14 +142,25 @@ pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
                 .collect(),
         })
         .filter(|line| !line.points.is_empty())
-        .collect();
+        .collect()
+}
+
+/// Draws the points as an SVG file; `names` are those of the policies, `up` is the unit of their values.
+pub fn plot(
+    title: &str,
+    names: &[&str],
+    points: &[Point],
+    up: &str,
+    upward: VerticalScale,
+) -> String {
     let chart = Chart {
-        lines: &lines,
+        title,
+        lines: &lines(names, points),
         rings: &[],
         right: "CPUs",
         power: |cpus| format!("{cpus}"),
-        up: metric,
-        upward: VerticalScale::Powers,
+        up,
+        upward,
     };
     chart.file()
 }

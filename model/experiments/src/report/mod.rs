@@ -11,10 +11,11 @@ use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
 
-use crate::charts::{self, Bar, COLORS, Chart, Group, Line, VerticalScale};
+use crate::charts::{self, Bar, Chart, Group, VerticalScale};
 use crate::guards;
 use crate::jobs::{Job, Results};
 use crate::reproduce::{Experiment, Row, hits, single_policies, skill};
+use crate::scale::{Point, lines, relative};
 use timeline::Episode;
 
 /// The CPU counts of the plot of cost against CPUs.
@@ -221,37 +222,36 @@ fn group(row: &Row) -> Group {
 }
 
 fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
-    let lines: Vec<Line> = POLICIES
+    let value = |policy: &str, cpus: usize| {
+        let (_, _, job) = jobs.iter().find(|job| (job.0, job.1) == (policy, cpus))?;
+        Some(results.get(job).ok()?.measure.value)
+    };
+    let points: Vec<Point> = SCALE
         .into_iter()
-        .zip(COLORS)
-        .map(|(policy, color)| Line {
-            name: short(policy).to_owned(),
-            color,
-            points: jobs
-                .iter()
-                .filter(|(name, _, _)| *name == policy)
-                .filter_map(|(_, cpus, job)| {
-                    let value = results.get(job).ok()?.measure.value;
-                    (value > 0.0).then_some((*cpus as f64, value))
-                })
-                .collect(),
+        .map(|cpus| Point {
+            cpus,
+            values: POLICIES.map(|policy| value(policy, cpus)).into(),
         })
         .collect();
+    let points = relative(&points);
+    let lines = lines(&POLICIES.map(short), &points);
     let chart = Chart {
+        title: "",
         lines: &lines,
         rings: &[],
         right: "CPUs that run the process",
         power: |cpus| format!("{cpus}"),
-        up: "ns per MADV_DONTNEED and touch",
-        upward: VerticalScale::Powers,
+        up: "time, as a ratio to the baseline",
+        upward: VerticalScale::Evenly,
     };
     html! {
-        h2 { "Cost against CPUs" }
+        h2 { "Gain against CPUs" }
         figure {
             (chart.draw())
             figcaption {
-                "One CPU drops and touches a page; all others spin in the same process, so each must be interrupted. "
-                "The Haswell server, continued to 1024 CPUs with the distances of its file."
+                "The time of one MADV_DONTNEED and touch, as a ratio to that of the baseline: below 1 is faster. One CPU "
+                "drops and touches a page; all others spin in the same process, so each must flush. The Haswell server, "
+                "continued to 1024 CPUs with the distances of its file."
             }
         }
     }

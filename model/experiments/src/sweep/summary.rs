@@ -159,6 +159,7 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     let chart = Chart {
+        title: &format!("{metric}, medians of all seeds"),
         lines: &lines,
         rings: &[],
         right: axis,

@@ -42,6 +42,7 @@ fn with_chart(report: &Report, draw: impl FnOnce(&Chart<'_>) -> String) -> Strin
     let chosen = report.chosen.iter();
     let rings: Vec<_> = chosen.map(|c| (c.bytes as f64, c.gbps)).collect();
     let chart = Chart {
+        title: "Clearing memory, one core",
         lines: &lines,
         rings: &rings,
         right: "length of the extent; rings: the engine's choice",
