@@ -614,7 +614,7 @@ struct quell_setup {
     /// The optional functions, read once. NULL means none.
     const struct quell_hooks *hooks;
     /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
-    /// byte. NULL means that it writes none.
+    /// byte. NULL means that it writes none. A library without the feature "text" writes none, either.
     char *message;
     /// The size of `message` in bytes; 160 are enough.
     quell_size message_size;
@@ -1023,7 +1023,7 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
 ///
-/// Refuses an `entries` that is not in the enumeration.
+/// Refuses an `entries` that is not in the enumeration. Refuses in a library without the feature "kernel".
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE

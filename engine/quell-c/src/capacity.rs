@@ -19,15 +19,18 @@ pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES
 /// Whether calls refuse misuse that the content of memory reveals. QUELL_UNCHECKED=1 in the environment of the build
 /// turns the checks off. It is for a kernel that was tested with the checks on and that counts the instructions of a
 /// context switch.
-pub(crate) const CHECKED: bool = is_checked(option_env!("QUELL_UNCHECKED"));
+pub(crate) const CHECKED: bool = !is_set(option_env!("QUELL_UNCHECKED"));
 
-/// Parses QUELL_UNCHECKED: "1" turns the checks off, unset or empty leaves them on.
-const fn is_checked(said: Option<&str>) -> bool {
-    let Some(text) = said else { return true };
+/// Whether less code counts more than fewer instructions: QUELL_SMALL=1, which `scripts/build-c --small` sets.
+pub(crate) const SMALL: bool = is_set(option_env!("QUELL_SMALL"));
+
+/// Parses a switch: "1" sets it, and it is off if it is unset or empty.
+const fn is_set(said: Option<&str>) -> bool {
+    let Some(text) = said else { return false };
     match text.as_bytes() {
-        b"" => true,
-        b"1" => false,
-        _ => panic!("QUELL_UNCHECKED is 1 or is not set"),
+        b"" => false,
+        b"1" => true,
+        _ => panic!("QUELL_UNCHECKED and QUELL_SMALL are 1 or not set"),
     }
 }
 
@@ -58,5 +61,5 @@ const _: () = {
     assert!(chosen(None, 8) == 8 && chosen(Some(""), 8) == 8);
     assert!(chosen(Some("1"), 8) == 1 && chosen(Some("8"), 8) == 8);
     assert!(chosen(Some("11"), 11) == 11);
-    assert!(is_checked(None) && is_checked(Some("")) && !is_checked(Some("1")));
+    assert!(!is_set(None) && !is_set(Some("")) && is_set(Some("1")));
 };

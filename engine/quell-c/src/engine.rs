@@ -6,9 +6,8 @@ use crate::place::{
     Made, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
 };
 use crate::status::{answer, quell_status};
-use crate::text::Line;
 #[cfg(feature = "text")]
-use crate::text::of_c;
+use crate::text::{Line, of_c};
 use crate::values::enum_quell_tagging;
 use core::ffi::{CStr, c_char};
 use quell::{
@@ -85,7 +84,7 @@ pub struct quell_setup {
     /// The optional functions, read once. NULL means none.
     pub hooks: *const quell_hooks,
     /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
-    /// byte. NULL means that it writes none.
+    /// byte. NULL means that it writes none. A library without the feature "text" writes none, either.
     pub message: *mut c_char,
     /// The size of `message` in bytes; 160 are enough.
     pub message_size: usize,
@@ -94,24 +93,35 @@ pub struct quell_setup {
 /// A refusal: the status, and the mistake with its remedy.
 struct Refusal(quell_status, Reason);
 
-/// The mistake that quell_engine_new refuses.
+/// The mistake that quell_engine_new refuses. A library without the feature "text" has no words for it.
 enum Reason {
     /// In words that are complete.
+    #[cfg(feature = "text")]
     Fixed(&'static CStr),
     /// A text that is no policy.
     #[cfg(feature = "text")]
     Policy(quell::PolicyError),
+    /// The status says all.
+    #[cfg(not(feature = "text"))]
+    Unspoken,
 }
 
-/// Refuses. A library without the feature "text" gives no reason but the status.
 const fn refused(status: quell_status, text: &'static CStr) -> Refusal {
-    let text = if cfg!(feature = "text") { text } else { c"" };
-    Refusal(status, Reason::Fixed(text))
+    #[cfg(feature = "text")]
+    return Refusal(status, Reason::Fixed(text));
+    #[cfg(not(feature = "text"))]
+    {
+        let _ = text;
+        Refusal(status, Reason::Unspoken)
+    }
 }
 
 impl From<quell_status> for Refusal {
     fn from(status: quell_status) -> Self {
-        refused(status, status.text())
+        #[cfg(feature = "text")]
+        return refused(status, status.text());
+        #[cfg(not(feature = "text"))]
+        Refusal(status, Reason::Unspoken)
     }
 }
 
@@ -164,7 +174,10 @@ impl From<Unsupported> for Refusal {
 /// # Errors
 /// Names the part that is missing.
 fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
-    if let Some(mechanism) = Machine::MECHANISMS.lacks(policy) {
+    // Without text there is one policy.
+    if cfg!(feature = "text")
+        && let Some(mechanism) = Machine::MECHANISMS.lacks(policy)
+    {
         return Err(Unsupported::LeftOut { mechanism });
     }
     if features.broadcast && !cfg!(feature = "broadcast") {
@@ -301,16 +314,19 @@ pub unsafe extern "C" fn quell_engine_new(
         return quell_status::Ok;
     };
     // The message's place is known if the interface is.
-    if status == quell_status::Interface || examine(setup).is_err() {
-        return status;
+    #[cfg(feature = "text")]
+    if status != quell_status::Interface && examine(setup).is_ok() {
+        // SAFETY: C has initialised the setup, and vouches for the message's memory.
+        let line = unsafe { Line::new((*setup).message, (*setup).message_size) };
+        match reason {
+            Reason::Fixed(text) => line.set(text),
+            Reason::Policy(error) => {
+                line.set_formatted(format_args!("quell_setup.policy: {error}"));
+            }
+        }
     }
-    // SAFETY: C has initialised the setup, and vouches for the message's memory.
-    let mut line = unsafe { Line::new((*setup).message, (*setup).message_size) };
-    match reason {
-        Reason::Fixed(text) => line.set(text),
-        #[cfg(feature = "text")]
-        Reason::Policy(error) => line.set_formatted(format_args!("quell_setup.policy: {error}")),
-    }
+    #[cfg(not(feature = "text"))]
+    let Reason::Unspoken = reason;
     status
 }
 
@@ -378,23 +394,23 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
             c"quell_setup has both cpus and cpu_places: set one of them",
         ));
     }
-    for (is_missing, why) in [
-        (
-            setup.cpus.is_null() && setup.cpu_places.is_null(),
+    if setup.cpus.is_null() && setup.cpu_places.is_null() {
+        return Err(refused(
+            quell_status::Null,
             c"quell_setup.cpus is NULL, and so is cpu_places: set one of them",
-        ),
-        (
-            setup.slots.is_null() && slots != 0,
+        ));
+    }
+    if setup.slots.is_null() && slots != 0 {
+        return Err(refused(
+            quell_status::Null,
             c"quell_setup.slots is NULL: set it, or slots_per_cpu to 0",
-        ),
-        (
-            setup.ledger.is_null() && setup.ledger_entries != 0,
+        ));
+    }
+    if setup.ledger.is_null() && setup.ledger_entries != 0 {
+        return Err(refused(
+            quell_status::Null,
             c"quell_setup.ledger is NULL: set it, or ledger_entries to 0",
-        ),
-    ] {
-        if is_missing {
-            return Err(refused(quell_status::Null, why));
-        }
+        ));
     }
     let why = c"quell_setup.slots is not aligned to QUELL_LINE_ALIGN";
     // SAFETY: C gives the arrays to the engine for ever.
@@ -484,18 +500,17 @@ pub unsafe extern "C" fn quell_policy_text(
         if text.is_null() {
             return Err(quell_status::Null);
         }
-        // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
-        let mut line = unsafe { Line::new(text, size) };
         #[cfg(feature = "text")]
-        line.set_formatted(format_args!("{policy}"));
+        {
+            // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
+            unsafe { Line::new(text, size) }.set_formatted(format_args!("{policy}"));
+            Ok(())
+        }
         #[cfg(not(feature = "text"))]
         {
-            let _ = policy;
-            line.set(c"");
-            return Err(quell_status::Unsupported);
+            let _ = (policy, size);
+            Err(quell_status::Unsupported)
         }
-        #[cfg(feature = "text")]
-        Ok(())
     })
 }
 

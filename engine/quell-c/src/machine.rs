@@ -276,6 +276,8 @@ const fn compiled_in() -> Policy {
 // guarantees.
 unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
+    const IS_SMALL: bool = crate::capacity::SMALL;
+    const HAS_KERNEL_SPACES: bool = cfg!(feature = "kernel");
     // Without text there is no way to ask for another policy.
     const POLICY_IS_FIXED: bool = !cfg!(feature = "text");
     const HAS_SECONDARY: bool = cfg!(feature = "secondary");

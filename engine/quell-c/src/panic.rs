@@ -22,8 +22,8 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     {
         let mut room = [0; 256];
         // SAFETY: the array is there for as long as the line.
-        let mut line = unsafe { crate::text::Line::new(room.as_mut_ptr(), room.len()) };
-        match info.location() {
+        let line = unsafe { crate::text::Line::new(room.as_mut_ptr(), room.len()) };
+        let length = match info.location() {
             Some(at) => line.set_formatted(format_args!(
                 "{} ({}:{})",
                 info.message(),
@@ -31,8 +31,7 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
                 at.line()
             )),
             None => line.set_formatted(format_args!("{}", info.message())),
-        }
-        let length = line.as_bytes().len();
+        };
         // SAFETY: the text is there until the call returns.
         unsafe { quell_panic(room.as_ptr(), length) };
     }

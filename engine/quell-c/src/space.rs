@@ -45,7 +45,7 @@ pub unsafe extern "C" fn quell_space_new(
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
 ///
-/// Refuses an `entries` that is not in the enumeration.
+/// Refuses an `entries` that is not in the enumeration. Refuses in a library without the feature "kernel".
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -58,12 +58,20 @@ pub unsafe extern "C" fn quell_kernel_space_new(
 ) -> quell_status {
     answer(|| {
         let place = room(space)?;
-        // SAFETY: C vouches for its memory, and for the root.
-        unsafe {
-            let engine = self::engine(engine)?;
-            place.write(engine.new_kernel_space(Frame(root), kernel_entries(entries)?));
+        // SAFETY: C vouches for its memory.
+        let engine = unsafe { self::engine(engine) }?;
+        let entries = kernel_entries(entries)?;
+        #[cfg(not(feature = "kernel"))]
+        {
+            let _ = (place, engine, entries, root);
+            return Err(quell_status::Unsupported);
         }
-        Ok(())
+        #[cfg(feature = "kernel")]
+        {
+            // SAFETY: C vouches for its memory, and for the root.
+            unsafe { place.write(engine.new_kernel_space(Frame(root), entries)) };
+            Ok(())
+        }
     })
 }
 

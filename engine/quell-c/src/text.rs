@@ -1,15 +1,18 @@
 //! Text that passes between C and Rust.
 
+#[cfg(any(feature = "text", quell_mutants))]
 use core::ffi::c_char;
 #[cfg(feature = "text")]
 use core::fmt::{self, Write};
 
 /// A line in C's memory, ended with a zero byte.
+#[cfg(feature = "text")]
 pub(crate) struct Line<'a> {
     bytes: &'a mut [u8],
     length: usize,
 }
 
+#[cfg(feature = "text")]
 impl Line<'_> {
     /// Creates an empty line in this memory. It discards text if the memory is NULL or has no bytes.
     ///
@@ -29,7 +32,7 @@ impl Line<'_> {
     }
 
     /// Writes the line. Text that is too long is cut off.
-    pub(crate) fn set(&mut self, text: &core::ffi::CStr) {
+    pub(crate) fn set(mut self, text: &core::ffi::CStr) {
         let text = text.to_bytes();
         // The last byte stays the zero.
         self.length = text.len().min(self.bytes.len().saturating_sub(1));
@@ -38,20 +41,14 @@ impl Line<'_> {
         }
     }
 
-    /// Formats the line. Text that is too long is cut off.
-    #[cfg(feature = "text")]
-    pub(crate) fn set_formatted(&mut self, text: fmt::Arguments<'_>) {
+    /// Formats the line, and returns its length. Text that is too long is cut off.
+    pub(crate) fn set_formatted(mut self, text: fmt::Arguments<'_>) -> usize {
         self.length = 0;
         let _ = self.write_fmt(text);
         if let Some(end) = self.bytes.get_mut(self.length) {
             *end = 0;
         }
-    }
-
-    /// Returns the bytes that were written.
-    #[cfg(all(target_os = "none", feature = "text"))]
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        self.length
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::support::{build_c, compiler, run, source, tool};
 use std::path::Path;
 
-const FEATURES: &str = "batch,extents,tags,lazy,remote,start,text,conformance";
+const FEATURES: &str = "batch,extents,tags,lazy,remote,kernel,start,text,conformance";
 
 /// Builds the kernel and boots it; its words, and its status. `None`, said aloud, where that cannot be.
 fn booted(folder: &Path, flags: &[&str]) -> Option<(i32, String)> {

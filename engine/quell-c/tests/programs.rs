@@ -2,7 +2,7 @@
 //! machine stops invalidating; the interface under attack; the kernel's own mappings; and the way out for panics.
 
 use crate::support::{
-    host_library, kernel_library, kernel_library_of, kernel_library_with, program, run,
+    build_c, host_library, kernel_library, kernel_library_of, kernel_library_with, program, run,
 };
 use std::path::PathBuf;
 use std::process::Command;
@@ -175,6 +175,24 @@ fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
             let (ok, output) = run(&mut command);
             assert!(ok && output.contains(says), "{output}");
         }
+    }
+}
+
+/// A small library takes the general way through the engine, with the same results.
+#[test]
+#[ignore = "builds the library from Rust's source: `cargo xtask ci c`"]
+fn a_small_library_does_what_a_fast_one_does() {
+    let features = "batch,extents,tags,lazy,remote,broadcast,secondary,kernel,start,text";
+    let Some(library) = build_c(&[], &["--small", "--features", features]) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for file in ["tests/c/passed_on.c", "tests/c/callbacks.c", EXAMPLE] {
+        let Some(mut command) = program(directory.path(), file, &library, &[]) else {
+            return;
+        };
+        let (ok, output) = run(&mut command);
+        assert!(ok, "{output}");
     }
 }
 

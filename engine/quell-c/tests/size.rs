@@ -26,7 +26,7 @@ const BUILDS: [(&str, &str); 6] = [
     ("S4 alone", "remote"),
     (
         "all",
-        "batch,extents,tags,lazy,remote,broadcast,secondary,start,text",
+        "batch,extents,tags,lazy,remote,broadcast,secondary,kernel,start,text",
     ),
 ];
 

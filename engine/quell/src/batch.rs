@@ -518,7 +518,7 @@ where
         }
         let me = engine.this_cpu();
         match self.pending.as_slice() {
-            [only] if self.overflow.is_none() && engine.broadcasts().is_none() => {
+            [only] if !H::IS_SMALL && self.overflow.is_none() && engine.broadcasts().is_none() => {
                 if !only.fresh || !me.flush_alone(&only.space, &only.request) {
                     me.flush_one(&only.space, &only.request);
                     only.space.end_pending();

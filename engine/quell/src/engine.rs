@@ -111,10 +111,11 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
         let features = hw.features();
         features.check(count)?;
-        if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
+        if H::POLICY_IS_FIXED && policy == H::MECHANISMS {
+            // As it must be.
+        } else if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
             return Err(Unsupported::LeftOut { mechanism });
-        }
-        if H::POLICY_IS_FIXED && policy != H::MECHANISMS {
+        } else if H::POLICY_IS_FIXED {
             return Err(Unsupported::OtherPolicy);
         }
         let broadcasts = hw.broadcasts().filter(|_| features.broadcast);

@@ -179,6 +179,13 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// compiled away, and the engine refuses one ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
     const POLICY_IS_FIXED: bool = false;
 
+    /// Set if less code counts more than fewer instructions. The shorter ways of common flushes are compiled away then,
+    /// and all take the general one.
+    const IS_SMALL: bool = false;
+
+    /// Set if the kernel makes spaces for its own mappings ([`Engine::new_kernel_space`](crate::Engine)).
+    const HAS_KERNEL_SPACES: bool = true;
+
     /// Set if devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
     /// called.
     const HAS_SECONDARY: bool = false;

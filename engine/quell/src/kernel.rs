@@ -73,6 +73,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// [`Hardware::invalidate`] handles [`Invalidate::Kernel`] and [`Invalidate::Everything`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
+        const {
+            assert!(H::HAS_KERNEL_SPACES, "Hardware::HAS_KERNEL_SPACES is false");
+        }
         let id = SpaceId::of_kernel(self.next_space(), entries);
         AddressSpace::of_kernel(id, root, self.count)
     }
@@ -96,6 +99,9 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Carries out a request that includes kernel mappings on this CPU. Interrupts are masked.
     #[cold]
     pub(crate) fn flush_with_kernel(self, info: &FlushInfo<'_>) {
+        if !H::HAS_KERNEL_SPACES {
+            return self.flush_here(info);
+        }
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything();
             let slot = self.here.slot(self.here.state.slot());

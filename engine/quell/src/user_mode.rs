@@ -76,6 +76,9 @@ impl<H: Hardware> Cpu<'_, H> {
     #[cold]
     pub(crate) fn without_programs(self, cpus: &CpuSet, scope: Scope) -> CpuSet {
         let mut asked = *cpus;
+        if !H::HAS_KERNEL_SPACES {
+            return asked;
+        }
         for cpu in cpus.iter() {
             if self.cpu(cpu).state.leave_to_entry(scope) {
                 self.count(Counter::SkippedLazy, 1);

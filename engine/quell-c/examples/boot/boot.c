@@ -5,7 +5,7 @@
  * still has the translation would read it. This is done with quell, and then without, to see that it would. Then the
  * conformance suite runs on both CPUs, if CONFORMANCE is defined. With UNIKERNEL, programs and kernel share one root.
  *
- *     scripts/build-c --debug --features batch,extents,tags,lazy,remote,start,text,conformance --prefix DIR
+ *     scripts/build-c --debug --features batch,extents,tags,lazy,remote,kernel,start,text,conformance --prefix DIR
  *     gcc -O2 -ffreestanding -fno-pic -no-pie -mgeneral-regs-only -mno-red-zone -nostdlib -static -DCONFORMANCE \
  *         $(pkg-config --cflags quell) -T boot.ld start.S boot.c $(pkg-config --libs quell) -o kernel
  *     qemu-system-x86_64 -cpu max -smp 2 -display none -serial stdio -device isa-debug-exit,iobase=0xf4 -kernel kernel

@@ -140,7 +140,10 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .arg(root.join("scripts/build-c"))
         .env("CARGO_TARGET_DIR", target)
         .env("QUELL_BUILD_STD", "1")
-        .env("QUELL_FEATURES", "batch,extents,tags,lazy,remote,text")
+        .env(
+            "QUELL_FEATURES",
+            "batch,extents,tags,lazy,remote,kernel,text",
+        )
         .env(
             "QUELL_UNCHECKED",
             if flavour == Flavour::Quell { "1" } else { "" },
