@@ -14,16 +14,15 @@ pub struct VmConfig {
     /// Whether a fast node that is exhausted moves pages that were not used lately to a slow node
     /// rather than taking new pages from there.
     pub demotion: bool,
-    /// How many base frames each node keeps free: when fewer are left, one CPU demotes or reclaims
-    /// so many in batches while the others live on what is left. 0 reclaims a batch when nothing is
-    /// left.
+    /// The base frames that each node keeps free. If fewer are free, one CPU demotes or reclaims that many in batches
+    /// while the others use the rest. With 0, a batch is reclaimed when none is free.
     pub reclaim_ahead: u64,
     /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
     /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
     pub reclaim_idle: bool,
-    /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it (see
-    /// [`Cpu::catch_up`](quell::Cpu::catch_up)): while CPUs fault all the time, reuses then interrupt none of
-    /// them. Not part of S3 as published, where only reuse and switches make deferred flushes.
+    /// Whether a CPU that takes a fault flushes by itself when the flush clock is far ahead of it (see
+    /// [`Cpu::catch_up`](quell::Cpu::catch_up)): while CPUs fault all the time, reuses then interrupt none of them.
+    /// Not part of S3 as published, where only reuse and switches make deferred flushes.
     pub catch_up: bool,
     /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer
     /// interrupts; a thread that touches one of them meanwhile waits until it was copied, behind all others at worst.
@@ -34,7 +33,7 @@ pub struct VmConfig {
     pub flush_together: usize,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
-    /// How many frames an idle CPU zeroes ahead each time it goes idle.
+    /// How many frames an idle CPU zeroes ahead each time it turns idle.
     pub zero_ahead: usize,
     /// How often an allocation reclaims a batch before it fails.
     pub reclaim_attempts: usize,

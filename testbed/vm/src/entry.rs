@@ -26,7 +26,7 @@ const SWAPPED: u64 = 1 << 1;
 const MARKER: u64 = 2 << 1;
 const MOVING: u64 = 3 << 1;
 const KIND: u64 = 7 << 1;
-/// Where a frame lies in entries of every format that is affected.
+/// The place of a frame in entries of every affected format.
 const SHIFT: u32 = 12;
 /// Frames and slots below this can be named.
 const NUMBERS: u64 = 1 << 40;
@@ -37,7 +37,7 @@ const fn absent(kind: u64, number: u64) -> u64 {
     kind | (!number & (NUMBERS - 1)) << SHIFT
 }
 
-/// What the word names.
+/// Returns the number in the word.
 const fn number(word: u64) -> u64 {
     !(word >> SHIFT) & (NUMBERS - 1)
 }
@@ -87,7 +87,7 @@ impl EntryKind {
         }
     }
 
-    /// What hardware sees.
+    /// Returns the entry as hardware sees it.
     pub(crate) fn entry(self) -> Entry {
         match self {
             EntryKind::Page(entry) => entry,
@@ -115,8 +115,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// For processors with 36 to 52 physical address bits, the upper half of them without
-        /// memory: what the address bits of an absent entry name is no memory.
+        /// On processors with 36 to 52 physical address bits, whose upper half is without memory, the address bits of
+        /// an absent entry name no memory.
         #[test]
         fn absent_entries_name_no_memory(
             bits in 36u32..=52,

@@ -28,10 +28,10 @@ use quell::{DeferredFlush, Frame, Page, PageSize};
 /// Frames that are described together.
 const SECTION: u64 = 512;
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Owner {
-    /// It lies with an allocator.
+    /// Owned by an allocator.
     #[default]
     Free,
     /// The manager itself, for a moment: allocated and not yet anything else.
@@ -44,14 +44,14 @@ pub(crate) enum Owner {
     File(FileId, u64),
 }
 
-/// What changes under the lock of a block's state.
+/// The state under a block's lock.
 pub(crate) struct FrameState<M: Machine> {
     owner: Owner,
     order: u8,
     references: u32,
     zeros: bool,
     listed: bool,
-    /// Which of the frame's lives this is: a marker belongs to one life, and says nothing in another.
+    /// The number of the frame's life: a marker belongs to one life, and has no meaning in another.
     life: u64,
     rmap: Rmap<M>,
 }
@@ -78,7 +78,7 @@ impl<M: Machine> FrameState<M> {
         self.live_anew();
     }
 
-    /// The block goes back to an allocator; returns its order and whether it holds zeros.
+    /// Returns the block to an allocator; returns its order and whether it contains zeros.
     fn end(&mut self) -> (u8, bool) {
         let was = (self.order, self.zeros);
         self.owner = Owner::Free;
@@ -113,7 +113,7 @@ impl<M: Machine> FrameState<M> {
         self.zeros = false;
     }
 
-    /// Whether the block is known to hold nothing but zeros, unless an entry that maps it is dirty.
+    /// Forgets that the block contains only zeros.
     pub(crate) fn forget_zeros(&mut self) {
         self.zeros = false;
     }
@@ -150,7 +150,7 @@ impl<M: Machine> FrameState<M> {
         self.live_anew();
     }
 
-    /// Whether the frame is in its node's list of stale frames.
+    /// Returns whether the frame is in its node's list of stale frames.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed
     }
@@ -164,7 +164,7 @@ impl<M: Machine> FrameState<M> {
         self.rmap.len()
     }
 
-    /// Whether the reverse map lists the entry of `process` for `page`.
+    /// Returns whether the reverse map lists the entry of `process` for `page`.
     pub(crate) fn maps(&self, process: &Arc<Process<M>>, page: Page) -> bool {
         self.rmap.contains(process, page)
     }
@@ -185,7 +185,7 @@ impl<M: Machine> FrameState<M> {
     }
 }
 
-/// What is known about a frame.
+/// The manager's knowledge of a frame.
 pub(crate) struct FrameInfo<M: Machine> {
     page: RawLock<M::Word>,
     table: RawLock<M::Word>,
@@ -235,7 +235,7 @@ impl<M: Machine> FrameInfo<M> {
         self.table.lock(machine)
     }
 
-    /// Whether some CPU holds the lock of the words.
+    /// Returns whether some CPU holds the lock of the words.
     pub(crate) fn is_table_locked(&self) -> bool {
         self.table.is_held()
     }
@@ -244,7 +244,7 @@ impl<M: Machine> FrameInfo<M> {
         self.table_name.get()
     }
 
-    /// Says which table the frame is from now on.
+    /// Sets the table that the frame is from now on.
     pub(crate) fn set_table_id(&self, id: TableId) {
         self.table_name.set(id);
     }
@@ -307,7 +307,7 @@ impl<M: Machine> FrameInfo<M> {
         unsafe { self.state.peek() }.owner
     }
 }
-/// The descriptions of 512 frames, made when the first is asked for.
+/// The descriptions of 512 frames, made at the first use of one.
 type Section<M> = OnceBox<Box<[FrameInfo<M>]>>;
 
 /// The frames of all nodes.
@@ -334,7 +334,7 @@ impl<M: Machine> FrameTable<M> {
         &self.map
     }
 
-    /// What is known about `frame`; `None` if the manager does not own it.
+    /// Returns the description of `frame`; `None` if the manager does not own it.
     pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
         let node = self.map.node_of(frame)?;
         let extent = self.map.nodes()[node].extent;
@@ -346,7 +346,7 @@ impl<M: Machine> FrameTable<M> {
         Some(&infos[(at % SECTION) as usize])
     }
 
-    /// What is known about a frame that the manager owns.
+    /// Returns the description of a frame that the manager owns.
     ///
     /// # Panics
     /// If it does not: a table or a list names a frame that never was in the memory map.
@@ -377,7 +377,7 @@ impl<M: Machine> FrameTable<M> {
             })
     }
 
-    /// Whether the section of `frame` was never used, and the first frame after it.
+    /// Returns whether the section of `frame` was never used, and the first frame after it.
     pub(crate) fn untouched_until(&self, node: usize, frame: Frame) -> Option<Frame> {
         let first = self.map.nodes()[node].extent.first.0;
         let section = (frame.0 - first) / SECTION;

@@ -39,12 +39,12 @@ struct NodeState<M: Machine> {
     buddy: MaskedLock<M::Word, Buddy>,
     /// Frames whose flush is deferred until reuse, oldest first; some were reinstated since.
     stale: MaskedLock<M::Word, VecDeque<Frame>>,
-    /// How many base frames lie in the two above: a hint, not charged for.
+    /// The number of base frames in the two above: a hint, not charged for.
     free: Shared<M::Word>,
     /// Held by the CPU that frees pages of this node ahead. How many allocations pass before it is tried again,
     /// because the last look at all pages found none that can go.
     balancing: Lock<M::Word, usize>,
-    /// The clock's hand: where reclaim and demotion go on looking.
+    /// The clock's hand: where reclaim and demotion continue.
     hand: MaskedLock<M::Word, Frame>,
 }
 
@@ -60,14 +60,14 @@ impl<M: Machine> NodeState<M> {
     }
 }
 
-/// The free base frames of one CPU that lie on one node (Linux's per-CPU page lists of a zone).
+/// A CPU's free base frames of one node (Linux's per-CPU page lists of a zone).
 #[derive(Default)]
 struct CpuCache {
     any: Vec<Frame>,
     zeros: Vec<Frame>,
 }
 
-/// What a new block contains.
+/// The content of a new block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
     /// Anything: the caller overwrites all of it.
@@ -130,12 +130,12 @@ impl<'m, M: Machine> Frames<'m, M> {
         self.table.map()
     }
 
-    /// What is known about `frame`; `None` if the manager does not own it.
+    /// Returns the description of `frame`; `None` if the manager does not own it.
     pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
         self.table.get(frame)
     }
 
-    /// What is known about a frame that the manager owns.
+    /// Returns the description of a frame that the manager owns.
     ///
     /// # Panics
     /// If it does not: a table or a list names a frame that never was in the memory map.
@@ -179,15 +179,15 @@ impl<'m, M: Machine> Frames<'m, M> {
     }
 }
 
-/// References, and what becomes of a block without any.
+/// References, and freeing blocks without any.
 impl<M: Machine> Frames<'_, M> {
     /// Takes a reference.
     pub(crate) fn hold(&self, frame: Frame) {
         self.state(frame).hold();
     }
 
-    /// Gives a reference up, and the block with the last one. The caller vouches that no CPU uses a
-    /// translation to it that the reference stood for.
+    /// Drops a reference, and frees the block with the last one. The caller guarantees that no CPU uses a translation
+    /// that the reference represented.
     pub(crate) fn put(&self, frame: Frame) {
         let last = self.state(frame).put();
         if let Some((order, zeros)) = last {
@@ -195,9 +195,8 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Puts frames whose flush is deferred on their nodes' lists, in their order. One that stands on the list from an
-    /// earlier time may have been reused since its flush is deferred, and any may have been reinstated: those do not go
-    /// there.
+    /// Appends frames with deferred flushes to their nodes' lists, in order. Excluded are frames that are listed from
+    /// an earlier time and were reused since, and frames that were reinstated.
     pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
         let node_of = |frame: &Frame| self.map().node_of(*frame);
@@ -446,7 +445,7 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// What zeroes this machine's memory.
+    /// Returns the code that zeroes this machine's memory.
     fn clearer(&self) -> Clearer<'_, M> {
         Clearer::new(self.machine(), &self.clear)
     }

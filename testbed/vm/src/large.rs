@@ -29,7 +29,7 @@ const PIECE: u8 = 9;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Split {
     Done,
-    /// Other processes map the block too: what the entry says, where its page starts, the order.
+    /// Other processes map the block too: its entry, the start of its page, the order.
     Shared(EntryKind, Page, u8),
     /// Another CPU changed the entry meanwhile, or holds the block for a moment.
     Again,
@@ -38,7 +38,7 @@ enum Split {
 /// Memory for a copy of a block.
 enum Copy {
     Whole(Frame),
-    /// A table, and what goes into it.
+    /// A table, and its content.
     Pieces(Frame, Vec<Frame>),
 }
 
@@ -161,9 +161,9 @@ impl<'m, M: Machine> LargePages<'m, M> {
         table: Frame,
         below: Level,
     ) -> Split {
-        // Reclaim and migration take references under the page lock, and every other CPU that may
-        // take one here does so under the table's lock: from the look at the references to the end of
-        // the block none is taken, which would be forgotten. [mutant VmSplitsUnlocked]
+        // Reclaim and migration take references under the page lock, and every other CPU that may take one here does
+        // so under the table's lock. So none is taken, and forgotten, from the check of the references to the end of
+        // this block. [mutant VmSplitsUnlocked]
         let _lock = self.pages.lock_block(block);
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
@@ -329,8 +329,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
     }
 
-    /// Collapses the 2 MB around `address` into one page. Returns whether it was done: the range
-    /// must lie in one anonymous area and be mapped by base pages of this process alone.
+    /// Collapses the 2 MB around `address` into one page. Returns whether it succeeded: the range must be in one
+    /// anonymous area and mapped by base pages of this process alone.
     pub(crate) fn collapse(&self, process: &Arc<Process<M>>, address: u64) -> Result<u64, Error> {
         let machine = self.machine();
         let start = Page(Page::containing(address).0 & !(LARGE - 1));

@@ -1,9 +1,8 @@
-//! Lazy unmapping (S3): taking a clean page of a file away and deferring the flush.
+//! Lazy unmapping (S3): unmaps a clean page of a file and defers the flush.
 //!
-//! A clean page of a file has no writable translation anywhere ([`crate::page_cache`]), so its flush
-//! may be deferred. Its entries become markers that name the frame, its slot stays, and the frame goes
-//! to the list of stale frames. A reader that comes back reinstates it: no flush, no reading from the
-//! device.
+//! A clean page of a file has no writable translation anywhere ([`crate::page_cache`]), so its flush may be deferred.
+//! Its entries become markers that name the frame, its slot stays, and the frame is added to the list of stale frames.
+//! A later reader reinstates it, without a flush or a read from the device.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;
@@ -59,9 +58,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         }
     }
 
-    /// Whether the flush of the locked page may be deferred: it is a file's and clean, and every listed
-    /// mapping is there (one that another CPU has cleared is flushed by that CPU, and until then
-    /// holds a reference).
+    /// Returns whether the flush of the locked page may be deferred: it is a file's and clean, and every listed
+    /// mapping is present. (A CPU that has cleared one flushes it, and holds a reference until then.)
     pub(crate) fn may_defer(&self, page: &LockedPage<'_, M>) -> bool {
         let PageLock::File(_, _, slot) = &page.lock else {
             return false;
@@ -167,8 +165,8 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             match &outcome {
                 Outcome::Deferred(deferred) if alone => {
                     state.set_references(0);
-                    // From when it defers its flush, an allocation that finds it may reuse it: it may still stand on
-                    // the list of those that do, from before it was reinstated.
+                    // Once it defers its flush, an allocation that finds it may reuse it: it may still be listed from
+                    // before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
                     info.deferred_flush().defer(deferred.stamp());
                     drop(state);

@@ -1,9 +1,9 @@
-//! How long a file is, and the race between cutting it and using a page beyond its new end.
+//! The length of a file, and the race between truncating it and using a page beyond its new end.
 //!
-//! A page is used under its slot's lock, and only after the length was looked at there. So a truncation, which
-//! stores the length first and then empties every slot beyond it, finds the page, or the page's user finds the new
-//! length. But a truncation passes slots by that were never made, without a lock; the CPU that makes one looks at
-//! the length next. Each of the two writes one thing and then reads the other's, so only fences will do.
+//! A page is used under its slot's lock, after the length was checked there. A truncation stores the length first and
+//! then empties every slot beyond it. So either it finds the page, or the page's user finds the new length. But a
+//! truncation skips slots that do not exist yet, without a lock; the CPU that creates one checks the length next. Each
+//! of the two writes one thing and then reads the other's, which needs fences.
 
 use crate::shared::Shared;
 use core::sync::atomic::Ordering;

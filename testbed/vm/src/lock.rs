@@ -36,7 +36,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 use quell::{Hardware, Word};
 
-/// A lock around nothing: it protects what its owner says it protects.
+/// A lock without content; its owner documents the protected state.
 pub(crate) struct RawLock<W> {
     word: W,
 }
@@ -47,8 +47,8 @@ impl<W: Word> RawLock<W> {
     }
 
     fn try_acquire(&self) -> bool {
-        // Acquire pairs with `release`: what the last holder did under the lock is seen.
-        // Lost without it: two CPUs take a lock.
+        // Acquire pairs with `release`: this CPU sees the last holder's writes under the lock. Lost without it: two
+        // CPUs take a lock.
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -63,8 +63,8 @@ impl<W: Word> RawLock<W> {
     }
 
     fn release(&self) {
-        // Release pairs with `try_acquire`: the next holder sees what this one did.
-        // Lost without it: two CPUs take a lock.
+        // Release pairs with `try_acquire`: the next holder sees this one's writes. Lost without it: two CPUs take a
+        // lock.
         self.word.store(0, Ordering::Release);
     }
 
@@ -79,7 +79,7 @@ impl<W: Word> RawLock<W> {
         RawGuard { lock: self }
     }
 
-    /// Whether some CPU holds the lock; the next moment it may be otherwise.
+    /// Returns whether some CPU holds the lock; that may change at once.
     pub(crate) fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0
     }
@@ -150,8 +150,8 @@ impl<W: Word, T> Lock<W, T> {
 /// be shared by threads if the value may be (it hands out `&T`).
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
-    /// Makes a guard a `&mut T`: without this it would be `Sync` wherever the lock is, for which `T: Send`
-    /// suffices, and threads could share a `Cell` through it.
+    /// Makes a guard a `&mut T`. Otherwise it would be `Sync` wherever the lock is, for which `T: Send` suffices, and
+    /// threads could share a `Cell` through it.
     value: PhantomData<&'l mut T>,
 }
 
@@ -198,7 +198,7 @@ impl<W: Word, T> QueuedLock<W, T> {
 
     /// Waits for the lock.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
-        // Relaxed, here and below: tickets decide who asks next, and the lock itself who has it.
+        // Relaxed, here and below: tickets decide who tries next, and the lock itself who has it.
         if self.next.load(Ordering::Relaxed) == self.turn.load(Ordering::Relaxed)
             && let Some(guard) = self.lock.try_lock()
         {
@@ -213,7 +213,7 @@ impl<W: Word, T> QueuedLock<W, T> {
         guard
     }
 
-    /// Takes the lock if no CPU holds it, before those who wait.
+    /// Takes the lock if no CPU holds it, before waiting CPUs.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
         self.lock.try_lock()
     }
@@ -249,8 +249,8 @@ impl<W: Word, T> RwLock<W, T> {
     }
 
     pub(crate) fn read(&self, hw: &impl Hardware<Word = W>) -> ReadGuard<'_, W, T> {
-        // Acquire pairs with `WriteGuard::drop`: a reader sees what the last writer did.
-        // Lost without it: a reader meets a writer.
+        // Acquire pairs with `WriteGuard::drop`: a reader sees the last writer's changes. Lost without it: a reader
+        // meets a writer.
         while self.word.fetch_add(1, Ordering::Acquire) & WRITER != 0 {
             self.word.fetch_add(u64::MAX, Ordering::Relaxed);
             while self.word.load(Ordering::Relaxed) & WRITER != 0 {
@@ -264,8 +264,7 @@ impl<W: Word, T> RwLock<W, T> {
     }
 
     pub(crate) fn write(&self, hw: &impl Hardware<Word = W>) -> WriteGuard<'_, W, T> {
-        // Relaxed: the load below reads this change or one that follows it, and so acquires what the last writer
-        // released.
+        // Relaxed: the load below reads this change or a later one, and so acquires the last writer's release.
         while self.word.fetch_or(WRITER, Ordering::Relaxed) & WRITER != 0 {
             while self.word.load(Ordering::Relaxed) & WRITER != 0 {
                 hw.relax();
@@ -338,14 +337,14 @@ impl<W: Word, T> DerefMut for WriteGuard<'_, W, T> {
 
 impl<W: Word, T> Drop for WriteGuard<'_, W, T> {
     fn drop(&mut self) {
-        // Release pairs with `read` and `write`: the next holder sees what this writer did.
-        // Lost without it: a reader meets a writer.
+        // Release pairs with `read` and `write`: the next holder sees this writer's changes. Lost without it: a reader
+        // meets a writer.
         self.lock.word.fetch_and(!WRITER, Ordering::Release);
     }
 }
 
-/// What may go from thread to thread and what may be shared, decided by the compiler: each line
-/// below is ambiguous, and refused, if the type on it has the trait that it must not have.
+/// The compiler checks which types are `Send` and `Sync`: each line below is ambiguous, and refused, if its type has
+/// the trait that it must not have.
 #[cfg(test)]
 mod tests {
     use super::*;

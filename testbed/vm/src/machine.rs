@@ -33,8 +33,8 @@ pub const MAX_NODES: usize = 8;
 pub struct Node {
     /// The usable frames, all of them writable memory that nothing else uses.
     pub extent: Extent,
-    /// Whether the node is the slow tier (CXL or persistent memory): allocations go there only when
-    /// asked to, or when every fast node is exhausted, and demotion goes there.
+    /// Whether the node is the slow tier (CXL or persistent memory): the target of demotion. Other allocations use it
+    /// only on request, or when every fast node is exhausted.
     pub slow: bool,
 }
 
@@ -118,12 +118,12 @@ pub enum Work {
     Fault,
     /// Looking up an area, or inserting or removing one.
     Area,
-    /// Allocating an extent of `frames` frames. `refill` if the per-CPU cache was empty and the
-    /// node's allocator was asked.
+    /// Allocating an extent of `frames` frames. `refill` if the per-CPU cache was empty and the node's allocator was
+    /// called.
     Allocate {
         /// How many base frames.
         frames: u64,
-        /// Whether the node's allocator was asked.
+        /// Whether the node's allocator was called.
         refill: bool,
     },
     /// Freeing an extent of `frames` frames. `spill` if it went to the node's allocator.
@@ -163,8 +163,7 @@ pub enum Work {
     Schedule,
 }
 
-/// What happened, for an oracle. Each event is reported at the moment it takes effect, by the CPU
-/// that makes it happen.
+/// An event for an oracle. The CPU that causes it reports it at the moment it takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The frames got an owner. Reported before the owner touches or maps them, and before they
@@ -217,8 +216,8 @@ pub enum Event {
         /// How many base frames.
         frames: u64,
     },
-    /// A call that unmapped `range` (unmap, discard, the old place of a remap, truncation) is about
-    /// to return to the program: translations to what was there before must be gone.
+    /// A call that unmapped `range` (unmap, discard, the old place of a remap, truncation) is about to return to the
+    /// program: old translations must be flushed.
     ReturnedUnmap {
         /// The root of the address space.
         root: Frame,
@@ -238,7 +237,7 @@ pub enum Event {
         /// Whether programs may execute.
         executable: bool,
     },
-    /// The address space is gone: no CPU may use its root.
+    /// The address space has ended: no CPU may use its root.
     SpaceRetired {
         /// The root.
         root: Frame,
@@ -248,9 +247,9 @@ pub enum Event {
 /// The machine under the manager.
 ///
 /// # Safety
-/// [`Machine::memory`] is memory that nothing else uses while the manager exists. A frame stands for the same words and
-/// bytes in every function; a function that is given a frame outside that memory, or an offset outside the frame,
-/// panics or does nothing, so that no caller reaches other memory through it. [`Machine::decode`] undoes
+/// Nothing else uses the memory of [`Machine::memory`] while the manager exists. A frame has the same words and bytes
+/// in every function. Given a frame outside that memory, or an offset outside the frame, a function panics or does
+/// nothing, so that no caller reaches other memory through it. [`Machine::decode`] is the inverse of
 /// [`Machine::encode`].
 pub unsafe trait Machine: Hardware + Clear {
     /// The memory that the manager owns. Must not change after the manager was made.
@@ -288,11 +287,11 @@ pub unsafe trait Machine: Hardware + Clear {
     /// Decodes a word of a table of `level`. `present` is bit 0.
     fn decode(&self, word: u64, level: Level) -> Entry;
 
-    /// Whether walkers set `accessed` and `dirty` themselves. If not, the manager makes every entry
-    /// with `accessed` set and takes a fault for the first store.
+    /// Returns whether walkers set `accessed` and `dirty` themselves. If not, the manager makes every entry with
+    /// `accessed` set and takes a fault for the first store.
     fn hardware_dirty(&self) -> bool;
 
-    /// What the machine's TLBs may keep, and which changes of entries it forbids.
+    /// Returns the behaviour of the machine's TLBs, and the changes of entries that it forbids.
     fn tlb_rules(&self) -> TlbRules;
 
     /// Reads bytes of a frame through the kernel's own mapping. `offset + into.len()` is at most
@@ -316,16 +315,15 @@ pub unsafe trait Machine: Hardware + Clear {
         }
     }
 
-    /// Whether the locks of the allocator, of the lists that reclaim goes through and of a file's dirty pages are
-    /// waited for and held with interrupts off, as Linux's are whose interrupt handlers take them. The manager has no
-    /// such handlers: only a machine that shows what it costs says so.
+    /// Returns whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are taken and held
+    /// with interrupts off, as in Linux, whose interrupt handlers take them. The manager has no such handlers, so only
+    /// a machine that models the cost returns `true`.
     #[inline(always)]
     fn masks_locks(&self) -> bool {
         false
     }
 
-    /// A point where the kernel lets itself be preempted, while a long extent is zeroed. The thread
-    /// goes on on the same CPU.
+    /// A preemption point while a long extent is zeroed. The thread continues on the same CPU.
     #[inline(always)]
     fn preempt(&self) {}
 
@@ -333,7 +331,7 @@ pub unsafe trait Machine: Hardware + Clear {
     #[inline(always)]
     fn charge(&self, _work: Work) {}
 
-    /// Tells an oracle what happened. Real machines do nothing.
+    /// Reports an event to an oracle. Real machines do nothing.
     #[inline(always)]
     fn note(&self, _event: Event) {}
 }

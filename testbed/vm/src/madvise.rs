@@ -1,9 +1,7 @@
-//! The calls by which a program says where the pages of a range should be: out of memory, or on
-//! another node (`MADV_PAGEOUT`, `move_pages`).
+//! Calls that move the pages of a range out of memory, or to another node (`MADV_PAGEOUT`, `move_pages`).
 //!
-//! They change no area and take no right away. They hold the areas for reading, so that the range
-//! stays mapped, list the frames behind it, and hand those to reclaim or migration, which find all
-//! other mappings of them as well.
+//! They change no area and revoke no right. They hold the areas for reading, so that the range stays mapped, list the
+//! frames behind it, and pass those to reclaim or migration, which find all other mappings of them as well.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;

@@ -1,18 +1,18 @@
-//! Spin locks that are held with interrupts off, where the machine is to show what that costs.
+//! Spin locks that are held with interrupts off, on machines that model that cost.
 //!
-//! In Linux interrupt handlers take the locks of the allocator, of its lists of pages and of a file's pages, so whoever
-//! else takes one masks interrupts first. Here no handler takes a lock, and a [`MaskedLock`] is a [`Lock`], unless the
-//! machine says otherwise ([`Machine::masks_locks`]).
+//! In Linux, interrupt handlers take the locks of the allocator, of its lists of pages and of a file's pages, so other
+//! code masks interrupts before it takes one. Here no handler takes a lock, and a [`MaskedLock`] is a [`Lock`], unless
+//! [`Machine::masks_locks`].
 
 use crate::lock::{Guard, Lock};
 use crate::machine::Machine;
 use core::ops::{Deref, DerefMut};
 use quell::Word;
 
-/// A lock of which other kernels' interrupt handlers take one, too, so that they wait for it and hold it with
-/// interrupts off: Linux those of its allocator, of its lists of pages and of a file's pages. Here no handler takes a
-/// lock, so interrupts are off only on machines that [are to show](Machine::masks_locks) what that costs: a shootdown's
-/// target answers when it has the lock and gave it up. For locks under which no CPU waits for a flush, and no others.
+/// A lock that other kernels take in interrupt handlers too, and so hold with interrupts off: in Linux those of the
+/// allocator, of its lists of pages and of a file's pages. Here no handler takes a lock, so interrupts are off only on
+/// machines that [model](Machine::masks_locks) the cost: a shootdown's target answers after it has taken and released
+/// the lock. Only for locks under which no CPU waits for a flush.
 pub(crate) struct MaskedLock<W, T>(Lock<W, T>);
 
 impl<W: Word, T> MaskedLock<W, T> {

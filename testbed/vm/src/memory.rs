@@ -1,9 +1,8 @@
-//! Allocation under pressure: what happens when a node has no frame left (Linux's allocator slow
-//! path).
+//! Allocation under pressure, when a node has no frame left (Linux's allocator slow path).
 //!
-//! Four sources are asked in turn: the home node; the other nodes, slow ones last; when every
-//! node is exhausted, the pages of processes, which are reclaimed; and where none can go, the caches of other CPUs. A
-//! node that is to keep frames free is balanced ahead of that, by one CPU at a time.
+//! Four sources are tried in turn: the home node; the other nodes, slow ones last; when every node is exhausted, pages
+//! of processes, by reclaim; and if none can be reclaimed, the caches of other CPUs. One CPU at a time balances a node
+//! ahead of that, if it is to keep frames free.
 
 use crate::frames::{AllocFrames, CLUSTER, Content, Frames};
 use crate::machine::Machine;
@@ -48,8 +47,8 @@ impl<'m, M: Machine> Memory<'m, M> {
         }
     }
 
-    /// What a CPU does for memory that goes idle: balances the nodes, where that is left to idle CPUs,
-    /// and keeps some frames that have no deferred flush.
+    /// An idle CPU's work for memory: balances the nodes, if that is left to idle CPUs, and keeps some frames without
+    /// a deferred flush.
     pub(crate) fn idle(&self) {
         if self.pressure.idle {
             self.balance();
@@ -57,18 +56,18 @@ impl<'m, M: Machine> Memory<'m, M> {
         }
     }
 
-    /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
-    /// CPU at a time, the others go on; with less than half left, where flushes are deferred, each frees a
-    /// batch. Where a node has no frame left and no page that can go, a batch of allocations passes before all its
-    /// pages are looked at again: else a call that takes 512 frames one by one (the copy of a large page in pieces)
-    /// would look at all of memory for each of them.
+    /// Demotes and reclaims on nodes with too few free frames. One CPU at a time does so for each node while the
+    /// others continue; if less than half is left and flushes are deferred, each frees a batch. If a node has no frame
+    /// left and no page to reclaim, a batch of allocations passes before all its pages are scanned again. Otherwise a
+    /// call that takes 512 frames one by one (the copy of a large page in pieces) would scan all of memory for each of
+    /// them.
     fn balance(&self) {
         let ahead = self.pressure.ahead;
         if ahead == 0 {
             return;
         }
         let defers = self.frames.engine().policy().lazy_unmap;
-        // Slow nodes first: they take what is demoted.
+        // Slow nodes first, to make room for demoted pages.
         for slow in [true, false] {
             for (node, place) in self.frames.map().nodes().iter().enumerate() {
                 let free = self.frames.free_on(node);
@@ -131,15 +130,15 @@ impl<M: Machine> AllocFrames for Memory<'_, M> {
         let anywhere =
             || (0..nodes.len()).find_map(|node| self.frames.alloc_on(node, order, content));
         for attempt in 0..self.pressure.attempts {
-            // Pages that can go, of this node first. Their frames lie with this CPU then.
+            // Reclaimable pages, of this node first. Their frames are in this CPU's cache then.
             if order == 0
                 && self.reclaim.reclaim(home, CLUSTER as u64) > 0
                 && let Some(frame) = anywhere()
             {
                 return Some(frame);
             }
-            // Nothing can go, or others were faster: what other CPUs keep. Not before, because a CPU without a stock
-            // comes here for its next frame, too, and then they all empty each other's.
+            // Nothing is reclaimable, or others were faster: use other CPUs' caches. Not before, because a CPU without
+            // a stock comes here for its next frame too, and all CPUs would keep emptying each other's.
             self.frames.drain_caches();
             if let Some(frame) = anywhere() {
                 return Some(frame);

@@ -40,7 +40,7 @@ struct Journey<'v, M: Machine> {
 /// Entries that wait for a page.
 type Waiting<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
 
-/// What migration works on.
+/// The objects that migration uses.
 pub(crate) struct Migration<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
     tables: Arc<Tables<'m, M>>,
@@ -150,7 +150,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         moved
     }
 
-    /// Copies a page that no CPU can write, and makes the copy what the page is.
+    /// Copies a page that no CPU can write, and makes the copy the page.
     fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
         let machine = self.machine();
         let (from, frames) = (page.frame, 1 << page.order);
@@ -186,7 +186,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                         waiting.push((mapping, entry));
                     }
                 }
-                // A stale translation of the old frame cannot stand for the new one: it is flushed before the old
+                // A stale translation of the old frame must not represent the new one: it is flushed before the old
                 // frame is free. [mutant VmMigratesPastMarker]
                 EntryKind::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, EntryKind::Empty, gather);

@@ -1,8 +1,7 @@
 //! Gathers (Linux's `mmu_gather`): a batch of the engine, and the mappings and tables that wait in it.
 //!
-//! A [`MmuGather`] holds mappings that were taken out of a table, and tables that were taken
-//! out of their parent. After the flush, and not before, a mapping leaves the reverse map and gives
-//! its reference up, and a table's frame is freed.
+//! A [`MmuGather`] holds mappings removed from a table, and tables removed from their parent. Only after the flush, a
+//! mapping leaves the reverse map and drops its reference, and a table's frame is freed.
 
 use crate::frames::Frames;
 use crate::machine::{Event, Machine};
@@ -11,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{Batch, Break, Frame, FrameList, InPlace, Page, PageRange, PageSize, Purpose, Scope};
 
-/// What waits for a flush.
+/// An object that waits for a flush.
 pub(crate) enum Held<M: Machine> {
     /// An entry that mapped the block.
     Mapping {
@@ -24,7 +23,7 @@ pub(crate) enum Held<M: Machine> {
     Table(Frame),
 }
 
-/// What keeps the block of an entry that was taken out.
+/// The reference that keeps the block of a removed entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Hold {
     /// A reference of the entry's.
@@ -44,7 +43,7 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
 
 type GatherBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Held<M>, Waiting<Held<M>>>;
 
-/// What waits for its flush: in place as long as there is room there, then on the heap, up to `room` in all.
+/// Objects that wait for their flush: in place as long as there is room, then on the heap, up to `room` in all.
 pub(crate) struct Waiting<T> {
     first: InPlace<T>,
     more: Vec<T>,
@@ -134,7 +133,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
             .changed(SpaceRef(process.clone()), range, scope);
     }
 
-    /// What `flush_needed` says of a page whose place another page size may take.
+    /// Returns the scope of `flush_needed` for a page that another page size may replace.
     fn scope_of_cleared(&self, range: PageRange) -> Scope {
         let machine = self.frames.machine();
         let may_resize = range.stride != PageSize::Base;
@@ -167,7 +166,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         }
     }
 
-    /// Flushes, and releases what was held. The gather may be used again.
+    /// Flushes, and releases the waiting objects. The gather may be used again.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
             for held in batch.finish() {
@@ -185,7 +184,7 @@ impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     }
 }
 
-/// Releases what an entry that was taken out held. Its flush is done.
+/// Releases the reference of a removed entry, after its flush.
 #[inline]
 fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) {
     match held {

@@ -1,10 +1,10 @@
-//! Page locks, and choosing pages that were not used lately.
+//! Page locks, and the choice of pages that were not used recently.
 //!
-//! A page is locked by the lock of its page-cache slot if it is a file's, by its frame's own if it is
-//! anonymous. A locked page keeps its frame's owner, and no other CPU takes it away or moves it.
+//! The lock of a file's page is that of its page-cache slot; that of an anonymous page is its frame's. A locked page
+//! keeps its frame's owner, and no other CPU unmaps or moves it.
 //!
-//! Pages are chosen by a clock: a hand per node passes over the frames; a page that was accessed
-//! since the last pass is spared once.
+//! Pages are chosen by a clock: a hand per node passes over the frames, and spares a page once if it was accessed
+//! since the last pass.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
@@ -88,15 +88,14 @@ impl<'m, M: Machine> Pages<'m, M> {
         }
     }
 
-    /// Waits for the page lock of an anonymous block, which only keeps reclaim and migration away:
-    /// the caller looks then what the frame is. The caller holds no other page lock.
+    /// Waits for the page lock of an anonymous block, which only excludes reclaim and migration: the caller checks the
+    /// frame's use afterwards. The caller holds no other page lock.
     pub(crate) fn lock_block(&self, frame: Frame) -> FrameLock<'_, M> {
         self.frames.info(frame).lock_page(self.machine())
     }
 
-    /// Waits for the lock of the page in `frame`, which the caller has seen mapped, and takes no
-    /// reference: keeps walks of the reverse map away. The caller looks then what is mapped, and
-    /// holds no other page lock.
+    /// Waits for the lock of the page in `frame`, which the caller has seen mapped, without a reference: excludes
+    /// walks of the reverse map. The caller checks the mapping afterwards, and holds no other page lock.
     pub(crate) fn lock_mapped(&self, frame: Frame) -> PageLock<'_, M> {
         let owner = self.frames.state(frame).owner();
         let slot = match owner {
@@ -120,7 +119,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         }
     }
 
-    /// Whether something besides entries, cache and this lock refers to the frame.
+    /// Returns whether anything besides entries, cache and this lock refers to the frame.
     pub(crate) fn is_pinned(&self, page: &LockedPage<'_, M>) -> bool {
         let state = self.frames.state(page.frame);
         state.references() as usize > state.mapped() + 1
@@ -158,7 +157,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         chosen
     }
 
-    /// Whether no entry of the frame was used since the last look; forgets what was.
+    /// Returns whether no entry of the frame was used since the last check, and clears the accessed bits.
     fn is_idle(&self, frame: Frame) -> bool {
         let mut idle = true;
         for mapping in &self.frames.mappings(frame) {

@@ -1,4 +1,4 @@
-//! A process: an address space, its areas, and how many CPUs run it.
+//! A process: an address space, its areas, and the number of CPUs that run it.
 
 use crate::lock::RwLock;
 use crate::machine::Machine;
@@ -62,7 +62,7 @@ impl<M: Machine> Process<M> {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether some CPU runs the process.
+    /// Returns whether some CPU runs the process.
     pub(crate) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
     }
@@ -71,7 +71,7 @@ impl<M: Machine> Process<M> {
         self.retired.store(1, Ordering::Relaxed);
     }
 
-    /// Whether the engine has retired the space: no CPU has its root loaded.
+    /// Returns whether the engine has retired the space: no CPU has its root loaded.
     pub(crate) fn retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed) != 0
     }

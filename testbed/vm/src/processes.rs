@@ -1,4 +1,4 @@
-//! The processes that have not ended, and which of them each CPU runs.
+//! The processes that have not ended, and those that each CPU runs.
 
 use crate::lock::Lock;
 use crate::machine::{Engine, Machine, Work};
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quell::Break;
 
-/// What one CPU runs. Only that CPU looks.
+/// The process that one CPU runs. Only that CPU accesses it.
 struct Running<M: Machine> {
     /// The process of the thread that runs, or is idle, here.
     current: Option<Arc<Process<M>>>,
@@ -48,7 +48,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         self.engine.hw()
     }
 
-    /// What this CPU runs.
+    /// Accesses the process that this CPU runs.
     fn running<T>(&self, look: impl FnOnce(&mut Running<M>) -> T) -> T {
         match self.running[self.machine().this_cpu().index()].try_lock() {
             Some(mut running) => look(&mut running),
@@ -77,7 +77,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         list.insert(process.id(), process);
     }
 
-    /// This CPU goes on in that process, from no process or another one.
+    /// Makes this CPU continue in that process, from no process or another one.
     pub(crate) fn enter(&self, process: ProcessId) -> Result<(), Error> {
         let next = {
             let list = self.list.lock(self.machine());
@@ -112,7 +112,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         }
     }
 
-    /// This CPU, which runs no process, leaves its root and is asked for no flush.
+    /// Makes this CPU, which runs no process, leave its root, so that no flush interrupts it.
     pub(crate) fn take_offline(&self) {
         let loaded = self.running(|running| running.loaded.take());
         let loaded = loaded.as_deref().filter(|process| !process.retired());
@@ -172,11 +172,11 @@ impl<'m, M: Machine> Processes<'m, M> {
     }
 }
 
-/// This CPU uses no translation of the process that it has loaded, until it switches to one: it goes lazy, and is asked
-/// for no flush of leaf entries.
+/// Turns this CPU lazy: it uses no translation of its loaded process until it switches to one, and no flush of leaf
+/// entries interrupts it.
 ///
-/// Where an entry must not meet the one that it replaces in any TLB, and no broadcast reaches a lazy CPU, it leaves the
-/// root instead: a walker that follows the root could bring the new entry in beside the old one.
+/// If an entry must not meet its replacement in any TLB, and no broadcast reaches a lazy CPU, it leaves the root
+/// instead: a walker that follows the root could fill the new entry beside the old one.
 pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M>>) {
     let machine = engine.hw();
     let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;

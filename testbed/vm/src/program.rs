@@ -1,11 +1,11 @@
-//! A program's side: loads, stores and system calls, and how an access fails.
+//! A program's interface: loads, stores and system calls, and failures of accesses.
 //!
-//! Workload files are performed over [`User`] alone, so that the same file runs as coroutines on the
-//! machine in software and in user mode on an MMU.
+//! Workload files use [`User`] alone, so that the same file runs as coroutines on the machine in software and in user
+//! mode on an MMU.
 
 use crate::syscall::{Call, Error};
 
-/// Why an access of a program cannot be completed: what a Unix kernel sends a signal for.
+/// The reason why a program's access cannot be completed, for which a Unix kernel sends a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Fault {
     /// Nothing is mapped at the address.
@@ -14,7 +14,7 @@ pub enum Fault {
     /// The mapping does not allow the access.
     #[error("the mapping does not allow the access")]
     Forbidden,
-    /// The address lies in a page after the end of the mapped file.
+    /// The address is in a page after the end of the mapped file.
     #[error("beyond the end of the mapped file")]
     BeyondEnd,
     /// No memory is left, and none could be reclaimed.
@@ -33,7 +33,7 @@ pub enum Access {
     Execute,
 }
 
-/// What a program says about where its measurement begins and ends.
+/// The begin or the end of a program's measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
     /// The measured window begins.
@@ -112,25 +112,24 @@ pub trait User {
     /// Nanoseconds since the run began.
     fn now(&self) -> u64;
 
-    /// Tells that `done` of `all` steps of the program are behind it: a machine that can shows it to its user,
-    /// and knows that the program gets on. Takes no time. Called by one CPU of a run.
+    /// Reports that `done` of `all` steps of the program are complete: a machine may show it to its user, and knows
+    /// that the program makes progress. Takes no time. One CPU of a run calls this.
     fn step(&self, _done: u64, _all: u64) {}
 
-    /// Tells that the program comes to a statement of that line of its file: what a run that comes to no end is told
-    /// with. False if the machine has given the run up, and the program is to end. Takes no time.
+    /// Reports the line of the program's next statement, for reports about endless runs. Returns `false` if the
+    /// machine has given the run up, and the program must end. Takes no time.
     fn at(&self, _line: u32) -> bool {
         true
     }
 
-    /// Adds to a count that all CPUs of a run share, wrapping around; returns what it holds then. It is there for
-    /// workloads to see that none of their CPUs gets on, and is no part of the machine: takes no time, and orders
-    /// whatever the control words order. A machine without such a count returns 0, and its workloads see nothing of
-    /// that kind.
+    /// Adds to a count that all CPUs of a run share, wrapping around; returns its new value. Workloads use it to
+    /// detect that none of their CPUs makes progress. It is no part of the machine: it takes no time, and has the
+    /// ordering of control words. A machine without such a count returns 0, and its workloads detect nothing.
     fn tally(&self, _add: u64) -> u64 {
         0
     }
 
-    /// Tells what counts events where the measurement begins and ends. Takes no time.
+    /// Reports the begin and the end of the measurement to event counters. Takes no time.
     fn mark(&self, _mark: Mark) {}
 
     /// Reads one of the 64 control words that the CPUs of a workload share. They are not part of
@@ -138,6 +137,6 @@ pub trait User {
     fn shared(&self, index: usize) -> u64;
     /// Writes a control word.
     fn set_shared(&self, index: usize, value: u64);
-    /// Adds to a control word, wrapping around; returns what it held.
+    /// Adds to a control word, wrapping around; returns its old value.
     fn add_shared(&self, index: usize, value: u64) -> u64;
 }

@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{Frame, Purpose};
 
-/// What reclaim works on.
+/// The objects that reclaim uses.
 pub(crate) struct Reclaim<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
     tables: Arc<Tables<'m, M>>,
@@ -152,8 +152,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
         lazily.finish();
-        // Capture a page's content only once the entries that could write it are gone from every TLB.
-        // [mutant VmWritesOutBeforeFlush]
+        // Capture a page's content only after entries that could write it have left every TLB. [mutant
+        // VmWritesOutBeforeFlush]
         gather.flush();
         for (page, slot) in gone {
             taken -= u64::from(!self.drop_page(page, slot));

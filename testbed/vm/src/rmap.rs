@@ -1,13 +1,13 @@
-//! The reverse map (rmap): which page-table entries map a block of frames.
+//! The reverse map (rmap): the page-table entries that map a block of frames.
 //!
-//! One rule keeps every later observer honest:
+//! One rule makes every later observer correct:
 //!
 //! > **An entry leaves the reverse map only after the flush that its removal needed.**
 //!
-//! So a walk of the reverse map (by truncation, writeback, reclaim, migration) meets each mapping
-//! through which some CPU may still reach the frame: as a present entry, as a lazy marker, or as an
-//! entry that another CPU has cleared and not yet flushed. For the last the walker flushes the space
-//! itself ([`Tables::flush_pending`](crate::tables::Tables::flush_pending)).
+//! So a walk of the reverse map (by truncation, writeback, reclaim, migration) finds each mapping through which some
+//! CPU may still reach the frame: as a present entry, as a lazy marker, or as an entry that another CPU has cleared
+//! and not yet flushed. In the last case the walker flushes the space itself
+//! ([`Tables::flush_pending`](crate::tables::Tables::flush_pending)).
 
 use crate::machine::Machine;
 use crate::process::Process;

@@ -1,11 +1,10 @@
 //! Arrays that grow without moving their elements and without a lock for readers.
 //!
-//! Elements live in segments of doubling length, each made at its first use, so a reference into
-//! the array stays good and an empty array costs one pointer per possible segment. Elements are never
-//! removed; users reuse them.
+//! Elements are in segments of doubling length, each made at its first use, so references into the array stay valid
+//! and an empty array costs one pointer per possible segment. Elements are never removed; users reuse them.
 //!
-//! Where an index is a program's choice, as the pages of a file are, one far out must not make all that lie beside
-//! it: a [`SparseArray`] has segments of pointers, and a few elements behind each.
+//! If programs choose the index, as for pages of a file, one far index must not allocate everything below it: a
+//! [`SparseArray`] has segments of pointers, with a few elements behind each.
 
 use alloc::boxed::Box;
 use once_cell::race::OnceBox;

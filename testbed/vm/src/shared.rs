@@ -1,10 +1,9 @@
 //! Numbers that CPUs share and that are not words of the machine.
 //!
-//! A length, a counter, a name: what a fault or a call looks at in passing. The machine under the
-//! clock does not charge for it, because the figures of its paths have it already, so it is not a
-//! [`Word`]. But others may come between two looks, and the machine under the adversary must know:
-//! hence each operation tells it ([`Word::touch`]). Counters from which nothing but names are taken need
-//! not: their order shows in the names alone.
+//! A length, a counter, a name: numbers that a fault or a call reads in passing. The machine under the clock does not
+//! charge for them, because the figures of its paths include them, so they are not [`Word`]s. But other CPUs may
+//! intervene between two reads, and the machine under the adversary must know: so each operation reports itself
+//! ([`Word::touch`]). Counters from which only names are taken need not: their order affects the names alone.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,11 +1,11 @@
 //! Shared by both machines in software, the clock and the adversary.
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
 //! | [`fiber`] | CPUs as coroutines |
 //! | [`alloc`] | an allocator under which a run depends on its seed alone |
-//! | [`heap`] | the heap of a search, whose bytes are part of the state that it tells apart |
-//! | [`calls`] | which addresses a system call in progress may change |
+//! | [`heap`] | the heap of a search, whose bytes are part of its states |
+//! | [`calls`] | the addresses that a system call in progress may change |
 
 pub mod alloc;
 pub mod calls;

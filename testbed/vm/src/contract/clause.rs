@@ -1,4 +1,4 @@
-//! The clauses of the contract, by the numbers that `docs/contract.md` gives them.
+//! The clauses of the contract, by their numbers in `docs/contract.md`.
 
 use core::fmt;
 

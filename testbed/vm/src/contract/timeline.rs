@@ -1,8 +1,7 @@
-//! Timelines: what each CPU of a machine did and when, for people.
+//! Timelines: each CPU's actions and their times, for people.
 //!
-//! A machine records in whatever form is cheap, and turns that into [`Line`]s when a person wants to look: as
-//! text with a column per CPU ([`columns`]), or in the format that Perfetto and Chrome's viewer open
-//! ([`write_chrome`]).
+//! A machine records in any cheap form, and converts that to [`Line`]s on request: as text with a column per CPU
+//! ([`columns`]), or in the format of Perfetto and Chrome's viewer ([`write_chrome`]).
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +9,7 @@ use core::fmt::Write;
 use quell::CpuId;
 use serde_json::{Value, json};
 
-/// What time is counted in.
+/// The unit of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Decisions of a scheduler: they have an order and no length. Viewers show each as 1 µs.
@@ -29,14 +28,14 @@ impl Unit {
     }
 }
 
-/// How a line stands to others.
+/// The relation of a line to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// It lasts so long; 0 for what takes no time.
+    /// Has this duration; 0 for instantaneous events.
     Lasts(u64),
-    /// It begins: a handler, in which the CPU's later lines lie until it ends.
+    /// Begins: a handler, which contains the CPU's later lines until it ends.
     Begins,
-    /// What has begun last on this CPU ends.
+    /// Ends the last line that began on this CPU.
     Ends,
     /// The contract is broken.
     Breaks,
@@ -49,9 +48,9 @@ pub struct Line {
     pub cpu: CpuId,
     /// When, in the timeline's unit.
     pub at: u64,
-    /// How it stands to others.
+    /// Its relation to others.
     pub shape: Shape,
-    /// What it was.
+    /// A description.
     pub text: String,
 }
 

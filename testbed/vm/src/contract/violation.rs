@@ -1,4 +1,4 @@
-//! What an oracle says when the contract is broken.
+//! An oracle's report of a violation.
 
 use super::Clause;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use quell::{CpuId, Frame};
 pub struct Violation {
     /// The clause that broke.
     pub clause: Clause,
-    /// What happened, in a sentence.
+    /// A description, in a sentence.
     pub account: String,
     /// The CPU whose access, walk or wait broke it; `None` if the machine as a whole did.
     pub cpu: Option<CpuId>,

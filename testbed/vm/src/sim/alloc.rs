@@ -1,10 +1,9 @@
-//! An allocator under which a run depends on nothing but its seed.
+//! An allocator under which a run depends on its seed alone.
 //!
-//! Two words share a cache line if their host addresses do. Within a type the compiler decides
-//! that, and it does so once. Between allocations the host's allocator would decide it: by what
-//! else it holds, on which of the host's threads it is asked. With [`LineAllocator`] no two
-//! allocations share a line, as if each came from a kernel's cache of aligned objects, and the same
-//! run gives the same figures on every thread and every host.
+//! Two words share a cache line if their host addresses do. Within a type the compiler decides that, once. Between
+//! allocations the host's allocator would, depending on its other content and on the calling thread. With
+//! [`LineAllocator`] no two allocations share a line, as if each came from a kernel's cache of aligned objects. So the
+//! same run gives the same figures on every thread and every host.
 
 use super::heap;
 use std::alloc::{GlobalAlloc, Layout, System};
