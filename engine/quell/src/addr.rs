@@ -8,10 +8,26 @@
 pub const PAGE_BYTES: u64 = 4096;
 
 /// A virtual page number: a virtual address divided by 4096.
+///
+/// # Examples
+///
+/// ```
+/// use quell::Page;
+/// assert_eq!(Page::containing(0x5123), Page(5));
+/// assert_eq!(Page(5).plus(1).address(), 0x6000);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Page(pub u64);
 
 /// A physical frame number: a physical address divided by 4096.
+///
+/// # Examples
+///
+/// ```
+/// use quell::Frame;
+/// assert_eq!(Frame::containing(0x5123), Frame(5));
+/// assert_eq!(Frame(5).plus(1).address(), 0x6000);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Frame(pub u64);
 
@@ -85,6 +101,16 @@ impl PageSize {
 ///
 /// The caller ensures that it consists of whole strides, which is not checked. If a range begins inside a stride, the
 /// last stride is left out.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, PageSize};
+/// let range = PageRange::base(Page(5), 3);
+/// assert!(range.contains(Page(7)) && !range.contains(range.end()));
+/// let large = PageRange::one(Page(512), PageSize::Large);
+/// assert_eq!((large.pages, large.strides()), (512, 1)); // one invalidation
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
     /// The first base page, a multiple of the stride.
@@ -169,6 +195,14 @@ impl PageRange {
 }
 
 /// A physically contiguous run of frames.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// let extent = Extent { first: Frame(16), frames: 4 };
+/// assert_eq!(extent.bytes(), 16 << 10);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Extent {
     /// The first frame.

@@ -14,9 +14,9 @@ use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
 use crate::cpu::Concern;
 use crate::flush::{Posting, Shootdown};
-use crate::flush_info::{FlushInfo, Laid, Lone};
+use crate::flush_info::{EncodedRequest, FlushInfo, Lone};
 use crate::hardware::{Hardware, Scope};
-use crate::inbox::{Marks, Post, Posted};
+use crate::inbox::{Marks, Post, PostOutcome};
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::Mark;
 use crate::space::{AddressSpace, SpaceId};
@@ -30,7 +30,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
     /// change. May wait for other CPUs.
     ///
-    /// The space does not count the change as pending, so [`Engine::flush_pending`] does not cover it before it is
+    /// The space does not count the change as pending, so [`Engine::flush_pending`](crate::Engine::flush_pending) does not cover it before it is
     /// flushed. So call it under the lock of the table, unless later observers of the entry learn of the flush in
     /// another way (as with Linux's `mm_tlb_flush_pending`) or do not rely on the entry.
     #[inline]
@@ -179,7 +179,7 @@ impl<H: Hardware> Cpu<'_, H> {
         space.read_loaded(&mut shootdown.targets, self.count);
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
-        let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
+        let laid = EncodedRequest::of(space.id(), generation, range.as_ref(), scope);
         self.post_to_all(&laid, Concern::Flush(scope), &mut shootdown);
         self.interrupt(&shootdown);
         let idle = !shootdown.has_targets();
@@ -191,7 +191,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Posts a request to those of the targets that must be asked, in their own lines, and removes the others.
     #[inline(always)]
-    fn post_to_all(self, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
+    fn post_to_all(self, laid: &EncodedRequest<'_>, concern: Concern, shootdown: &mut Shootdown) {
         let posting = Posting {
             post: Post::Inline(laid),
             marks: Marks::NONE,
@@ -208,7 +208,7 @@ impl<H: Hardware> Cpu<'_, H> {
         targets.retain(|target| {
             let asked = self.post_to(target, &posting);
             match asked {
-                Some(Posted::Interrupt) => *sent += 1,
+                Some(PostOutcome::Interrupt) => *sent += 1,
                 _ => interrupts.remove(target),
             }
             asked.is_some()

@@ -61,6 +61,20 @@ pub enum Purpose {
 /// be filled again.
 ///
 /// With 64 frames it takes some 1.7 KB, most of it uninitialised. Avoid moving it: that costs more than a flush.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, Page, PageRange, Purpose};
+/// machine.access(Page(5));
+/// // Clear the entry first, under the lock of the table; then report it.
+/// let mut batch = engine.batch(Purpose::Call);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// let free: Vec<Frame> = batch.finish().collect();
+/// assert_eq!(free, [Frame(42)]); // it may get a new owner now
+/// assert!(!machine.caches(Page(5)));
+/// ```
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
 pub struct Batch<'e, 'm, H: Hardware, S, F, L: FrameList<F> = InPlace<F>, const N: usize = SPACES>
 where

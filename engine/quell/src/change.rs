@@ -57,6 +57,22 @@ use crate::hardware::Scope;
 /// The rules of an architecture's TLBs: what they may keep, and what is forbidden.
 ///
 /// `quell-arch` has one for each architecture.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Break, Entry, Frame, Need, TlbRules, flush_needed};
+/// let x86 = TlbRules {
+///     break_before_make: Break::Never,
+///     keeps_absent: false,
+///     keeps_refused: false,
+///     user_excludes_kernel: false,
+/// };
+/// let mapped = Entry { present: true, frame: Frame(42), ..Entry::ABSENT };
+/// // An entry that was absent is cached by no TLB; one that goes away may be.
+/// assert_eq!(flush_needed(x86, &Entry::ABSENT, &mapped), Need::Nothing);
+/// assert!(matches!(flush_needed(x86, &mapped, &Entry::ABSENT), Need::Flush(_)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbRules {
     /// The TLB may keep an entry that refused an access (AArch64, RISC-V). x86-64 drops it with the fault.

@@ -23,10 +23,22 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// a task would take a flush of another space for its own.
 ///
 /// There are 2^48 numbers, which never wrap around: at a million a second they last for nine years.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{CoalescedFlushes, Page};
+/// let coalesced = CoalescedFlushes::new(); // kept beside the space
+/// machine.access(Page(5));
+/// // Any task that has changed tables of the space:
+/// engine.this_cpu().flush_coalesced(&space, &coalesced);
+/// assert!(!machine.caches(Page(5)));
+/// ```
 pub struct CoalescedFlushes<H: Hardware> {
     /// The latest number taken.
     asked: H::Word,
-    /// A [`Served`].
+    /// A [`CoalescedProgress`].
     served: H::Word,
 }
 
@@ -38,14 +50,14 @@ impl<H: Hardware> Default for CoalescedFlushes<H> {
 
 /// The progress of the shared flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct CoalescedProgress {
     /// All numbers up to this one are served.
     pub(crate) up_to: u64,
     /// The CPU that is making a flush now, if any.
     pub(crate) by: Option<CpuId>,
 }
 
-impl Served {
+impl CoalescedProgress {
     /// The number of bits that name a CPU; 0 is none.
     const CPU_BITS: u32 = u16::BITS;
 
@@ -56,7 +68,7 @@ impl Served {
 
     fn decode(word: u64) -> Self {
         let by = word & ((1 << Self::CPU_BITS) - 1);
-        Served {
+        CoalescedProgress {
             up_to: word >> Self::CPU_BITS,
             by: by.checked_sub(1).map(|cpu| CpuId(cpu as u16)),
         }
@@ -88,16 +100,16 @@ impl<H: Hardware> CoalescedFlushes<H> {
     }
 
     /// The progress of the shared flushes.
-    pub(crate) fn served(&self) -> Served {
+    pub(crate) fn served(&self) -> CoalescedProgress {
         // Acquire pairs with `end`: a task whose number is served sees the flush done.
         // Lost without it: two tasks share a flush.
-        Served::decode(self.served.load(Acquire))
+        CoalescedProgress::decode(self.served.load(Acquire))
     }
 
     /// Makes this CPU the one that flushes next, unless something has changed since `seen`, when no CPU was flushing.
     /// Returns whether it succeeded.
-    pub(crate) fn begin(&self, seen: Served, me: CpuId) -> bool {
-        let mine = Served {
+    pub(crate) fn begin(&self, seen: CoalescedProgress, me: CpuId) -> bool {
+        let mine = CoalescedProgress {
             by: Some(me),
             ..seen
         };
@@ -110,7 +122,7 @@ impl<H: Hardware> CoalescedFlushes<H> {
 
     /// Ends the flush, which has served all numbers up to this one.
     pub(crate) fn end(&self, up_to: u64) {
-        let served = Served { up_to, by: None };
+        let served = CoalescedProgress { up_to, by: None };
         // Release pairs with `served`: the flush is over, on all CPUs.
         // Lost without it: two tasks share a flush.
         self.served.store(served.encode(), Release);

@@ -99,9 +99,9 @@ impl Concern {
 
 /// Whether a CPU that has the space loaded must be asked to flush, and why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Decision {
     /// It must be asked.
-    Must,
+    Ask,
     /// It uses no translation now, and compares generations and stamps before it does again.
     Lazy,
     /// It has left its root, and compares when it loads the next one.
@@ -174,7 +174,7 @@ impl<W: Word> CpuState<W> {
     /// Returns whether this CPU, found among those that have a space loaded, must be asked to flush, and why not. Other
     /// CPUs call it after they have changed the generation or the stamp that this CPU compares.
     #[inline]
-    pub(crate) fn must_be_asked(&self, concern: Concern) -> Asked {
+    pub(crate) fn must_be_asked(&self, concern: Concern) -> Decision {
         let published = &self.published;
         let tables = match concern {
             Concern::Flush(scope) => scope == Scope::Tables,
@@ -183,13 +183,13 @@ impl<W: Word> CpuState<W> {
             Concern::KernelDeferral(stamp) => {
                 // A flush of a user's tag does not reach the kernel's mappings. [mutant KernelDeferralFlushedByTag]
                 return if Self::has_flushed_since(&published.all_flushed_at, stamp) {
-                    Asked::Flushed
+                    Decision::Flushed
                 } else {
-                    Asked::Must
+                    Decision::Ask
                 };
             }
             // A CPU that is idle, or has left its root, uses the kernel's mappings, too. [mutant KernelSkipsIdle]
-            Concern::Text | Concern::Kernel => return Asked::Must,
+            Concern::Text | Concern::Kernel => return Decision::Ask,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the generation
         // or the stamp before it looks here, so it sees a CPU that is about to run, or that CPU sees the change. If a
@@ -198,15 +198,15 @@ impl<W: Word> CpuState<W> {
         match Activity::of(published.activity.load(SeqCst)) {
             // A lazy CPU uses no translation, but its walker may follow the root: freed tables concern it.
             // [mutant LazySkippedForTables: bugs 10, 25]
-            Activity::Lazy if !tables => Asked::Lazy,
-            Activity::Detached => Asked::Detached,
+            Activity::Lazy if !tables => Decision::Lazy,
+            Activity::Detached => Decision::Detached,
             _ => match concern {
                 Concern::Deferral(stamp)
                     if Self::has_flushed_since(&published.flushed_at, stamp) =>
                 {
-                    Asked::Flushed
+                    Decision::Flushed
                 }
-                _ => Asked::Must,
+                _ => Decision::Ask,
             },
         }
     }

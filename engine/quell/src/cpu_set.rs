@@ -67,6 +67,15 @@ impl Seat {
 }
 
 /// A set of CPUs.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{CpuId, CpuSet};
+/// let mut set = CpuSet::first(4);
+/// set.remove(CpuId(2));
+/// assert!(set.iter().eq([CpuId(0), CpuId(1), CpuId(3)]));
+/// ```
 #[derive(Clone, Copy)]
 pub struct CpuSet {
     /// The words that may hold members.

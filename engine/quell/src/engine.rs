@@ -8,7 +8,7 @@ use crate::cpu::Loaded;
 use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::{Broadcast, Hardware};
-use crate::inbox::Most;
+use crate::inbox::RequestLimits;
 use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
@@ -22,6 +22,25 @@ use core::sync::atomic::Ordering::Relaxed;
 ///
 /// Every method may be called on any CPU at any time unless its documentation says otherwise. The caller must not
 /// migrate during the call.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy};
+/// let machine = OneCpu::default(); // the kernel's own type, which implements `Hardware`
+/// let cpus = [PerCpu::new()];
+/// let ledger = [(); 4].map(|()| LedgerEntry::new());
+/// let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
+/// // Each CPU, before it loads its first space:
+/// engine.cpu_online();
+/// // SAFETY: this machine walks no tables.
+/// let space = unsafe { engine.new_space(Frame(1)) };
+/// engine.this_cpu().mask_interrupts().switch(None, &space);
+/// engine.this_cpu().leave(&space);
+/// engine.retire(&space); // its tables may be freed now
+/// # Ok::<(), quell::Unsupported>(())
+/// ```
 pub struct Engine<'m, H: Hardware> {
     pub(crate) hw: &'m H,
     /// See [`Engine::broadcasts`].
@@ -187,8 +206,8 @@ impl<'m, H: Hardware> Engine<'m, H> {
 
     /// Returns the limits of a request on this machine.
     #[inline]
-    pub(crate) fn most(&self) -> Most {
-        Most {
+    pub(crate) fn most(&self) -> RequestLimits {
+        RequestLimits {
             ranges: self.hw.ranges(),
             strides: self.features.full_above,
         }

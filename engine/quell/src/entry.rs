@@ -15,6 +15,14 @@ use crate::addr::{Frame, Page, PageSize};
 pub const TABLE_WORDS: usize = 512;
 
 /// A level of the page table, counted from the leaves.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Level, PageSize};
+/// assert_eq!(Level::of(PageSize::Large), Level::LARGE);
+/// assert_eq!(Level::LARGE.pages(), 512);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Level(pub u8);
 
@@ -96,6 +104,15 @@ impl MemoryType {
 ///
 /// On machines whose walkers do not set the dirty bit, `writable && !dirty` is encoded so that the
 /// hardware refuses the first store; a fault handler then sets `dirty`.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame};
+/// let entry = Entry { present: true, user: true, writable: true, frame: Frame(42), ..Entry::ABSENT };
+/// let write_protected = Entry { writable: false, ..entry };
+/// assert_ne!(entry, write_protected);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Entry {
     /// Walkers may use the entry. If not, no other field means anything.

@@ -32,6 +32,17 @@ pub enum Tagging {
 }
 
 /// The machine's abilities, read once by [`Engine::new`](crate::Engine::new).
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Features, Tagging, Unsupported};
+/// let x86 = Features { tagging: Tagging::PerCpu { count: 6 }, broadcast: false, full_above: 33 };
+/// assert_eq!(x86.check(64), Ok(()));
+/// // A broadcast that names a tag reaches another space's entries on other CPUs.
+/// let wrong = Features { broadcast: true, ..x86 };
+/// assert_eq!(wrong.check(64), Err(Unsupported::BroadcastOfPerCpuTags));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// How TLB entries are tagged.

@@ -29,11 +29,11 @@
 //! the interrupts, interrupts are masked. A flush that ran there would find its request merged with one whose interrupt
 //! was not sent yet, and wait for a target that was not interrupted.
 
-use crate::cpu::{Asked, Concern};
+use crate::cpu::{Concern, Decision};
 use crate::cpu_set::{CpuId, CpuSet};
-use crate::flush_info::{FlushInfo, Laid};
+use crate::flush_info::{EncodedRequest, FlushInfo};
 use crate::hardware::{Hardware, Scope};
-use crate::inbox::{Marks, Post, Posted, Until};
+use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
@@ -354,14 +354,19 @@ impl<H: Hardware> Cpu<'_, H> {
         let me = self.id();
         for target in cpus.iter().filter(|&target| target != me) {
             if let Some(posted) = self.post_to(target, &posting) {
-                shootdown.ask(target, posted == Posted::Interrupt);
+                shootdown.ask(target, posted == PostOutcome::Interrupt);
             }
         }
     }
 
     /// Prepares the post for the targets of a flush. Writes the request into this CPU's outbox if `outbox` is set.
     #[inline(always)]
-    fn posting<'i>(self, laid: &'i Laid<'i>, concern: Concern, outbox: bool) -> Posting<'i> {
+    fn posting<'i>(
+        self,
+        laid: &'i EncodedRequest<'i>,
+        concern: Concern,
+        outbox: bool,
+    ) -> Posting<'i> {
         let post = match (self.on().inline_requests, outbox) {
             (true, _) => Post::Inline(laid),
             (false, true) => {
@@ -396,13 +401,13 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Posts to one CPU if it must be asked, and returns `None` if not.
     #[inline(always)]
-    pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<Posted> {
+    pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<PostOutcome> {
         let there = self.cpu(target);
         let skipped = match there.state.must_be_asked(posting.concern) {
-            Asked::Must => None,
-            Asked::Lazy => Some(Counter::SkippedLazy),
-            Asked::Detached => Some(Counter::SkippedLeft),
-            Asked::Flushed => Some(Counter::FoundFlushed),
+            Decision::Ask => None,
+            Decision::Lazy => Some(Counter::SkippedLazy),
+            Decision::Detached => Some(Counter::SkippedLeft),
+            Decision::Flushed => Some(Counter::FoundFlushed),
         };
         if let Some(counter) = skipped {
             self.count(counter, 1);
@@ -419,9 +424,9 @@ impl<H: Hardware> Cpu<'_, H> {
         // [mutant SkipPost]
         let posted = there.inbox.post(post, marks, self.most(), contended);
         match posted {
-            Posted::Interrupt => {}
-            Posted::Merged => self.count(Counter::Merged, 1),
-            Posted::Offline => {
+            PostOutcome::Interrupt => {}
+            PostOutcome::Merged => self.count(Counter::Merged, 1),
+            PostOutcome::Offline => {
                 self.count(Counter::SkippedOffline, 1);
                 return None;
             }
@@ -465,28 +470,28 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Returns how far a target must get before the initiator stops waiting.
     #[inline]
-    pub(crate) fn until(self, scope: Scope, kernel: bool) -> Until {
+    pub(crate) fn until(self, scope: Scope, kernel: bool) -> WaitGoal {
         // A receipt comes before the request was read: enough only if the request is in the target's own line.
         let receipt = self.on().asynchronous && self.on().inline_requests;
         // A target that has received a request is in the kernel, and so are its NMI handlers: a receipt is not enough
         // for the kernel's mappings. [mutant KernelReceiptIsEnough]
         // Nor for freed tables, which the target may still walk before it flushes. [mutant EarlyAckForTables]
         if receipt && !kernel && scope == Scope::Leaf {
-            Until::Received
+            WaitGoal::Received
         } else {
-            Until::Done
+            WaitGoal::Done
         }
     }
 
     /// Waits until `target` has got this far with every request posted to it.
     #[inline(always)]
-    fn wait_for(self, target: CpuId, until: Until) {
+    fn wait_for(self, target: CpuId, until: WaitGoal) {
         let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited() else {
             return;
         };
         self.count(Counter::Waited, 1);
-        let receipt = u64::from(until == Until::Received);
+        let receipt = u64::from(until == WaitGoal::Received);
         self.count(Counter::WaitedReceipt, receipt);
         let mut turns = 0;
         while !inbox.has_reached(number, until) {
@@ -509,7 +514,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let me = self.id();
         self.poll();
         // A receipt is not enough for a frame that must not be loaded speculatively. [mutant QuiesceTakesReceipt]
-        let until = Until::Done;
+        let until = WaitGoal::Done;
         for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
             let inbox = &self.cpu(cpu).inbox;
             let behind = |number| !inbox.has_reached(number, until);

@@ -66,13 +66,13 @@ impl<'r> FlushInfo<'r> {
 
     /// Returns its words.
     #[inline]
-    pub(crate) fn laid_out(&self) -> Laid<'r> {
+    pub(crate) fn laid_out(&self) -> EncodedRequest<'r> {
         let (kind, ranges) = match self.request {
             Request::Empty => (0, &[][..]),
             Request::Full(_) => (META_FULL, &[][..]),
             Request::Ranges(ranges, _) => (ranges.packed().len() as u64, ranges.packed()),
         };
-        Laid {
+        EncodedRequest {
             space: self.space.map_or(0, |space| space.0),
             first: self.first,
             last: self.last,
@@ -84,7 +84,7 @@ impl<'r> FlushInfo<'r> {
 
 /// A [`FlushInfo`] in the form of [`FlushWords`]: made once for all targets.
 #[derive(Clone, Copy)]
-pub(crate) struct Laid<'r> {
+pub(crate) struct EncodedRequest<'r> {
     space: u64,
     first: u64,
     last: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Laid<'r> {
     ranges: &'r [u64],
 }
 
-impl<'r> Laid<'r> {
+impl<'r> EncodedRequest<'r> {
     /// One generation of a space: a packed range, or everything.
     #[inline]
     pub(crate) fn of(
@@ -102,7 +102,7 @@ impl<'r> Laid<'r> {
         scope: Scope,
     ) -> Self {
         let kind = if range.is_some() { 1 } else { META_FULL };
-        Laid {
+        EncodedRequest {
             space: space.0,
             first: generation,
             last: generation,
@@ -166,18 +166,18 @@ fn decode(meta: u64, word: impl FnMut(usize) -> u64, request: &mut Request) {
 }
 
 /// A request that was read from the words, with room for its ranges.
-pub(crate) struct Taken {
+pub(crate) struct TakenRequest {
     space: Option<SpaceId>,
     first: u64,
     last: u64,
     request: Request,
 }
 
-impl Taken {
+impl TakenRequest {
     /// Makes an empty place to read into.
     #[inline]
-    pub(crate) fn new() -> Taken {
-        Taken {
+    pub(crate) fn new() -> TakenRequest {
+        TakenRequest {
             space: None,
             first: 0,
             last: 0,
@@ -272,7 +272,7 @@ impl<W: Word> FlushWords<W> {
 
     /// Writes a request. The words are not valid meanwhile: see [`inbox`](crate::inbox).
     #[inline]
-    pub(crate) fn write(&self, laid: &Laid<'_>) {
+    pub(crate) fn write(&self, laid: &EncodedRequest<'_>) {
         // Mostly there is one.
         if let Some((&first, more)) = laid.ranges.split_first() {
             self.ranges[0].store(first, Relaxed);
@@ -296,8 +296,8 @@ impl<W: Word> FlushWords<W> {
 
     /// Grows the words to cover another request for the same space, if one of the two is for all of it: the ranges of
     /// the other no longer matter. Returns `false`, and writes nothing, otherwise. The result is that of
-    /// [`Taken::include`].
-    pub(crate) fn include_whole(&self, laid: &Laid<'_>) -> bool {
+    /// [`TakenRequest::include`].
+    pub(crate) fn include_whole(&self, laid: &EncodedRequest<'_>) -> bool {
         let meta = self.meta.load(Relaxed);
         let space = self.space.load(Relaxed);
         let both = meta | laid.meta;
@@ -319,7 +319,7 @@ impl<W: Word> FlushWords<W> {
 
     /// Reads the words, into `taken` if they hold a request.
     #[inline]
-    pub(crate) fn read(&self, taken: &mut Taken) -> Written {
+    pub(crate) fn read(&self, taken: &mut TakenRequest) -> Written {
         let meta = self.meta.load(Relaxed);
         if meta & META_OUTBOX != 0 {
             return Written::InOutbox((meta >> META_SENDER_SHIFT) as usize);
@@ -413,7 +413,7 @@ mod tests {
         let requests = requests();
         for one in infos(&requests) {
             for other in infos(&requests) {
-                let mut both = Taken {
+                let mut both = TakenRequest {
                     space: one.space,
                     first: one.first,
                     last: one.last,
@@ -469,9 +469,9 @@ mod tests {
                 let full = |info: &FlushInfo<'_>| matches!(info.request, Request::Full(_));
                 let known = one.space == other.space && one.space.is_some();
                 assert_eq!(in_words, known && (full(one) || full(other)));
-                let mut read = Taken::new();
+                let mut read = TakenRequest::new();
                 assert!(matches!(words.read(&mut read), Written::Here));
-                let mut both = Taken {
+                let mut both = TakenRequest {
                     space: one.space,
                     first: one.first,
                     last: one.last,
@@ -497,7 +497,7 @@ mod tests {
         let words = FlushWords::<AtomicU64>::new();
         let empty = FlushInfo::of(USERS[0], 1, &Request::Empty);
         let requests = requests();
-        let mut read = Taken::new();
+        let mut read = TakenRequest::new();
         for info in infos(&requests).into_iter().chain([empty]) {
             words.refer_to(CpuId(77));
             assert!(matches!(words.read(&mut read), Written::InOutbox(77)));

@@ -79,6 +79,25 @@ impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
 }
 
 /// The result of [`Batch::finish_deferred`](crate::Batch::finish_deferred).
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose};
+/// let deferred_flush = DeferredFlush::new(); // in the frame table
+/// deferred_flush.begin();
+/// let mut batch = engine.batch(Purpose::Lazy);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// match batch.finish_deferred() {
+///     Outcome::Flushed(frames) => {
+///         deferred_flush.clear();
+///         frames.for_each(drop); // free
+///     }
+///     Outcome::Deferred(frames) => deferred_flush.defer(frames.stamp()),
+/// }
+/// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
+/// ```
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
     /// The batch was flushed and nothing is deferred. Possible reasons: S3 is off, the ledger is full, a page-table
     /// page was unlinked, the batch has mappings of both the kernel and a user space or more spaces than places, or

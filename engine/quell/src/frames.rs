@@ -15,6 +15,34 @@ pub const CAPACITY: usize = 64;
 ///
 /// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it is
 /// taken, in any order, and lets no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Batch, Frame, FrameList, Purpose};
+/// /// Frames linked through a growing list: never full.
+/// #[derive(Default)]
+/// struct Unbounded(Vec<Frame>);
+/// impl FrameList<Frame> for Unbounded {
+///     fn push(&mut self, frame: Frame) {
+///         self.0.push(frame);
+///     }
+///     fn take(&mut self) -> Option<Frame> {
+///         self.0.pop()
+///     }
+///     fn is_full(&self) -> bool {
+///         false
+///     }
+///     fn is_empty(&self) -> bool {
+///         self.0.is_empty()
+///     }
+/// }
+/// let mut batch = engine.batch_into(Purpose::Call, Unbounded::default());
+/// batch.changed(&space, quell::PageRange::base(quell::Page(5), 100), quell::Scope::Leaf);
+/// (0..100).for_each(|frame| batch.hold(Frame(frame)));
+/// assert_eq!(batch.finish().count(), 100);
+/// ```
 pub trait FrameList<F> {
     /// Returns whether there is no room for another frame. A list without a bound always has room.
     fn is_full(&self) -> bool;

@@ -53,6 +53,19 @@ pub enum Scope {
 }
 
 /// An invalidation for [`Hardware::invalidate`] or [`Broadcast::start`].
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Invalidate, Page, PageRange, Scope, Tag};
+/// let what = Invalidate::Range {
+///     tag: Tag(3),
+///     range: PageRange::base(Page(5), 1),
+///     scope: Scope::Leaf,
+/// };
+/// // On x86: `invlpg`, or INVPCID of type 0 for another tag than the loaded one.
+/// # let _ = what;
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invalidate {
     /// The entries of a range under one tag. On machines without tags the tag is ignored.

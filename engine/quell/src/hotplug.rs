@@ -76,7 +76,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Called on the CPU itself. Until [`Engine::cpu_online`] it touches no user memory and no kernel mapping that may
     /// change. The embedder ensures that its walker cannot reach freed tables of the kernel's half. Never waits.
     ///
-    /// `current` is the space that this CPU loaded last, like `from` in [`Masked::switch`], even if it keeps that
+    /// `current` is the space that this CPU loaded last, like `from` in [`Masked::switch`](crate::Masked::switch), even if it keeps that
     /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. If you leave out
     /// the last space, its set keeps this CPU: once the CPU is back, and until the space is retired, its flushes
     /// interrupt the CPU in vain.

@@ -31,7 +31,7 @@ use crate::flush_info::FlushInfo;
 use crate::flushed::Flushed;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::Hardware;
-use crate::inbox::Until;
+use crate::inbox::WaitGoal;
 use crate::overflow::Overflow;
 use crate::request::Request;
 use crate::secondary::Mark;
@@ -43,10 +43,10 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A flush under way: made by [`Engine::start_flush`], checked by [`InFlight::is_done`].
-struct Awaited {
+struct StartedFlush {
     /// The targets that have not answered yet.
     targets: CpuSet,
-    until: Until,
+    until: WaitGoal,
     /// The number of requests that the first of them must reach, once it was looked at.
     first: Option<u64>,
     /// Set while a barrier has yet to complete broadcasts.
@@ -62,7 +62,7 @@ impl<H: Hardware> Cpu<'_, H> {
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         overflow: Option<&Overflow>,
         told: Mark,
-    ) -> Awaited
+    ) -> StartedFlush
     where
         H: 's,
     {
@@ -83,7 +83,7 @@ impl<H: Hardware> Cpu<'_, H> {
             self.flush_whole_here(cpus, more.scope, more.kernel);
         }
         self.let_interrupts_in(&shootdown);
-        Awaited {
+        StartedFlush {
             targets: shootdown.targets,
             until: self.until(scope, kernel),
             first: None,
@@ -98,7 +98,7 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// It checks one target after the other. Each must have answered the posts that it had when it was first checked,
     /// so later posts do not delay the end.
-    fn has_answers(&self, awaited: &mut Awaited) -> bool {
+    fn has_answers(&self, awaited: &mut StartedFlush) -> bool {
         loop {
             // [mutant SkipWait]
             let next = awaited.targets.iter().next();
@@ -132,7 +132,7 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Begins to flush all outstanding changes and waits for no target. Returns `None` if the flush is over already.
-    fn start(&mut self) -> Option<Awaited> {
+    fn start(&mut self) -> Option<StartedFlush> {
         let engine = self.engine;
         let me = engine.this_cpu();
         if let [only] = self.pending.as_slice()
@@ -159,9 +159,9 @@ where
         }
         self.cpu = me.id();
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
-        Some(Awaited {
+        Some(StartedFlush {
             targets: CpuSet::none(),
-            until: Until::Done,
+            until: WaitGoal::Done,
             first: None,
             barrier: true,
             told,
@@ -170,7 +170,7 @@ where
 
     /// Returns whether the started flush is over. If so, the batch is no longer pending. Never waits for another CPU's
     /// answer, or for a device.
-    fn is_over(&mut self, awaited: &mut Awaited) -> bool {
+    fn is_over(&mut self, awaited: &mut StartedFlush) -> bool {
         let engine = self.engine;
         if awaited.barrier {
             // The CPU that sent the broadcasts completes them; any other CPU sends them again.
@@ -196,6 +196,19 @@ where
 }
 
 /// A batch whose flush is under way. Made by [`Batch::start`]. Waits for the end when dropped.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, Page, PageRange, Purpose};
+/// let mut batch = engine.batch(Purpose::Call);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// let mut flush = batch.start();
+/// // Do other work. `Hardware::flush_answered` tells when to look again.
+/// assert!(flush.is_done()); // there is no other CPU
+/// assert!(flush.finish().eq([Frame(42)]));
+/// ```
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
 pub struct InFlight<'b, 'e, 'm, H, S, F, L = InPlace<F>, const N: usize = SPACES>
 where
@@ -206,7 +219,7 @@ where
     /// `None` after [`InFlight::finish`] has taken it.
     batch: Option<&'b mut Batch<'e, 'm, H, S, F, L, N>>,
     /// `None` once the flush is over.
-    awaited: Option<Awaited>,
+    awaited: Option<StartedFlush>,
 }
 
 impl<'e, 'm, H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'e, 'm, H, S, F, L, N>

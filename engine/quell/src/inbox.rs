@@ -28,7 +28,7 @@
 //! number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
-use crate::flush_info::{FlushInfo, FlushWords, Laid, Lone, Taken, Written};
+use crate::flush_info::{EncodedRequest, FlushInfo, FlushWords, Lone, TakenRequest, Written};
 use crate::request::Request;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -61,7 +61,7 @@ impl<W: Word> Outbox<W> {
     }
 
     /// Writes a request, which every target of the flush reads.
-    pub(crate) fn lay_out(&self, laid: &Laid<'_>) {
+    pub(crate) fn lay_out(&self, laid: &EncodedRequest<'_>) {
         self.words.write(laid);
     }
 
@@ -82,7 +82,7 @@ impl<W: Word> Outbox<W> {
 #[derive(Clone, Copy)]
 pub(crate) enum Post<'i> {
     /// The request itself, into the target's line.
-    Inline(&'i Laid<'i>),
+    Inline(&'i EncodedRequest<'i>),
     /// A reference to the outbox of this CPU.
     InOutbox(CpuId),
     /// "Everything", for which nothing has to be written.
@@ -91,7 +91,7 @@ pub(crate) enum Post<'i> {
 
 /// The result of a post.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Posted {
+pub(crate) enum PostOutcome {
     /// An interrupt must be sent.
     Interrupt,
     /// An interrupt is on its way already.
@@ -102,7 +102,7 @@ pub(crate) enum Posted {
 
 /// How far a target must get before an initiator stops waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WaitGoal {
     /// The target has taken the request, and flushes before it returns to code that could access user memory.
     Received,
     /// The target has flushed.
@@ -150,7 +150,7 @@ impl Marks {
 
 /// The state of an inbox as its CPU has read it.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen(u64);
+pub(crate) struct InboxWord(u64);
 
 fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
@@ -158,7 +158,7 @@ fn posted(state: u64) -> u64 {
 
 /// The limits of a request. Beyond them it becomes "everything".
 #[derive(Clone, Copy)]
-pub(crate) struct Most {
+pub(crate) struct RequestLimits {
     /// In ranges.
     pub(crate) ranges: usize,
     /// In strides of all ranges together.
@@ -212,9 +212,9 @@ impl<W: Word> Inbox<W> {
         &self,
         what: Post<'_>,
         marks: Marks,
-        most: Most,
+        most: RequestLimits,
         mut contended: impl FnMut(),
-    ) -> Posted {
+    ) -> PostOutcome {
         let state = &self.line.state;
         let Marks(marks) = marks;
         // Acquire pairs with `close`, `open` and the post in `post`: if a target is found offline, its accesses are
@@ -223,7 +223,7 @@ impl<W: Word> Inbox<W> {
         let mut seen = state.load(Acquire);
         let before = loop {
             if seen & CLOSED != 0 {
-                return Posted::Offline;
+                return PostOutcome::Offline;
             }
             if seen & LOCKED != 0 || matches!(what, Post::Everything) {
                 // Another initiator is writing. Covering both needs no writing at all. SeqCst pairs with `serve`: the
@@ -268,7 +268,7 @@ impl<W: Word> Inbox<W> {
                     let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
                     if before & CLOSED != 0 {
                         // It went offline meanwhile, and answers this one when it is back.
-                        return Posted::Offline;
+                        return PostOutcome::Offline;
                     }
                     break before;
                 }
@@ -280,14 +280,14 @@ impl<W: Word> Inbox<W> {
         // target sees.
         // Lost without it: a request comes while another is taken.
         if self.acks.received.load(SeqCst) >= posted(before) {
-            Posted::Interrupt
+            PostOutcome::Interrupt
         } else {
-            Posted::Merged
+            PostOutcome::Merged
         }
     }
 
     #[inline(always)]
-    fn write(&self, what: Post<'_>, idle: bool, most: Most) {
+    fn write(&self, what: Post<'_>, idle: bool, most: RequestLimits) {
         let words = &self.line.words;
         match what {
             Post::Inline(laid) if idle => words.write(laid),
@@ -302,7 +302,7 @@ impl<W: Word> Inbox<W> {
     }
 
     /// Merges a request into the pending one.
-    fn merge(&self, laid: &Laid<'_>, most: Most) {
+    fn merge(&self, laid: &EncodedRequest<'_>, most: RequestLimits) {
         let words = &self.line.words;
         // If several CPUs flush one space, most requests are for all of it.
         if !words.include_whole(laid) {
@@ -312,9 +312,9 @@ impl<W: Word> Inbox<W> {
 
     /// Merges any two requests.
     #[cold]
-    fn merge_any(&self, laid: &Laid<'_>, most: Most) {
+    fn merge_any(&self, laid: &EncodedRequest<'_>, most: RequestLimits) {
         let words = &self.line.words;
-        let mut pending = Taken::new();
+        let mut pending = TakenRequest::new();
         let mut request = Request::Empty;
         match words.read(&mut pending) {
             Written::Here => {
@@ -343,10 +343,10 @@ impl<W: Word> Inbox<W> {
 
     /// Returns whether the CPU has got this far.
     #[inline]
-    pub(crate) fn has_reached(&self, number: u64, until: Until) -> bool {
+    pub(crate) fn has_reached(&self, number: u64, until: WaitGoal) -> bool {
         let ack = match until {
-            Until::Received => &self.acks.received,
-            Until::Done => &self.acks.done,
+            WaitGoal::Received => &self.acks.received,
+            WaitGoal::Done => &self.acks.done,
         };
         // Acquire pairs with `serve` and `close`: the target has flushed, or uses no translation before it
         // has.
@@ -374,7 +374,7 @@ impl<W: Word> Inbox<W> {
     pub(crate) fn serve(
         &self,
         flush_next: impl Fn(&Lone) -> bool,
-        flush_any: impl Fn(Seen),
+        flush_any: impl Fn(InboxWord),
     ) -> u64 {
         let mut times = 0;
         loop {
@@ -401,7 +401,7 @@ impl<W: Word> Inbox<W> {
             // Flush before the acknowledgement: an initiator that finds its request done relies on the flush. [mutants
             // HandlerSkipsFlush, AckBeforeFlush]
             if !lone.is_some_and(|lone| flush_next(&lone)) {
-                flush_any(Seen(seen));
+                flush_any(InboxWord(seen));
             }
             // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
             // Lost without it: a flush that waits until it is done.
@@ -413,9 +413,9 @@ impl<W: Word> Inbox<W> {
     /// that covers it. `outbox_of` finds the outbox of an initiator.
     pub(crate) fn read_any<'t, 'o>(
         &self,
-        Seen(seen): Seen,
+        InboxWord(seen): InboxWord,
         outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
-        taken: &'t mut Taken,
+        taken: &'t mut TakenRequest,
     ) -> (FlushInfo<'t>, Marks)
     where
         W: 'o,

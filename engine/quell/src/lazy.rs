@@ -65,7 +65,7 @@
 //! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
 //! Call [`Engine::flush_deferred`] in the background to keep that rare.
 
-use crate::cpu::{Asked, Concern, Loaded};
+use crate::cpu::{Concern, Decision, Loaded};
 use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
@@ -97,6 +97,24 @@ const DEFERRED_SHIFT: u32 = 1;
 ///
 /// It is *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are cleared, and
 /// *deferred* once the stamp is known. It stays so until the frame is reused or reinstated.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose};
+/// # let deferred_flush = DeferredFlush::new();
+/// # deferred_flush.begin();
+/// # let mut batch = engine.batch(Purpose::Lazy);
+/// # batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// # let Outcome::Deferred(frames) = batch.finish_deferred() else { panic!() };
+/// # deferred_flush.defer(frames.stamp());
+/// # drop(frames);
+/// // The page is wanted back: no flush, no input or output.
+/// assert!(deferred_flush.reinstate(&engine));
+/// // So nothing is left to flush before the frame gets a new owner.
+/// assert!(engine.flush_before_reuse(&deferred_flush).is_none());
+/// ```
 pub struct DeferredFlush<H: Hardware> {
     word: H::Word,
 }
@@ -480,12 +498,12 @@ impl<H: Hardware> Cpu<'_, H> {
         for cpu in deferral.cpus.iter() {
             let state = &self.cpu(cpu).state;
             match state.must_be_asked(concern) {
-                Asked::Must if deferral.kernel && state.leave_to_entry(Scope::Leaf) => {
+                Decision::Ask if deferral.kernel && state.leave_to_entry(Scope::Leaf) => {
                     self.count(Counter::SkippedLazy, 1);
                 }
-                Asked::Must => behind.insert(cpu),
-                Asked::Flushed => self.count(Counter::FoundFlushed, 1),
-                Asked::Lazy | Asked::Detached => {}
+                Decision::Ask => behind.insert(cpu),
+                Decision::Flushed => self.count(Counter::FoundFlushed, 1),
+                Decision::Lazy | Decision::Detached => {}
             }
         }
     }

@@ -6,73 +6,27 @@
 //!
 //! # In short
 //!
-//! A machine with one CPU, nothing to interrupt and no tags:
-//!
 //! ```
-//! use quell::{
-//!     CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page, PageRange, PerCpu,
-//!     Policy, Purpose, Tag, Tagging,
-//! };
-//! use std::sync::atomic::{AtomicU64, Ordering, fence};
-//! use std::sync::Mutex;
+//! # quell::one_cpu!(machine, engine, space);
+//! use quell::{Frame, Page, PageRange, Purpose};
+//! machine.access(Page(5)); // a program has used the page
 //!
-//! /// Its TLB: the pages that it has a translation of.
-//! struct Machine(Mutex<Vec<Page>>);
-//!
-//! // SAFETY: `invalidate` drops the pages in its range, and the features match the machine.
-//! unsafe impl Hardware for Machine {
-//!     type Word = AtomicU64;
-//!     type Broadcasts = NoBroadcasts;
-//!
-//!     fn this_cpu(&self) -> CpuId {
-//!         CpuId(0)
-//!     }
-//!     fn features(&self) -> Features {
-//!         Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
-//!     }
-//!     fn fence(&self) {
-//!         fence(Ordering::SeqCst);
-//!     }
-//!     fn invalidate(&self, what: Invalidate) {
-//!         self.0.lock().unwrap().retain(|&page| match what {
-//!             Invalidate::Range { range, .. } => !range.contains(page),
-//!             _ => false,
-//!         });
-//!     }
-//!     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
-//!         self.invalidate(Invalidate::All);
-//!     }
-//!     fn unload_root(&self) {
-//!         self.invalidate(Invalidate::All);
-//!     }
-//!     fn interrupt(&self, targets: &CpuSet) {
-//!         assert!(targets.is_empty(), "there is one CPU");
-//!     }
-//!     fn mask_interrupts(&self) -> bool {
-//!         false
-//!     }
-//!     fn restore_interrupts(&self, _were_on: bool) {}
-//!     fn relax(&self) {}
-//! }
-//!
-//! let machine = Machine(Mutex::new(Vec::new()));
-//! let cpus = [PerCpu::new()];
-//! let engine = Engine::new(&machine, &cpus, &[], Policy::ALL)?;
-//! // SAFETY: this machine walks no tables, so a root is nothing but a name.
-//! let space = unsafe { engine.new_space(Frame(1)) };
-//! engine.cpu_online();
-//! engine.this_cpu().mask_interrupts().switch(None, &space);
-//! machine.0.lock().unwrap().extend([Page(5), Page(6)]); // the program has used two pages
-//!
-//! // Unmap page 5, behind which is frame 42: clear its entry, report it, finish the batch.
+//! // Unmap page 5, whose frame is 42: clear its entry, report it, finish the batch.
 //! let mut batch = engine.batch(Purpose::Call);
 //! batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
 //! let free: Vec<Frame> = batch.finish().collect();
 //!
 //! assert_eq!(free, [Frame(42)]); // it may have a new owner now
-//! assert_eq!(*machine.0.lock().unwrap(), [Page(6)]);
-//! # Ok::<(), quell::Unsupported>(())
+//! assert!(!machine.caches(Page(5)));
 //! ```
+//!
+//! | caller | type |
+//! | --- | --- |
+//! | the kernel's start, its memory manager | [`Engine`]: CPUs on and offline, spaces, deferred flushes |
+//! | the scheduler, the interrupt's handler, the entry code | [`Cpu`], and [`Masked`] with interrupts masked |
+//! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a lone change |
+//! | the frame table, for lazy unmap | [`DeferredFlush`] |
+//! | the machine's description | [`Hardware`], implemented by the kernel |
 //!
 //! `examples/embed.rs` shows two CPUs, and a program that goes on using the page.
 //!
@@ -90,44 +44,6 @@
 //! * **C6 Tables.** No hardware walker reads a page-table page after it was freed.
 //! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
 //! * **C8 Zero.** Memory handed out as zeroed contains only zeros.
-//!
-//! # Modules
-//!
-//! Only its own module writes a word. One exception: `in_flight` writes the engine's count of flushes in flight.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | [`hardware`], [`word`], [`features`] | the machine's interface, and which machines the engine refuses |
-//! | [`entry`] | a page-table entry, on any architecture |
-//! | [`change`] | does this change of an entry need a flush? |
-//! | [`request`] | what to invalidate |
-//! | [`pending`] | the changes of one space in a batch |
-//! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
-//! | [`overflow`] | changes that a batch has no place for |
-//! | [`flushed`] | the frames that batches return: with that proof, or with a deferred flush |
-//! | [`target`] | the handler of a request on its target |
-//! | [`in_flight`] | flushes that are started but not waited for |
-//! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
-//! | [`at_once`] | the same for one change, without a batch |
-//! | [`coalesced`] | flushes of a whole space that several tasks share |
-//! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
-//! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
-//! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
-//! | [`secondary`] | devices and hypervisors that walk the same tables |
-//! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
-//! | [`switch`] | the context switch, lazy CPUs, the end of a space |
-//! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
-//! | [`user_mode`] | CPUs that run programs and are not interrupted for kernel mappings |
-//! | [`hotplug`] | CPUs that come online and go offline |
-//! | [`tags`], [`asid`] | per-CPU tags and system-wide tags (S2) |
-//! | [`lazy`], [`ledger`] | flushes deferred until reuse (S3) |
-//! | [`engine`], [`per_cpu`] | the engine of one machine, its state of one CPU |
-//! | [`policy`], [`stats`] | which mechanisms are on; counters |
-//! | [`language`] | the text form of policies, on every command line and in every file |
-//!
-//! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
-//! `hotplug`; `overflow`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
-//! `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and the modules below those.
 //!
 //! # Panics
 //!
@@ -151,6 +67,12 @@
 #![deny(unsafe_code)]
 #![warn(clippy::missing_panics_doc)]
 
+// Only its own module writes a word. One exception: `in_flight` writes the engine's count of flushes in flight.
+//
+// Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
+// `hotplug`; `overflow`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
+// `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and the modules below those.
+
 mod addr;
 mod asid;
 mod at_once;
@@ -162,6 +84,8 @@ mod cpu;
 mod cpu_set;
 mod engine;
 mod entry;
+#[doc(hidden)]
+pub mod example;
 mod features;
 mod flush;
 mod flush_info;

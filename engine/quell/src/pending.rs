@@ -7,7 +7,7 @@
 
 use crate::addr::PageRange;
 use crate::hardware::{Hardware, Scope};
-use crate::inbox::Most;
+use crate::inbox::RequestLimits;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use core::ops::Deref;
@@ -67,7 +67,12 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
     /// the last one ([`Ranges::follow`](crate::request::Ranges)). Becomes everything with more than `most` strides.
     /// Returns `false` if it added nothing.
     #[inline]
-    pub(crate) fn take(&mut self, range: Option<PageRange>, scope: Scope, most: Most) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        range: Option<PageRange>,
+        scope: Scope,
+        most: RequestLimits,
+    ) -> bool {
         match (&mut self.request, range) {
             (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
             (Request::Ranges(ranges, own), Some(range)) if *own == scope => {

@@ -29,6 +29,18 @@ pub const INLINE_SLOTS: usize = 8;
 ///
 /// The embedder touches nothing in it and gives it to no other engine, because each engine numbers its spaces from the
 /// start.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{PerCpu, Slot};
+/// // One for each CPU, in an array or in the kernel's per-CPU area.
+/// let cpu = PerCpu::<OneCpu>::new();
+/// // With room for 64 tags:
+/// let slots = [(); 64].map(|()| Slot::new());
+/// let cpu = PerCpu::<OneCpu>::with_slots(&slots);
+/// ```
 pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,

@@ -71,6 +71,15 @@ pub enum TagPolicy {
 }
 
 /// Selects which mechanisms are on.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Mechanism, Policy};
+/// let policy = Policy::ALL.without(Mechanism::LazyUnmap);
+/// assert!(policy.batch && !policy.lazy_unmap);
+/// assert_eq!(Policy::only(Mechanism::Batch).lacks(&policy), Some(Mechanism::Extents));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
     /// S0: flush a reclaim or migration batch once, at its end.

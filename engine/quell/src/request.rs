@@ -57,6 +57,17 @@ impl fmt::Debug for Ranges {
 }
 
 /// The translations to invalidate in one address space.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Request, Scope};
+/// let first = Request::range(PageRange::base(Page(5), 1), Scope::Leaf);
+/// let second = Request::range(PageRange::base(Page(6), 1), Scope::Leaf);
+/// let both = first.merge(second);
+/// assert!(both.covers(Page(5)) && both.covers(Page(6)));
+/// assert_eq!(both.strides(), Some(2));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Request {
     /// Nothing.

@@ -91,6 +91,19 @@ impl SpaceId {
 ///
 /// It owns neither its root nor its tables: after [`Engine::retire`](crate::Engine::retire) the
 /// embedder frees them.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Page, PageRange, Purpose, Scope};
+/// let mut batch = engine.batch::<_, ()>(Purpose::Call);
+/// batch.changed(&space, PageRange::base(Page(5), 1), Scope::Leaf);
+/// assert!(space.is_in_batch());
+/// engine.flush_pending(&space); // a later observer, which relies on the cleared entry
+/// batch.finish();
+/// assert!(!space.is_in_batch());
+/// ```
 #[repr(align(64))]
 pub struct AddressSpace<H: Hardware> {
     /// A [`Flushes`]. Written by initiators, read by CPUs that load the space and by later observers.

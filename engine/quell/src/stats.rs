@@ -115,6 +115,18 @@ counters! {
 const COUNTERS: usize = Counter::ALL.len();
 
 /// The counters of one CPU, or a sum of them, at some moment.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Counter, Page, PageRange, Scope};
+/// let before = engine.stats();
+/// engine.this_cpu().flush(&space, Some(PageRange::base(Page(5), 1)), Scope::Leaf);
+/// let made = engine.stats().since(&before);
+/// assert_eq!(made.get(Counter::Requested), 1);
+/// assert_eq!(made.get(Counter::Sent), 0); // there is no CPU to interrupt
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; COUNTERS],

@@ -9,9 +9,9 @@
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
-use crate::flush_info::{FlushInfo, Lone, Taken};
+use crate::flush_info::{FlushInfo, Lone, TakenRequest};
 use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::inbox::Seen;
+use crate::inbox::InboxWord;
 use crate::request::{Request, unpack};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -40,7 +40,7 @@ impl<H: Hardware> Cpu<'_, H> {
     #[inline]
     fn serve_requests(self) {
         let next = |lone: &Lone| self.flush_next(lone);
-        let any = |seen: Seen| self.serve_any(seen);
+        let any = |seen: InboxWord| self.serve_any(seen);
         let times = self.here.inbox.serve(next, any);
         // Each of the others has an interrupt, too, which will find an empty inbox.
         if times > 1 {
@@ -51,12 +51,12 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Carries out a pending request of any kind.
     #[cold]
-    fn serve_any(self, seen: Seen) {
+    fn serve_any(self, seen: InboxWord) {
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
-        let mut taken = Taken::new();
+        let mut taken = TakenRequest::new();
         let (info, marks) = self.here.inbox.read_any(seen, outbox, &mut taken);
         if marks.is_none() {
             self.flush_here(&info);

@@ -22,16 +22,15 @@ use core::ops::Deref;
 /// # Examples
 ///
 /// ```
-/// # use quell::{AddressSpace, Engine, Hardware};
-/// fn run<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) {
-///     let cpu = engine.this_cpu();
-///     cpu.mask_interrupts().switch(None, space);
-///     assert!(cpu.runs(space));
-///     cpu.enter_lazy(); // idle: flushes of the space leave this CPU alone
-///     if !cpu.resume(space) { // busy again, if the root is still loaded
-///         cpu.mask_interrupts().switch(Some(space), space);
-///     }
+/// # quell::one_cpu!(machine, engine, space);
+/// let cpu = engine.this_cpu();
+/// cpu.enter_lazy(); // idle: flushes of the space leave this CPU alone
+/// assert!(!cpu.runs(&space));
+/// if !cpu.resume(&space) {
+///     // A flush made this CPU leave the root.
+///     cpu.mask_interrupts().switch(Some(&space), &space);
 /// }
+/// assert!(cpu.runs(&space));
 /// ```
 pub struct Cpu<'e, H: Hardware> {
     pub(crate) engine: &'e Engine<'e, H>,

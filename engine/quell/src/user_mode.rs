@@ -48,9 +48,9 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// # Safety
     /// Until [`Cpu::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a
-    /// batch of a [kernel space](Engine::new_kernel_space): the text and the stack on its way out of the kernel and in
+    /// batch of a [kernel space](crate::Engine::new_kernel_space): the text and the stack on its way out of the kernel and in
     /// again, the engine and its words are never unmapped or moved. It calls no function of the engine except
-    /// [`Masked::on_interrupt`].
+    /// [`Masked::on_interrupt`](crate::Masked::on_interrupt).
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(self) {
         self.here.state.enter_user();
