@@ -53,7 +53,7 @@ impl Mapping {
         Self::of(base.cast(), len)
     }
 
-    /// The first `len` bytes of `file`, shared; writable if asked.
+    /// Maps the first `len` bytes of `file`, shared; writable if `writable` is set.
     pub fn file(file: &File, len: usize, writable: bool) -> io::Result<Self> {
         let rights = if writable {
             READ_WRITE
@@ -81,7 +81,7 @@ impl Mapping {
         self.base.as_ptr()
     }
 
-    /// How far its first address that is a multiple of `size` lies from its beginning.
+    /// Returns the offset of its first address that is a multiple of `size`.
     pub fn offset_of_aligned(&self, size: usize) -> usize {
         self.base.addr().get().wrapping_neg() % size
     }
@@ -210,7 +210,8 @@ impl Mapping {
         Ok(status)
     }
 
-    /// How many bytes of a part of the mapping the kernel maps with transparent huge pages, as far as it tells.
+    /// Returns the bytes of a part of the mapping that the kernel maps with transparent huge pages, as far as it
+    /// reports them.
     pub fn huge_bytes(&self, offset: usize, len: usize) -> u64 {
         let from = self.range(offset, len).iov_base.addr() as u64;
         let to = from + len as u64;

@@ -1,4 +1,4 @@
-//! Rounds of samples: every contender at every length, in another order each time.
+//! Runs rounds of samples: every contender at every length, in another order each time.
 
 use super::contender::Contender;
 use super::progress::Progress;
@@ -17,7 +17,7 @@ use quell_threads::{cores, pulse};
 
 /// How much one sample clears at least, in extents of its length.
 const SPAN: u64 = 8 << 20;
-/// The longest sample of which pulses before and after tell something: about a millisecond.
+/// The longest sample that pulses before and after can characterize: about a millisecond.
 const PULSED: u64 = 32 << 20;
 /// Fewer samples decide nothing: the length is then cleared as shorter ones are. On a busy machine the longest get few,
 /// none of them quiet.
@@ -30,7 +30,7 @@ const HOT: &[u64] = &[4 << 10, 20 << 10];
 pub struct Cell {
     /// The length of the extents.
     pub bytes: u64,
-    /// What wrote them.
+    /// The way of writing.
     pub contender: Contender,
     /// The samples, each with the slowest of the [pulses](pulse) around it on the CPUs that took it.
     pub samples: Vec<(f64, f64)>,
@@ -43,7 +43,7 @@ impl Cell {
         median(&mut speeds).unwrap_or(0.0)
     }
 
-    /// The median for a calibration; `None` of what is no strategy, and of [too few](FEW) samples.
+    /// Returns the median for a calibration; `None` if it is not a strategy's, or of [too few](FEW) samples.
     fn sample(&self) -> Option<Sample> {
         let (strategy, temperature) = match self.contender {
             Contender::Clear(strategy) => (strategy, Temperature::Bypassing),
@@ -60,8 +60,8 @@ impl Cell {
     }
 }
 
-/// Leaves each cell the samples that had their cores to themselves, if there are enough. Samples of longer extents
-/// take so long that pulses before and after tell nothing about them: they stay.
+/// Keeps each cell's samples that had their cores alone, if there are enough. Pulses say nothing about samples of
+/// longer extents, which all stay.
 fn keep_quiet(cells: &mut [Cell]) {
     let pulses = cells.iter().flat_map(|c| &c.samples);
     let Some(own) = pulse::longest_own(pulses.map(|&(pulse, _)| pulse)) else {
@@ -96,8 +96,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Takes memory: for each CPU enough for `max_bytes`, and several times the last-level cache,
-    /// as far as half of what is free allows.
+    /// Allocates memory for each CPU: enough for `max_bytes`, and several times the last-level cache, up to half of
+    /// free memory.
     pub fn new(cpus: &[usize], max_bytes: u64, last_level: u64) -> Result<Self> {
         let wanted = max_bytes.max((4 * last_level).clamp(256 << 20, 1 << 30));
         let free = available_memory().unwrap_or(u64::MAX);

@@ -8,11 +8,11 @@ const PAGE: u64 = 4096;
 /// A way to write memory that takes part in the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
-    /// A strategy of the engine, told the length of the extent.
+    /// A strategy of the engine, given the length of the extent.
     Clear(Strategy),
-    /// The same, and every byte is read once: what the calibration for memory that is read next compares.
+    /// The same, and every byte is read once: for calibrating memory that is read next.
     ClearAndRead(Strategy),
-    /// glibc's `memset` with zero, told the length of the extent.
+    /// glibc's `memset` with zero, given the length of the extent.
     Memset,
     /// The string instruction, 4 KB at a time: the baseline kernel.
     PageByPage,
@@ -78,7 +78,7 @@ pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
     (0..bytes as usize / 8).fold(0, |sum, i| sum | unsafe { words.add(i).read() })
 }
 
-/// What a kernel without extents calls for each page.
+/// Zeroes a page as a kernel without extents does.
 ///
 /// # Safety
 ///
@@ -97,7 +97,7 @@ unsafe fn clear_page(page: *mut u8) {
 /// accessed by nothing else.
 unsafe fn stream(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE2 is part of x86-64; the addresses lie within the run.
+    // SAFETY: SSE2 is part of x86-64; the addresses are within the range.
     unsafe {
         use std::arch::x86_64::{_mm_set1_epi8, _mm_sfence, _mm_stream_si128};
         let value = _mm_set1_epi8(0x5a);

@@ -1,8 +1,7 @@
-//! Demand faults of the running kernel: how fast it hands out zeroed memory.
+//! Measures demand faults of the running kernel: how fast it hands out zeroed memory.
 //!
-//! The kernel zeroes on the first touch, or all at once when asked to populate. The mapping is
-//! checked for what it really got: a kernel that has no huge page to spare silently gives base
-//! pages, and the figure would be about something else.
+//! The kernel zeroes on the first touch, or all at once to populate. The resulting page size is checked: a kernel
+//! without a free huge page silently uses base pages, which would make the figure wrong.
 
 use super::progress::Progress;
 use crate::memory::Mapping;
@@ -21,14 +20,14 @@ const HUGE: usize = 2 << 20;
 /// One way to get memory from the kernel.
 #[derive(Serialize, Clone, Debug)]
 pub struct DemandFault {
-    /// The page size asked for, in bytes.
+    /// The requested page size in bytes.
     pub page_bytes: u64,
     /// `touch` (one fault per page) or `populate` (one call).
     pub way: &'static str,
     /// GB/s, the median; absent if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
-    /// Why there is no figure, or what it must not be taken for.
+    /// The reason for a missing figure, or a caution about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -45,7 +45,7 @@ const SIZES: &[u64] = &[
     1 << 30,
 ];
 
-/// What to measure, and for how long.
+/// The measurements, and their duration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The longest extent; takes that much memory per CPU. Bytes, at least 64 KB: below, nothing differs
@@ -173,7 +173,7 @@ fn rows(cells: &[Cell], wanted: impl Fn(Contender) -> bool) -> Vec<Row> {
         .collect()
 }
 
-/// For each length what the plan picks, with the figure measured for it.
+/// Returns the plan's choice for each length, with its measured figure.
 fn chosen(cells: &[Cell], plan: &Plan) -> Vec<Chosen> {
     cells
         .iter()
@@ -209,7 +209,7 @@ fn peak(cells: &[Cell]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The cache sizes, from the processor or else from what Linux says about CPU 0.
+/// Returns the cache sizes, from the processor or else from Linux's data about CPU 0.
 fn host_caches() -> Caches {
     let mut caches = quell_arch::zero::caches();
     if caches != Caches::default() {

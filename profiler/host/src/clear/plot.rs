@@ -1,4 +1,4 @@
-//! The plot: GB/s against the length of the extent, one line per strategy.
+//! Plots GB/s over the length of the extent, one line per strategy.
 
 use super::report::{Report, bytes_label};
 use quell_experiments::charts::{self, COLORS, Chart, Line, VerticalScale};

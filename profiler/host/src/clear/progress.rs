@@ -1,4 +1,4 @@
-//! Progress while zeroing is measured.
+//! Shows progress while zeroing is measured.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Progress {
             started: Instant::now(),
         }
     }
-    /// What is done now.
+    /// Sets the current activity.
     pub fn say(&self, what: &'static str) {
         self.bar.set_message(what);
         self.tick();

@@ -110,15 +110,15 @@ fn one(
     );
     let begun = Instant::now();
     for piece in policy.pieces(extent, tell.then_some(Frame(fault))) {
-        // SAFETY: a piece lies within the extent, which starts at `start` and is as long as the
-        // span; plans hold only available strategies.
+        // SAFETY: a piece is within the extent, which starts at `start` and is as long as the span; plans hold only
+        // available strategies.
         unsafe {
             let at = start.add(piece.extent.first.address() as usize);
             quell_arch::zero::zero(at, piece.extent.bytes() as usize, piece.strategy);
         }
     }
     let cleared = Instant::now();
-    // SAFETY: the neighbourhood lies within the extent.
+    // SAFETY: the neighbourhood is within the extent.
     let read = unsafe {
         sum(
             start.add((from * PAGE_BYTES) as usize),

@@ -28,7 +28,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps `bytes`, a multiple of 2 MB, asks for huge pages and touches every page.
+    /// Maps `bytes`, a multiple of 2 MB, requests huge pages and touches every page.
     pub fn new(bytes: u64) -> Result<Self> {
         let mapped = usize::try_from(bytes + HUGE)?;
         let mapping =
@@ -39,7 +39,7 @@ impl Region {
             bytes,
             cursor: 0,
         };
-        // Where huge pages are refused, base pages serve, and `huge_bytes` tells.
+        // If huge pages are refused, base pages are used, and `huge_bytes` shows it.
         let length = bytes as usize;
         let _ = (region.mapping).advise(region.first, length, Advice::LinuxHugepage);
         let all = region.span(bytes);
@@ -55,7 +55,7 @@ impl Region {
         if self.cursor + bytes > self.bytes {
             self.cursor = 0;
         }
-        // SAFETY: within the region by the check above, which lies within the mapping.
+        // SAFETY: within the region by the check above, and the region is within the mapping.
         let at = unsafe { (self.mapping.start()).add(self.first + self.cursor as usize) };
         // Keep spans aligned to huge pages whatever their length.
         self.cursor = (self.cursor + bytes).next_multiple_of(HUGE);

@@ -1,4 +1,4 @@
-//! What was measured, as JSON, as tables, and judged against the targets.
+//! Formats the measurements as JSON and tables, and judges them against the targets.
 
 use super::fault::DemandFault;
 use super::read::ClearThenRead;
@@ -18,7 +18,7 @@ pub struct Row {
     pub samples: usize,
 }
 
-/// What the plan picks at a length.
+/// The plan's choice at a length.
 #[derive(Serialize, Clone, Debug)]
 pub struct Chosen {
     /// The length of the extents.
@@ -51,13 +51,13 @@ pub struct AllCores {
 pub struct PlanRow {
     /// The shortest length the row is about.
     pub bytes: u64,
-    /// What clears memory that is read next.
+    /// The strategy for memory that is read next.
     pub hot: &'static str,
-    /// What clears other memory.
+    /// The strategy for other memory.
     pub bypassing: &'static str,
-    /// What the rule without measurement says for memory that is read next.
+    /// The choice without measurement for memory that is read next.
     pub by_rule_hot: &'static str,
-    /// What it says for other memory.
+    /// The same for other memory.
     pub by_rule_bypassing: &'static str,
 }
 
@@ -87,7 +87,7 @@ impl PlanTable {
 /// A target, and whether this machine meets it.
 #[derive(Serialize, Debug)]
 pub struct Verdict {
-    /// What is asked.
+    /// The target.
     pub target: &'static str,
     /// The bound on the ratio.
     pub bound: f64,
@@ -107,7 +107,7 @@ pub struct Report {
     pub peak_write_gbps: f64,
     /// Every strategy at every length, one core.
     pub rows: Vec<Row>,
-    /// What the calibrated plan picks for memory that is not read next.
+    /// The calibrated plan's choices for memory that is not read next.
     pub chosen: Vec<Chosen>,
     /// Clearing 4 KB at a time with the string instruction (`dc zva` on Arm): the median over all
     /// lengths.

@@ -1,4 +1,4 @@
-//! What is computed across rows: which samples were quiet, the price of a shootdown, and what share of each row it is.
+//! Computes figures across rows: the quiet samples, the price of a shootdown, and its share of each row.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 /// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually
 /// get: in the others, some other program had the target's CPU, and no CPU had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
-/// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
+/// With fewer interrupts for each discard, the difference of times is independent of interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
-/// Finds the quiet samples of each row, and says in what part of all samples the core was shared.
+/// Finds the quiet samples of each row. Returns the share of all samples on a shared core.
 ///
 /// Pulses are compared among rows with as many busy CPUs: a processor with fewer of them may run faster, and a thread
-/// spinning on the other half of the same core is not a neighbour but what is measured.
+/// that spins on the other half of the same core is part of the measurement and not a neighbour.
 pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     let mut alike: BTreeMap<usize, Vec<&mut Row>> = BTreeMap::new();
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
@@ -54,11 +54,11 @@ fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
     })
 }
 
-/// Fewer rounds than this do not show how far they lie apart.
+/// The least number of rounds whose spread is meaningful.
 const ROUNDS_THAT_SHOW_NOISE: usize = 3;
 
-/// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median. The
-/// quartiles, because one round of five may have gone wrong without moving the median of all.
+/// Returns the noise: the distance of the quartiles of the rounds' medians, as a share of their median. The quartiles,
+/// because one round of five may go wrong without moving the median of all.
 fn noise(samples: &[Sample]) -> Option<f64> {
     let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sample in samples {
@@ -128,7 +128,7 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
     price
 }
 
-/// Fills in what part of each row's time the price of its interrupts is.
+/// Sets the share of each row's time that its interrupts cost.
 pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
         let Some(interrupts) = row.tlb_interrupts_per_op else {

@@ -14,9 +14,9 @@ use quell::Policy;
 use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
 
-/// A prediction should be as near as this to what was measured.
+/// The largest error of a prediction that counts as right.
 pub const TOLERANCE: f64 = 0.30;
-/// The most noise at which a row is judged: with more, what was measured could itself be off by much of the tolerance.
+/// The most noise at which a row is judged: with more, the measurement itself could be off by much of the tolerance.
 pub const NOISY: f64 = TOLERANCE / 2.0;
 
 /// A row that the model predicts.

@@ -1,7 +1,7 @@
-//! Counters of the running kernel before and after something: `/proc/interrupts`, `/proc/vmstat`, `/proc/stat`.
+//! Reads counters of the running kernel before and after an operation: `/proc/interrupts`, `/proc/vmstat`,
+//! `/proc/stat`.
 //!
-//! All three count for the whole machine. The doings of other programs meanwhile are in them too, which is why a row
-//! also says how much CPU time went to others.
+//! All three count for the whole machine, including other programs. So a row also records their CPU time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -48,7 +48,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds what happened between two readings and returns the TLB interrupts among it, if the kernel counts them.
+    /// Adds the difference between two readings. Returns its TLB interrupts, if the kernel counts them.
     pub fn add(&mut self, before: &Reading, after: &Reading) -> Option<u64> {
         let mut shootdowns = None;
         for (name, counts) in &after.interrupts {
@@ -81,7 +81,8 @@ impl Totals {
     }
 }
 
-/// Whether a counter of `/proc/vmstat` is an event that explains one of the benchmarks (most of the file is levels).
+/// Returns whether a counter of `/proc/vmstat` is an event that explains one of the benchmarks (most of the file is
+/// levels).
 fn tells_something(name: &str) -> bool {
     const STARTS: [&str; 11] = [
         "pswp",
@@ -116,7 +117,7 @@ impl Company {
         })
     }
 
-    /// What others used since the start.
+    /// Returns the use by others since the start.
     pub fn end(&self, children: Duration) -> io::Result<Sharing> {
         let wall = self.started.elapsed().as_secs_f64();
         let own = (own_cpu_time() + children).saturating_sub(self.own);
@@ -143,7 +144,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// CPUs used by other programs and CPUs stolen; `None` below 0.2 s in all, of which ticks say nothing.
+    /// Returns the CPUs used by other programs and the stolen CPUs; `None` below 0.2 s in all, which ticks cannot
+    /// resolve.
     pub fn cpus(&self) -> Option<(f64, f64)> {
         (self.wall >= 0.2).then(|| ((self.foreign / self.wall).max(0.0), self.stolen / self.wall))
     }
@@ -175,7 +177,7 @@ struct Ticks {
 
 impl Ticks {
     fn now() -> io::Result<Self> {
-        // Ticks are all that is taken, and they do not depend on what else this says.
+        // Only ticks are used, and they do not depend on the rest of this.
         let system = ExplicitSystemInfo {
             boot_time_secs: 0,
             ticks_per_second: TICKS_PER_SECOND,

@@ -20,7 +20,7 @@ use super::sys;
 /// A reason that kernels before 6.14 do not have.
 const WRONG_CPU: &str = "remote wrong cpu";
 
-/// Filters in the order of the fields of [`FlushEvents`]: the reason's name, and what else must hold.
+/// Filters in the order of the fields of [`FlushEvents`]: the reason's name, and a further condition.
 const KINDS: [(&str, &str); 6] = [
     ("flush on task switch", " && pages != 0"),
     ("flush on task switch", " && pages == 0"),
@@ -38,10 +38,10 @@ pub struct FlushTracepoint {
 }
 
 impl FlushTracepoint {
-    /// Looks the tracepoint up and opens it once to see whether it may be used.
+    /// Finds the tracepoint and opens it once to check the permission.
     ///
     /// # Errors
-    /// A sentence that says what is missing and what would help.
+    /// A sentence with the missing feature and the remedy.
     pub fn find() -> Result<Self, String> {
         let read = |name: &str| {
             read_tracefs(&format!("events/tlb/tlb_flush/{name}")).map_err(|error| match error.kind() {
@@ -171,7 +171,7 @@ fn read_tracefs(name: &str) -> io::Result<String> {
 pub struct HardwareCount(Vec<(&'static str, Option<Counter>)>);
 
 impl HardwareCount {
-    /// Opens what the machine has; what it has not stays `None`.
+    /// Opens the machine's counters; missing ones are `None`.
     pub fn open() -> Self {
         let miss = |which| Cache {
             which,
@@ -186,7 +186,7 @@ impl HardwareCount {
         ])
     }
 
-    /// Whether any counter exists.
+    /// Returns whether any counter exists.
     pub fn any(&self) -> bool {
         self.0.iter().any(|(_, counter)| counter.is_some())
     }

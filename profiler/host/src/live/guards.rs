@@ -26,7 +26,7 @@ use crate::memory::page_size;
 
 static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Takes the list of what could not be put back so far.
+/// Returns the list of set-ups that could not be undone so far.
 pub fn not_restored() -> Vec<String> {
     NOT_RESTORED
         .lock()
@@ -121,7 +121,7 @@ impl Zram {
         PathBuf::from(format!("/sys/block/zram{}/{file}", self.number))
     }
 
-    /// Opens it for reading and writing past the page cache. The file must be closed before the device goes.
+    /// Opens it for reading and writing past the page cache. The file must be closed before the device is removed.
     pub fn open_direct(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let direct = OFlags::DIRECT.bits() as i32;
@@ -173,7 +173,7 @@ impl ZramSwap {
 
 impl Drop for ZramSwap {
     fn drop(&mut self) {
-        // The device goes after it, with its own destructor.
+        // The device's own destructor removes it afterwards.
         restored("swapoff of the zram device", sys::swap_off(&self.name));
     }
 }
@@ -263,7 +263,7 @@ impl LimitedCgroup {
     }
 }
 
-/// Where this process stands in the cgroup tree that manages memory.
+/// The place of this process in the cgroup tree that manages memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MemoryCgroup {
     /// A version 1 hierarchy with the memory controller; the path below its mount point.
@@ -364,7 +364,7 @@ impl Drop for HugePool {
     }
 }
 
-/// A file of `bytes` in `dir`, written to the device, that no path leads to: it is gone when closed.
+/// Creates an unlinked file of `bytes` in `dir`, written to the device. Closing removes it.
 pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
     let path = dir.join(format!(".quell-{}", std::process::id()));
     let mut file = OpenOptions::new()
@@ -440,7 +440,7 @@ mod tests {
         assert!(!dir.join(format!(".quell-{}", std::process::id())).exists());
     }
 
-    /// Needs root and zram; says so where it cannot run.
+    /// Needs root and zram; prints a message otherwise.
     #[test]
     fn a_zram_device_goes_away_also_by_panic() {
         let list = || {
@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Needs root and a memory controller; says so where it cannot run.
+    /// Needs root and a memory controller; prints a message otherwise.
     #[test]
     fn a_cgroup_goes_away() {
         match LimitedCgroup::create(64 << 20) {

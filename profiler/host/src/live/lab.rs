@@ -28,7 +28,7 @@ pub enum Halt {
     /// It cannot run here.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A signal asked to stop.
+    /// A signal arrived.
     #[error("interrupted")]
     Interrupted,
     /// A system call failed that should not have.
@@ -59,7 +59,7 @@ impl Stop {
         Ok(Self(flag))
     }
 
-    /// Whether a signal arrived.
+    /// Returns whether a signal arrived.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl Spinners {
                 std::thread::Builder::new()
                     .name(format!("spin-{cpu}"))
                     .spawn(move || {
-                        // If the CPU went away, the thread spins elsewhere and the interrupts tell.
+                        // If the CPU was removed, the thread spins elsewhere and the interrupts show it.
                         let _ = cores::pin(&[cpu]);
                         ready.store(true, Ordering::Release);
                         while !stop.load(Ordering::Relaxed) {
@@ -143,15 +143,15 @@ impl Drop for Spinners {
     }
 }
 
-/// What a row is.
+/// The definition of a row.
 pub struct RowSpec<'a> {
     /// Stable name.
     pub key: String,
     /// Usual form, or the batched form of another row.
     pub instead_of: Option<String>,
-    /// Whether this is a batched form, also where it has no single counterpart.
+    /// Whether this is a batched form, even without a single counterpart.
     pub form: Form,
-    /// What one operation is.
+    /// The name of one operation.
     pub op: &'static str,
     /// Threads that do operations at once.
     pub threads: usize,
@@ -165,7 +165,7 @@ pub struct RowSpec<'a> {
     pub bytes_per_op: Option<u64>,
     /// TLB interrupts of one operation, if the target's CPU is the target's and that many are known to come.
     pub interrupts: Option<f64>,
-    /// What of the row's counters would mislead its reader.
+    /// Checks the row's counters for reasons to doubt it.
     pub check: Check,
 }
 
@@ -214,9 +214,9 @@ impl<'a> RowSpec<'a> {
     }
 }
 
-/// Where rows are measured, and what a benchmark has found so far.
+/// Measures rows, and keeps the results of a benchmark so far.
 pub struct Lab {
-    /// Asked to end.
+    /// Set to end early.
     pub stop: Stop,
     /// CPUs to use; the measuring thread is pinned to the first.
     pub cpus: Vec<usize>,
@@ -299,7 +299,7 @@ impl Lab {
         }
     }
 
-    /// Measures a row: `op` is timed and says how many operations it did; `prepare` runs before each and is not.
+    /// Measures a row: `op` is timed and returns its number of operations; `prepare` runs before each, untimed.
     pub fn row(
         &mut self,
         plan: RowSpec,

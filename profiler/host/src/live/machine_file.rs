@@ -47,11 +47,11 @@ const ROUNDS: usize = 4;
 pub struct HostMachine {
     /// The machine.
     pub machine: MachineFile,
-    /// What the file holds.
+    /// The content of the file.
     pub text: String,
-    /// What this kernel does, as a policy.
+    /// This kernel's mechanisms, as a policy.
     pub kernel: Kernel,
-    /// Whether the calibration could reach what was measured; if not, why not.
+    /// The reason why the calibration could not reach the measurements, if so.
     pub note: Option<String>,
 }
 
@@ -67,8 +67,8 @@ fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'sta
     })
 }
 
-/// A switch with its two calls took this long in the published guest; what the call here costs more is part
-/// of it and not counted twice.
+/// Returns the time of a switch beyond the published guest's, whose switch with two calls took this long. The extra
+/// cost of this host's call is part of it and not counted twice.
 fn schedule(system_call: f64) -> Option<Figure> {
     let published = built_in("skylake-laptop")?;
     let total = published.amount(P::SystemCall) + published.amount(P::Schedule);
@@ -125,7 +125,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
     text
 }
 
-/// What a workload's figure is in the model.
+/// Returns the model's figure for a workload.
 fn modelled(
     machine: &MachineFile,
     policy: Policy,
@@ -160,10 +160,10 @@ const PAGE: f64 = 4096.0;
 /// Nanoseconds for one page in a second for 10 000 rounds of 256 pages.
 pub const SWAP_ROUNDS_NS: f64 = 1e9 / 10_000.0 / 256.0;
 
-/// A figure that is moved until the model shows what was measured.
+/// A figure to adjust until the model matches a measurement.
 struct Fit {
     parameter: P,
-    /// What was measured, in words.
+    /// The measurement, in words.
     what: &'static str,
     cpus: usize,
     workload: (&'static str, &'static [&'static str]),
@@ -188,12 +188,12 @@ struct Draft {
     policy: Policy,
     entries: Vec<Figure>,
     notes: Vec<String>,
-    /// What is said of figures that rest on rows which other programs disturbed.
+    /// Whether the figures rest on undisturbed rows.
     reliable: bool,
 }
 
 impl Draft {
-    /// Takes over a figure that follows from what was measured.
+    /// Sets a figure that follows from a measurement.
     fn set(
         &mut self,
         parameter: P,
@@ -219,7 +219,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Moves a figure until the model takes `wanted` nanoseconds for what was measured.
+    /// Adjusts a figure until the model needs `wanted` nanoseconds.
     fn fit(&mut self, fit: &Fit, wanted: f64) -> anyhow::Result<()> {
         let takes = |machine: &MachineFile| -> anyhow::Result<f64> {
             let value = modelled(machine, self.policy, fit.cpus, fit.workload)?;
@@ -272,7 +272,7 @@ impl Draft {
         self.set(P::ZeroJump, jump, "ns", source)
     }
 
-    /// Calls and faults, and what is left of the discard of a page that no other CPU must hear of.
+    /// Sets the costs of calls and faults, and the rest of the discard of a page without targets.
     fn calls(&mut self, units: &Units, alone_ns: f64) -> anyhow::Result<()> {
         if let Some(nothing) = units.discard_nothing_ns {
             let call = Fit {
@@ -313,7 +313,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What it takes until the interrupt of a shootdown has come.
+    /// Sets the time until a shootdown's interrupt arrives.
     fn interrupts(&mut self, host: &Host, shootdown: &Shootdown) -> anyhow::Result<()> {
         let target = shootdown
             .one_target_ns
@@ -337,8 +337,8 @@ impl Draft {
         self.fit(&delivery, target)
     }
 
-    /// Compressing and decompressing a page. What swapping a page of zeros takes on this host beyond what the model's
-    /// swap does, with the kernel's policy for dirty pages, is laid on compressing.
+    /// Sets the costs of compressing and decompressing a page. The time of swapping a page of zeros beyond the
+    /// model's, under the kernel's policy for dirty pages, is added to compressing.
     fn swapping(&mut self, units: &Units, dirty: Policy) -> anyhow::Result<()> {
         let beyond = match units.swap_ns {
             Some(ns) => {

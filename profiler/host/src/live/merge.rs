@@ -26,7 +26,7 @@ fn weighted((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> f64 {
 }
 
 impl Row {
-    /// Computes what follows from samples, counters and company.
+    /// Computes figures from samples, counters and the load of others.
     pub fn conclude(&mut self) {
         if let Some(ns) = Spread::of(self.samples.iter().map(|s| s.ns)) {
             self.ns = ns;
@@ -39,7 +39,7 @@ impl Row {
         self.warnings = self.disturbances();
     }
 
-    /// Adds what a later round found for the same key.
+    /// Adds the results of a later round for the same key.
     pub fn merge(&mut self, more: Row) {
         debug_assert_eq!(self.key, more.key);
         for (name, value) in &mut self.hardware_per_op {
@@ -85,7 +85,7 @@ impl Row {
         self.conclude();
     }
 
-    /// What would mislead the row's reader.
+    /// Returns the reasons to doubt the row.
     fn disturbances(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.ns.samples < FEW_SAMPLES {

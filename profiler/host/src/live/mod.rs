@@ -43,7 +43,7 @@ use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
 use report::{Benchmark, Beside, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
 
-/// What to measure, where, and what to leave behind.
+/// The measurements, their place, and the files to keep.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Time for all benchmarks together; set-up (files, devices) comes on top.

@@ -1,5 +1,5 @@
-//! What the kernel prints and neither `procfs` nor `quell_record::perf` reads, as numbers. Pure functions over text: no input
-//! makes them panic.
+//! Parses kernel output that neither `procfs` nor `quell_record::perf` reads. Pure functions over text: no input makes
+//! them panic.
 
 use std::collections::BTreeMap;
 

@@ -17,17 +17,17 @@ pub struct Report {
     pub schema: u32,
     /// The machine that was measured.
     pub host: Host,
-    /// What the run could and could not use, and what would add it.
+    /// The features that the run could and could not use, with remedies.
     pub capabilities: Vec<Capability>,
     /// In the order that `--list` prints, whatever order they ran in.
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
     pub shootdown: Option<Shootdown>,
-    /// What single steps cost, which the machine file is made from as well.
+    /// Costs of single steps, from which the machine file is also made.
     pub units: Units,
     /// The machine file for the model; `null` if none could be made or none was wanted.
     pub machine_file: Option<MachineFileWritten>,
-    /// What the model says with it about rows that it was not made from.
+    /// The model's predictions with it, for other rows.
     pub predictions: Vec<Beside>,
     /// Part of the samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
     pub shared_core: Option<f64>,
@@ -35,16 +35,16 @@ pub struct Report {
     pub noise: Option<f64>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
-    /// What could not be put back, empty if all was.
+    /// Set-ups that could not be undone; empty if all were.
     pub not_restored: Vec<String>,
 }
 
-/// What became of the machine file.
+/// The fate of the machine file.
 #[derive(Debug, Serialize)]
 pub struct MachineFileWritten {
     /// Where it was written; `null` if it was not.
     pub path: Option<String>,
-    /// Why it was not written, or what is to be mistrusted in it.
+    /// The reason why it was not written, or a caution about it.
     pub note: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct Host {
     pub arch: &'static str,
     /// Model name of the CPU as the kernel gives it.
     pub cpu_model: Option<String>,
-    /// Whether the CPU says that it runs under a hypervisor (`null` where it cannot say).
+    /// Whether the CPU reports a hypervisor (`null` if it cannot).
     pub guest: Option<bool>,
     /// CPUs that this process may use.
     pub cpus: Vec<usize>,
@@ -76,7 +76,7 @@ pub struct Capability {
     pub name: &'static str,
     /// Whether it could be used.
     pub available: bool,
-    /// What was found, or why not and what would help.
+    /// The finding, or the reason for its absence and the remedy.
     pub detail: String,
 }
 
@@ -87,7 +87,7 @@ pub struct Benchmark {
     pub name: &'static str,
     /// Which of the five mechanisms it exercises (`S0`..`S4`).
     pub mechanism: &'static str,
-    /// What it does, in a line.
+    /// Its operation, in a line.
     pub title: &'static str,
     /// Measured rows.
     pub rows: Vec<Row>,
@@ -95,7 +95,7 @@ pub struct Benchmark {
     pub refused: Vec<Refusal>,
     /// The error that ended it early, if one did that should not.
     pub failed: Option<String>,
-    /// What would mislead a reader of this benchmark as a whole.
+    /// Reasons to doubt this benchmark as a whole.
     pub warnings: Vec<String>,
     /// How many rounds it ran in, each with a set-up of its own; rows are of all rounds together.
     pub rounds: u32,
@@ -111,11 +111,11 @@ pub struct Refusal {
     pub row: Option<String>,
     /// Why.
     pub reason: String,
-    /// What would make it possible, if anything.
+    /// The remedy, if any.
     pub remedy: Option<String>,
 }
 
-/// Whether a row is the usual form or what a program could use today instead.
+/// Whether a row is the usual form or an alternative for today's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -136,13 +136,13 @@ pub struct Row {
     pub instead_of: Option<String>,
     /// Other CPUs that may hold the translations (spinning threads or other readers).
     pub targets: usize,
-    /// What one operation is.
+    /// The name of one operation.
     pub op: &'static str,
     /// Nanoseconds of one thread for one operation, over the samples.
     pub ns: Spread,
     /// The median of each round, in the order they ran: how much the machine's mood and the luck of a set-up matter.
     pub round_medians: Vec<f64>,
-    /// The samples that were not disturbed, as far as one can tell.
+    /// The undisturbed samples, as far as detected.
     pub quiet: Option<Quiet>,
     /// Operations timed.
     pub ops: u64,
@@ -166,12 +166,12 @@ pub struct Row {
     pub foreign_cpus: Option<f64>,
     /// CPU time stolen by the hypervisor, in CPUs.
     pub stolen_cpus: Option<f64>,
-    /// What would mislead a reader of this row.
+    /// Reasons to doubt this row.
     pub warnings: Vec<String>,
     /// The samples behind `ns` with their interrupts, for whatever is computed across rows.
     #[serde(skip)]
     pub samples: Vec<Sample>,
-    /// What others had of the CPUs during the samples.
+    /// The use of the CPUs by others during the samples.
     #[serde(skip)]
     pub sharing: Option<Sharing>,
     /// Operations of the pass behind `flush_events_per_op`.
@@ -180,12 +180,12 @@ pub struct Row {
     /// TLB interrupts that one operation must have caused, if that is known.
     #[serde(skip)]
     pub expected_interrupts: Option<f64>,
-    /// Says what else would mislead a reader of the row, from its counters.
+    /// Checks the row's counters for further reasons to doubt it.
     #[serde(skip)]
     pub check: Check,
 }
 
-/// A look at a row that says what would mislead its reader, if anything.
+/// Returns a reason to doubt a row, if any.
 pub type Check = fn(&Row) -> Option<String>;
 
 /// One timed sample.
@@ -210,10 +210,10 @@ pub struct Quiet {
     pub median: f64,
     /// Their TLB interrupts for one operation (median); `null` where the kernel does not count them.
     pub tlb_interrupts_per_op: Option<f64>,
-    /// Whether all of them had their core to themselves; if not, too few had, and these are those that had most of it.
+    /// Whether all of them had their core alone; if not, too few had, and these were disturbed least.
     pub own_core: bool,
-    /// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median; `null`
-    /// if they are of fewer than three rounds.
+    /// The noise: the distance of the quartiles of the rounds' medians, as a share of their median; `null` for fewer
+    /// than three rounds.
     pub noise: Option<f64>,
 }
 
@@ -267,7 +267,7 @@ pub struct FlushEvents {
     pub switch_flushed: f64,
     /// A context switch that kept its entries (`pages:0`): **not** a flush.
     pub switch_kept: f64,
-    /// A CPU flushed because another asked it to.
+    /// A CPU flushed for another.
     pub remote_received: f64,
     /// The initiating CPU flushed its own TLB for a change of one mapping.
     pub local: f64,
@@ -275,7 +275,7 @@ pub struct FlushEvents {
     pub local_mm: f64,
     /// Requests to flush other CPUs, counted before idle and uninterested CPUs are left out: **not** interrupts sent.
     pub remote_requested: f64,
-    /// A request that reached a CPU which had left the address space; `None` on kernels that do not tell.
+    /// A request that reached a CPU which had left the address space; `None` on kernels without this count.
     pub wrong_cpu: Option<f64>,
     /// Of all flushes above that happened, those that dropped the whole address space instead of a range.
     pub full: f64,
@@ -313,7 +313,7 @@ pub struct Beside {
     pub row: String,
     /// Median of the measurement's quiet samples, nanoseconds for one operation.
     pub measured_ns: f64,
-    /// What the model says, in the same unit; `null` if it could not run.
+    /// The model's prediction, in the same unit; `null` if it could not run.
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
@@ -322,8 +322,7 @@ pub struct Beside {
     pub noise: Option<f64>,
     /// Whether the error is at most 30 %; `null` if there is no prediction or the noise forbids to judge.
     pub within: Option<bool>,
-    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss. Why there is
-    /// no verdict: said if there is none.
+    /// With a miss, known omissions of the model and disturbances of the measurement; without a verdict, the reason.
     pub why: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use super::report::{Benchmark, Refusal};
 /// length; not more, because each round sets up anew.
 pub const ROUNDS: u32 = 5;
 
-/// A benchmark and what its rounds found so far.
+/// A benchmark and the results of its rounds so far.
 struct Course<'a> {
     bench: &'a bench::Benchmark,
     rounds: u32,
@@ -50,7 +50,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Runs the benchmark once more, in this time, and takes over what it left in the lab. Says whether a signal ended
+    /// Runs the benchmark once more, in this time, and takes its results from the lab. Returns whether a signal ended
     /// it.
     fn round(&mut self, lab: &mut Lab, budget: Duration) -> bool {
         self.found.rounds += 1;
@@ -108,7 +108,7 @@ impl<'a> Course<'a> {
         interrupted
     }
 
-    /// What to report of it. A refusal that did not come in every round says in how many.
+    /// Returns its report. A refusal that did not happen in every round mentions in how many.
     fn end(mut self) -> Benchmark {
         let rounds = self.found.rounds;
         for (mut refusal, times) in self.refused {
@@ -121,8 +121,8 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Runs the chosen benchmarks in `total` time, set-up not counted, and says whether a signal ended it. The result is in
-/// the order of `chosen`, without those that were not begun.
+/// Runs the chosen benchmarks in `total` time without set-up. Returns the results in the order of `chosen`, without
+/// benchmarks that were not begun, and whether a signal ended it.
 pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
     let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
     let mut courses: Vec<_> = chosen.iter().map(|bench| Course::new(bench)).collect();
@@ -161,7 +161,7 @@ mod tests {
         static RAN: RefCell<Vec<(char, Duration)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Notes that `name` runs, and says how often it did before.
+    /// Records that `name` runs. Returns its earlier number of runs.
     fn runs(name: char, lab: &Lab) -> usize {
         RAN.with_borrow_mut(|ran| {
             let before = ran.iter().filter(|(n, _)| *n == name).count();
@@ -220,7 +220,7 @@ mod tests {
 
     type Run = fn(&mut Lab) -> Result<(), Halt>;
 
-    /// The order in which these ran with their time, what they found, and whether it was interrupted.
+    /// Returns the order of runs with their time, their results, and whether they were interrupted.
     fn course(benches: &[(Run, u32, bool)]) -> (Vec<(char, Duration)>, Vec<Benchmark>, bool) {
         let benches: Vec<_> = benches
             .iter()

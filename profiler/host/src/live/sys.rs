@@ -1,4 +1,4 @@
-//! What the benchmarks ask of the system besides memory and processes.
+//! System calls of the benchmarks besides memory and processes.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -32,8 +32,7 @@ impl EventFd {
     }
 }
 
-/// Whether this process is privileged enough for the parts that set something up (effective user 0; a container may
-/// still refuse).
+/// Returns whether this process is privileged enough for set-ups (effective user 0; a container may still refuse).
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

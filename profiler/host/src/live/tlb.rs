@@ -1,7 +1,7 @@
-//! What this CPU tells about its TLBs.
+//! Reads this CPU's description of its TLBs.
 //!
-//! Intel: CPUID leaf 0x18; AMD: leaves 0x80000005, 0x80000006 and 0x80000019. Hypervisors often hide them;
-//! what is not told stays unknown.
+//! Intel: CPUID leaf 0x18; AMD: leaves 0x80000005, 0x80000006 and 0x80000019. Hypervisors often hide them; hidden
+//! values stay unknown.
 
 #[cfg(target_arch = "x86_64")]
 use raw_cpuid::{Associativity, CpuId, CpuIdReader, DatType};
@@ -13,11 +13,11 @@ pub struct Part {
     pub entries: u32,
     /// How many ways.
     pub ways: u32,
-    /// Where that stands.
+    /// The source of that value.
     pub source: &'static str,
 }
 
-/// The data TLBs, as far as they are told.
+/// The data TLBs, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
     /// First level, 4 KB pages.
@@ -30,7 +30,7 @@ pub struct Geometry {
     pub l2: Option<Part>,
 }
 
-/// What this CPU tells.
+/// Returns the TLBs of this CPU.
 pub fn of_this_cpu() -> Geometry {
     #[cfg(target_arch = "x86_64")]
     {
@@ -40,7 +40,7 @@ pub fn of_this_cpu() -> Geometry {
     Geometry::default()
 }
 
-/// What a CPU tells: one of AMD's in its own leaves, any other in Intel's.
+/// Returns the TLBs of a CPU: AMD's leaves for AMD, Intel's for any other.
 #[cfg(target_arch = "x86_64")]
 fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let vendor = cpu.get_vendor_info();

@@ -20,7 +20,7 @@ pub const COMPRESS: &str = "unit/compress";
 /// The row of pages read from a zram device.
 pub const DECOMPRESS: &str = "unit/decompress";
 
-/// The row of pages of zeros that are paged out and touched again: what swapping takes besides compressing.
+/// The row of pages of zeros that are paged out and touched again: the cost of swapping besides compressing.
 pub const SWAP: &str = "unit/swap";
 /// The row of a round trip between two threads of one process: two switches without a change of address space.
 pub const THREADS: &str = "threads/0pages";

@@ -18,9 +18,9 @@ use quell::{Mechanism, Policy};
 pub struct Kernel {
     /// Its release.
     pub release: String,
-    /// What it does for everything but dirty page-out.
+    /// Its policy except for dirty page-out.
     pub policy: Policy,
-    /// What it does when dirty pages are paged out.
+    /// Its policy for paging out dirty pages.
     pub dirty: Policy,
 }
 

@@ -1,4 +1,4 @@
-//! The benchmarks. Each module opens with what it does and what it does not show.
+//! The benchmarks. Each module begins with its operation and its limits.
 
 mod discard;
 mod fault;
@@ -15,11 +15,11 @@ use super::lab::{Halt, Lab};
 
 /// One benchmark.
 pub struct Benchmark {
-    /// What `--only` takes.
+    /// Its name for `--only`.
     pub name: &'static str,
     /// Which of the mechanisms `S0`..`S4` it exercises.
     pub mechanism: &'static str,
-    /// What it does, in a line.
+    /// Its operation, in a line.
     pub title: &'static str,
     /// Its part of the total time, against the others.
     pub weight: u32,

@@ -62,7 +62,7 @@ fn out_all(map: &Mapping) -> io::Result<u64> {
     Ok(PAGES as u64)
 }
 
-/// A swap device of compressed memory, to which pages go; or says why there is none.
+/// Returns a swap device of compressed memory, or the reason why there is none.
 fn swap_device(lab: &mut Lab) -> Option<ZramSwap> {
     let swap = match ZramSwap::create(ZRAM_BYTES) {
         Ok(swap) => swap,
@@ -94,7 +94,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     // Dropped before the swap device, so that swapoff has nothing to read back.
     let map = Mapping::anonymous(PAGES * page)?;
-    // Huge pages would be paged out whole or split.
+    // Otherwise huge pages would be paged out whole or split.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     map.touch(page, 1);
     out_all(&map)?;
@@ -186,7 +186,7 @@ fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
     }
     let page = page_size();
     let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
-    // Pages that were just written lie in the cache in large folios that page-out leaves alone at first.
+    // Pages that were just written are in the cache in large folios, which page-out skips at first.
     sys::drop_cache(&file)?;
     let map = Mapping::file(&file, PAGES * page, false)?;
     let read = || {

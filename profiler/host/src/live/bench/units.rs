@@ -19,9 +19,9 @@ use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
 
 const CALLS: u64 = 1000;
-/// Pages of a sample: so many that the clock does not count, so few that the first are still in a cache.
+/// Pages of a sample: enough to hide the clock's cost, and few enough that the first are still cached.
 const PAGES: usize = 64;
-/// Several times what last-level caches hold.
+/// Several times the size of last-level caches.
 const FAR: usize = 256 << 20;
 /// Pages of a sample that zeroes memory that is in no cache.
 const ZEROED: usize = 512;
@@ -71,7 +71,7 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     )?;
     let far = Mapping::anonymous(FAR)?;
     far.touch(page, 1);
-    // Each sample goes on where the last one ended.
+    // Each sample continues where the last one ended.
     let mut next = 0;
     let mut zero = |backwards: bool| {
         let first = next;

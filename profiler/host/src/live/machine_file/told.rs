@@ -1,4 +1,4 @@
-//! What the system tells about itself.
+//! Reads the system's description of itself.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::processor::Processor;
 pub struct Figure {
     /// Which.
     pub parameter: P,
-    /// As it stands in the file, quoted if it is a word.
+    /// Its text in the file, quoted if it is a word.
     pub value: String,
     /// As files write it; nothing for a word.
     pub unit: &'static str,
@@ -25,13 +25,13 @@ pub struct Figure {
     pub assumed: bool,
 }
 
-/// What a file of the system says, if there is one.
+/// Reads a file of the system, if there is one.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// What the system tells about itself.
+/// Returns the system's description of itself.
 pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
     let mut told = Told(Vec::new());
     told.processor(host, processor);
@@ -46,7 +46,7 @@ pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
 /// Where caches and topology are described.
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// What has been told so far.
+/// The figures so far.
 struct Told(Vec<Figure>);
 
 impl Told {
@@ -60,7 +60,7 @@ impl Told {
         });
     }
 
-    /// As [`Told::add`], of what is a guess.
+    /// As [`Told::add`], for a guess.
     fn assume(&mut self, parameter: P, value: impl ToString, unit: &'static str, why: &str) {
         self.add(parameter, value, unit, why);
         if let Some(figure) = self.0.last_mut() {
@@ -68,7 +68,7 @@ impl Told {
         }
     }
 
-    /// The frequency, and how many CPUs share what.
+    /// Adds the frequency, and the numbers of CPUs that share a core or a socket.
     fn processor(&mut self, host: &Host, processor: &Processor) {
         let plausible = |mhz: &f64| (100.0..=10_000.0).contains(mhz);
         if let Some(mhz) = processor.megahertz.filter(plausible) {
@@ -122,7 +122,7 @@ impl Told {
         self.assume(P::SlowNodes, 0, "1", why);
     }
 
-    /// What keeps translations on x86-64, and what a walk takes in a guest.
+    /// Adds the TLBs of x86-64, and the cost of a walk in a guest.
     fn translation(&mut self, host: &Host) {
         let pcid = host.flags.iter().any(|flag| flag == "pcid");
         let tags = if pcid { "\"pcid\"" } else { "\"none\"" };
