@@ -8,7 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use quell_record::attribute::Evidence;
+use quell_record::events;
 use quell_record::import::Import;
+use quell_record::perf::file::Recording;
+use quell_record::perf::live::{Options, Recorder, Scope, Summing};
 use quell_record::report::Report;
 
 fn skipped(why: &str) {
@@ -65,4 +68,61 @@ fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
         "{share}: {:#?}",
         report.answer
     );
+}
+
+/// What is said first of a recording: the verdict up to the figures, and what to try.
+fn said(program: &Path) -> Result<(String, String), String> {
+    let mut command = Command::new(program);
+    command
+        .arg("2")
+        .env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=16384")
+        .stdout(std::process::Stdio::null());
+    let options = Options {
+        wanted: events::recorded(),
+        overhead: 0.05,
+        sums: Summing::Beside,
+        ..Options::default()
+    };
+    let recorder = Recorder::open(options, Scope::Command(command));
+    let recorder = recorder.map_err(|refused| refused.to_string())?;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    recorder
+        .write(file.reopen().unwrap(), &mut |_| false)
+        .unwrap();
+    let mut source = Recording::open(file.path()).unwrap();
+    let all = quell_record::analyse(&mut source, &mut (), &mut |_, _| true).unwrap();
+    let report = Report::new(all, None);
+    let verdict = report.answer[0]
+        .split([':', '('])
+        .next()
+        .unwrap_or_default();
+    let advice = report.advice.first();
+    let advice = advice.map_or_else(String::new, |advice| {
+        format!("{} {}", advice.kind, advice.call)
+    });
+    Ok((verdict.to_owned(), advice))
+}
+
+#[test]
+#[ignore = "records a live host for half a minute: `cargo xtask ci host`"]
+fn ten_recordings_of_a_program_say_the_same_nine_times() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("allocator");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"])
+        .arg(&program)
+        .arg(here.join("programs/allocator.c"))
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return skipped("there is no C compiler");
+    }
+    let mut times = std::collections::HashMap::new();
+    for _ in 0..10 {
+        match said(&program) {
+            Ok(said) => *times.entry(said).or_insert(0) += 1,
+            Err(why) => return skipped(&why),
+        }
+    }
+    assert!(times.values().any(|&times| times >= 9), "{times:#?}");
 }
