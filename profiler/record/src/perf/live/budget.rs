@@ -90,7 +90,8 @@ impl Budget {
             Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => Phase::Window,
             // What a window has overdrawn is paid back between windows; if it grows there, counting costs more than is earned.
             Phase::Counting if earned < before - 2.0 * self.ahead_ns => Phase::Off,
-            Phase::Off if left > self.ahead_ns / 2.0 => Phase::Counting,
+            // It is paid back by what was earned since, whatever the recorder itself takes.
+            Phase::Off if earned > before + 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
@@ -180,6 +181,26 @@ mod tests {
         // To count alone costs four times what is allowed.
         let (spent, _) = simulated(0.02, 16.0);
         assert!(spent < 0.025, "{spent}");
+    }
+
+    #[test]
+    fn counting_goes_on_as_soon_as_it_is_paid_for_though_the_recorder_costs_too_much() {
+        let mut budget = Budget::new(0.01, 0);
+        let (mut phase, mut of_events, mut counted) = (Phase::Window, 0.0, 0);
+        for step in 1..=10_000u64 {
+            of_events += match phase {
+                Phase::Window => 5e6,
+                Phase::Counting => 0.3e6,
+                Phase::Off => 0.0,
+            };
+            counted += u64::from(phase == Phase::Counting);
+            // The recorder alone takes a tenth.
+            let machine = Some((step * 10 * MS, step * MS + of_events as u64));
+            let events = (step * 10 * MS, of_events as u64);
+            phase = budget.turn(step * 5 * MS, [machine, None], events, 0.0);
+        }
+        assert!(counted > 500, "{counted} of 10 000 steps");
+        assert!(of_events < 0.011 * 10_000.0 * 10e6, "{of_events}");
     }
 
     #[test]

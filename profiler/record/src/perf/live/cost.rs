@@ -49,6 +49,8 @@ const NEAR_NS: u64 = 1_000_000_000;
 const ENOUGH: u64 = 30;
 /// What is less certain than this, and than half of itself, counts as the least that it may be.
 const CERTAIN: f64 = 0.02;
+/// So few pairs may agree by chance.
+const MANY: usize = 6;
 /// How many turns are kept.
 const KEPT: usize = 512;
 
@@ -75,7 +77,7 @@ pub struct Measured {
 impl Measured {
     /// As much of it as is certain: on a busy host turns may differ by more than what is measured.
     fn certain(self) -> f64 {
-        match self.error <= CERTAIN.max(self.share / 2.0) {
+        match self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0) {
             true => self.share.max(0.0),
             false => (self.share - self.error).max(0.0),
         }
