@@ -161,7 +161,7 @@ const RUNTIMES: &[&str] = &[
 
 /// What a stack tells.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct StackInfo {
     /// The part of the kernel that flushed for a reason of its own.
     pub cause: Option<&'static str>,
     /// The system call that the kernel was in.
@@ -184,12 +184,12 @@ pub struct Told {
 #[derive(Debug, Default)]
 pub struct Stacks {
     // The stack is kept with what it tells, so no other can get its address.
-    known: FxHashMap<usize, (Arc<[Frame]>, Arc<Told>)>,
+    known: FxHashMap<usize, (Arc<[Frame]>, Arc<StackInfo>)>,
 }
 
 impl Stacks {
     /// What this stack tells.
-    pub fn tell(&mut self, stack: &Arc<[Frame]>) -> Arc<Told> {
+    pub fn tell(&mut self, stack: &Arc<[Frame]>) -> Arc<StackInfo> {
         let key = Arc::as_ptr(stack).cast::<()>() as usize;
         if let Some((_, told)) = self.known.get(&key) {
             return told.clone();
@@ -208,7 +208,7 @@ fn plain(symbol: &str) -> &str {
     symbol.split('.').next().unwrap_or(symbol)
 }
 
-fn tell(stack: &[Frame]) -> Told {
+fn tell(stack: &[Frame]) -> StackInfo {
     let kernel = || {
         let frames = stack.iter().filter(|frame| frame.kernel);
         frames
@@ -224,7 +224,7 @@ fn tell(stack: &[Frame]) -> Told {
     };
     let cause = find(CAUSES).or_else(|| if call.is_none() { find(UNASKED) } else { None });
     let (site, own) = site(stack, cause);
-    Told {
+    StackInfo {
         cause,
         fault: kernel().any(|symbol| {
             matches!(

@@ -74,14 +74,14 @@ struct Sum {
 }
 
 /// A process by the time that it had run when that was last looked at.
-struct Known {
+struct RunTime {
     ran_ns: Option<u64>,
     looked: Instant,
 }
 
-impl Known {
+impl RunTime {
     fn new(pid: u32) -> Self {
-        Known {
+        RunTime {
             ran_ns: counters::process_ns(pid),
             looked: Instant::now(),
         }
@@ -101,7 +101,7 @@ impl Known {
 pub struct Top<F> {
     tell: F,
     sums: FxHashMap<u32, Sum>,
-    known: FxHashMap<u32, Known>,
+    known: FxHashMap<u32, RunTime>,
     last: (Duration, Duration),
 }
 
@@ -127,7 +127,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
         }
         let mut processes = Vec::new();
         for (pid, Sum { row, calls }) in self.sums.drain() {
-            let known = self.known.entry(pid).or_insert_with(|| Known::new(pid));
+            let known = self.known.entry(pid).or_insert_with(|| RunTime::new(pid));
             // Of two calls that sent as much, the same one each time.
             let most = calls
                 .into_iter()

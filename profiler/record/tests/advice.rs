@@ -4,7 +4,7 @@
 use crate::written::{number, sample, work};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};
+use quell_record::perf::{Change, Count, CpuTime, Frame, Item, Prices, Sample, Statistics, When};
 use quell_record::report::Report;
 
 /// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each
@@ -321,7 +321,7 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
     }
     if let Some(forked_user_ns) = forked_user_ns {
         all.item(
-            Item::Ran(Ran {
+            Item::CpuTime(CpuTime {
                 comm: "server".into(),
                 user_ns: 900_000_000,
                 kernel_ns: 100_000_000,
@@ -485,7 +485,7 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
             kept,
         };
         all.item(Item::Count(count), &mut ());
-        let ran = faults.map(|faults| Ran {
+        let ran = faults.map(|faults| CpuTime {
             comm: "server".into(),
             user_ns: 10_000_000_000,
             kernel_ns: 1_000_000_000,
@@ -494,7 +494,7 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
             faults,
         });
         if let Some(ran) = ran {
-            all.item(Item::Ran(ran), &mut ());
+            all.item(Item::CpuTime(ran), &mut ());
         }
         let sites = Report::new(all, None).sites;
         sites.iter().map(|site| site.refaults).sum::<u64>()

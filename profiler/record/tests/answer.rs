@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::written::{number, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
-    Change, Count, Host, Interrupts, Item, Lost, Ran, Statistics, Value, When, Why, Window,
+    Change, Count, CpuTime, Host, Interrupts, Item, LossReason, Lost, Statistics, Value, When,
+    Window,
 };
 use quell_record::report::Report;
 
@@ -141,7 +142,7 @@ fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
 
 /// The server has used so much CPU time by the kernel's account.
 pub(crate) fn ran() -> Item {
-    Item::Ran(Ran {
+    Item::CpuTime(CpuTime {
         comm: "server".into(),
         user_ns: 10_000_000_000,
         kernel_ns: 1_000_000_000,
@@ -201,7 +202,7 @@ fn of_one_interrupt_is_said_that_it_is_one_and_nothing_of_what_was_not_filled() 
 
 #[test]
 fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
-    let note = |lost: &[(Why, u64)]| {
+    let note = |lost: &[(LossReason, u64)]| {
         let mut all = Attribution::new();
         for &(why, count) in lost {
             let (time_ns, cpu) = (0, 0);
@@ -219,18 +220,18 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
             .find(|note| note.contains("lost"))
             .unwrap()
     };
-    let full = note(&[(Why::Full, 3)]);
+    let full = note(&[(LossReason::Full, 3)]);
     assert!(
         full.starts_with("3 events were lost while their buffer was full;"),
         "{full}"
     );
-    let untold = note(&[(Why::Untold, 1)]);
+    let untold = note(&[(LossReason::Untold, 1)]);
     assert!(
         untold.starts_with("1 event was lost, and the kernel does not say why;"),
         "{untold}"
     );
     assert!(!untold.contains("buffer"), "{untold}");
-    let both = note(&[(Why::Full, 3), (Why::Untold, 2)]);
+    let both = note(&[(LossReason::Full, 3), (LossReason::Untold, 2)]);
     assert!(
         both.starts_with(
             "5 events were lost, 3 while their buffer was full and 2 for a reason that the kernel does not give; together"
@@ -444,7 +445,7 @@ fn a_program_of_which_few_were_timed_and_that_loses_little_at_most_is_not_left_o
     };
     all.item(Item::Count(count), &mut ());
     all.item(ran(), &mut ());
-    let shell = Ran {
+    let shell = CpuTime {
         comm: "shell".into(),
         user_ns: 0,
         kernel_ns: 250_000_000,
@@ -452,7 +453,7 @@ fn a_program_of_which_few_were_timed_and_that_loses_little_at_most_is_not_left_o
         shrank_pages: 0,
         faults: 0,
     };
-    all.item(Item::Ran(shell), &mut ());
+    all.item(Item::CpuTime(shell), &mut ());
     let lines = Report::new(all, None).answer;
     assert!(lines[0].contains("no program loses 1 %"), "{lines:#?}");
 }

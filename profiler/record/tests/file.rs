@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use quell_record::perf::file::{Place, Recording, Writer};
 use quell_record::perf::symbols::Symbols;
 use quell_record::perf::{
-    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Why, Window,
+    Change, Count, CpuTime, Host, Item, LossReason, Lost, Prices, Sample, Source, SourceError,
+    Value, Window,
 };
 
 fn sample(number: u64) -> Sample {
@@ -37,7 +38,7 @@ fn others() -> Vec<Item> {
             ..Host::default()
         }),
         Item::Lost(Lost {
-            why: Why::Untold,
+            why: LossReason::Untold,
             time_ns: 5,
             cpu: 1,
             count: 7,
@@ -85,7 +86,7 @@ fn others() -> Vec<Item> {
             zero_ns: (80.0, 400.0),
             event_ns: [300.0, 900.0, 1500.0],
         }),
-        Item::Ran(Ran {
+        Item::CpuTime(CpuTime {
             comm: "program".to_owned(),
             user_ns: 10_000_000,
             kernel_ns: 20_000_000,

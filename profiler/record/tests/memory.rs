@@ -1,7 +1,7 @@
 //! Memory that is given back and filled again, whichever call gave it back, in programs that interrupt nobody.
 
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Item, Prices, Ran};
+use quell_record::perf::{CpuTime, Item, Prices};
 use quell_record::report::Report;
 
 use crate::answer::{one, recorded};
@@ -60,7 +60,7 @@ fn account(all: &mut Attribution, faults: u64) {
         &mut (),
     );
     all.item(
-        Item::Ran(Ran {
+        Item::CpuTime(CpuTime {
             comm: "server".into(),
             user_ns: 6_000_000_000,
             kernel_ns: 5_000_000_000,

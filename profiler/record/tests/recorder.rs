@@ -14,7 +14,7 @@ use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
     Counted, Filter, Options, Recorder, Refused, Scope, Stack, Summary, Summing, Wanted,
 };
-use quell_record::perf::{Host, Item, Sample, Source, Statistics, When, Why};
+use quell_record::perf::{Host, Item, LossReason, Sample, Source, Statistics, When};
 
 const CALLS: usize = 5_000;
 
@@ -318,7 +318,8 @@ fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
         return;
     };
     // Another program's call may be counted and not recorded: recording stops on its CPU at that moment.
-    let has_no_room = |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == Why::Full);
+    let has_no_room =
+        |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == LossReason::Full);
     assert_eq!(recorded.items.iter().find(has_no_room), None);
     let whole = recorded
         .of(madvise)

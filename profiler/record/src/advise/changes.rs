@@ -53,7 +53,7 @@ impl Left {
 
 /// What may go with a change, at most, that is not recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Around {
+pub(super) enum Surroundings {
     /// Nothing.
     Nothing,
     /// Whatever the kernel does for the program: the reading of a file, the copies of pages.
@@ -74,7 +74,7 @@ pub(super) struct Proposal {
     /// The share of the time in the calls themselves that goes, too.
     pub(super) served: Range,
     /// What may go with it that is not recorded.
-    pub(super) around: Around,
+    pub(super) around: Surroundings,
     /// Whether the memory is kept, so that no other site flushes because it was given back.
     pub(super) kept: bool,
 }
@@ -89,13 +89,13 @@ impl Proposal {
             left,
             filled: Range::default(),
             served: Range::default(),
-            around: Around::Nothing,
+            around: Surroundings::Nothing,
             kept: false,
         }
     }
 
     /// The same, of which the work around the flush is a part.
-    fn with(self, around: Around) -> Self {
+    fn with(self, around: Surroundings) -> Self {
         Proposal { around, ..self }
     }
 }
@@ -204,7 +204,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 most: all / 2.0,
             };
             let brief = few("fork more seldom, or write less between fork and the child's exit");
-            vec![Proposal::new("fork", said, brief, left).with(Around::Forked)]
+            vec![Proposal::new("fork", said, brief, left).with(Surroundings::Forked)]
         }
         "NUMA balancing" => {
             let said = format!(
@@ -244,7 +244,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 most: batched as f64,
             };
             vec![
-                Proposal::new("reclaim", limit, more, left).with(Around::Kernel),
+                Proposal::new("reclaim", limit, more, left).with(Surroundings::Kernel),
                 Proposal::new("kernel", kernel, other, left),
             ]
         }

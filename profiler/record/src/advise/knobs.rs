@@ -22,13 +22,13 @@ struct Allocator {
     name: String,
     frames: Vec<String>,
     source: String,
-    knob: Vec<Known>,
+    knob: Vec<Setting>,
 }
 
 /// One of its settings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct Setting {
     kinds: Vec<String>,
     set: String,
     also: Option<String>,

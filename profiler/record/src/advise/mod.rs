@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::perf::Prices;
 
-use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
+use changes::{LEAST, Program, Proposal, Surroundings, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
@@ -440,9 +440,9 @@ fn won(
         + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
-        (Around::Nothing, _) | (_, None) => most * dearer,
-        (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (Around::Forked, Some(kernel)) => {
+        (Surroundings::Nothing, _) | (_, None) => most * dearer,
+        (Surroundings::Kernel, Some(kernel)) => kernel.ns.max(most),
+        (Surroundings::Forked, Some(kernel)) => {
             (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
         }
     };
@@ -457,7 +457,7 @@ fn won(
 /// flush is for one page, and to copy one takes no less than to fill one with zeros.
 fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
     match (proposal.around, &*site.place.call, prices) {
-        (Around::Forked, "copy-on-write", Some(prices)) => {
+        (Surroundings::Forked, "copy-on-write", Some(prices)) => {
             prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
         }
         _ => 0.0,
@@ -469,7 +469,7 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
 /// needs no zeroing.
 fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
     match (proposal.around, prices) {
-        (Around::Forked, Some(prices)) => {
+        (Surroundings::Forked, Some(prices)) => {
             forked_faults * (prices.fault_ns.0 - prices.zero_ns.0).max(0.0)
         }
         _ => 0.0,

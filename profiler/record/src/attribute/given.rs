@@ -13,7 +13,7 @@ const MAPPED: usize = 64;
 
 /// What earlier calls told, by process.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct History {
     breaks: FxHashMap<u32, u64>,
     /// Mappings by process and file descriptor.
     files: FxHashMap<(u32, u64), Vec<Mapping>>,
@@ -41,16 +41,16 @@ impl Mapping {
 
 /// Memory that was given back.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct ReturnedMemory {
     /// Where: start and bytes.
     pub(super) ranges: Vec<(u64, u64)>,
     /// How much in all, also where it is not known where.
     pub(super) bytes: u64,
 }
 
-impl Given {
+impl ReturnedMemory {
     fn range(start: u64, bytes: u64) -> Self {
-        Given {
+        ReturnedMemory {
             ranges: vec![(start, bytes)],
             bytes,
         }
@@ -71,9 +71,9 @@ impl Attribution {
         call: &Call,
         result: Option<u64>,
         site: Option<usize>,
-    ) -> Given {
+    ) -> ReturnedMemory {
         if result.is_some_and(is_error) {
-            return Given::default();
+            return ReturnedMemory::default();
         }
         if let (Some((file, offset)), Some(start)) = (call.maps, result) {
             let mapped = self.known.files.entry((pid, file)).or_default();
@@ -88,27 +88,27 @@ impl Attribution {
             }
         }
         match call.gives {
-            Gives::Nothing => Given::default(),
-            Gives::Range(start, bytes) => Given::range(start, bytes),
+            Gives::Nothing => ReturnedMemory::default(),
+            Gives::Range(start, bytes) => ReturnedMemory::range(start, bytes),
             // Memory that was given back before and not used since is only made usable again.
             Gives::Over(start, bytes) => {
                 let known = self.discards.find(owner, start);
                 match known.is_some_and(|known| !known.followed && Some(known.site) != site) {
-                    true => Given::default(),
-                    false => Given::range(start, bytes),
+                    true => ReturnedMemory::default(),
+                    false => ReturnedMemory::range(start, bytes),
                 }
             }
             Gives::Break => {
                 let Some(now) = result else {
-                    return Given::default();
+                    return ReturnedMemory::default();
                 };
                 let before = self.known.breaks.insert(pid, now).unwrap_or(now);
                 match before > now {
-                    true => Given::range(now, before - now),
-                    false => Given::default(),
+                    true => ReturnedMemory::range(now, before - now),
+                    false => ReturnedMemory::default(),
                 }
             }
-            Gives::Somewhere => Given {
+            Gives::Somewhere => ReturnedMemory {
                 ranges: Vec::new(),
                 bytes: result.unwrap_or(0),
             },
@@ -119,7 +119,7 @@ impl Attribution {
             } => {
                 let mapped = self.known.files.get(&(pid, file)).into_iter().flatten();
                 let ranges: Vec<_> = mapped.filter_map(|m| m.shows(offset, bytes)).collect();
-                Given {
+                ReturnedMemory {
                     bytes: ranges.iter().map(|range| range.1).sum(),
                     ranges,
                 }

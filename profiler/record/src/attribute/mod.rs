@@ -29,16 +29,18 @@ mod whole;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::perf::{Change, Count, Host, Item, Prices, Ran, Sample, Statistics, When, Why};
+use crate::perf::{
+    Change, Count, CpuTime, Host, Item, LossReason, Prices, Sample, Statistics, When,
+};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, Gives};
-use crate::stack::{Stacks, Told};
+use crate::stack::{StackInfo, Stacks};
 use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use totals::{ENOUGH, Evidence, Function, Program, Seen, Weight};
+pub use totals::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;
@@ -54,7 +56,7 @@ pub struct Attribution {
     pub sites: Vec<Site>,
     places: FxHashMap<Place, usize>,
     /// The site of a stack in a program and a call.
-    placed: FxHashMap<Situation, (Arc<Told>, usize, Arc<str>)>,
+    placed: FxHashMap<Situation, (Arc<StackInfo>, usize, Arc<str>)>,
     /// All programs.
     pub programs: Vec<Program>,
     program_of_name: FxHashMap<Arc<str>, usize>,
@@ -69,7 +71,7 @@ pub struct Attribution {
     /// What the kernel added up.
     summed: summed::Summed,
     discards: Discards,
-    known: given::Known,
+    known: given::History,
     /// Waits that are over and not told: requests, and when they ended.
     waited: Vec<(u64, u64)>,
     /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
@@ -119,7 +121,7 @@ pub struct Attribution {
     /// What things cost on the host that are only counted.
     pub prices: Option<Prices>,
     /// How long programs ran, by the kernel's account.
-    pub ran: Vec<Ran>,
+    pub ran: Vec<CpuTime>,
     /// What the source wants said.
     pub notes: Vec<Arc<str>>,
     /// How long events were recorded, where that was not all the time, in nanoseconds.
@@ -127,7 +129,7 @@ pub struct Attribution {
     /// When the last of these stretches ended.
     last_window_ns: Option<u64>,
     /// Which events there are.
-    pub seen: Seen,
+    pub seen: EventKinds,
     /// Symbols of the kernel below which a hypervisor does part of the work.
     pub paravirtual: bool,
     /// Whether the recording tells when a thread or a process begins.
@@ -214,11 +216,11 @@ impl Attribution {
             },
             Item::Lost(lost) => {
                 self.lost += lost.count;
-                self.untold += lost.count * u64::from(lost.why == Why::Untold);
+                self.untold += lost.count * u64::from(lost.why == LossReason::Untold);
             }
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
-            Item::Ran(ran) => self.ran.push(ran),
+            Item::CpuTime(ran) => self.ran.push(ran),
             Item::Note(note) => self.notes.push(note),
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
@@ -295,7 +297,7 @@ impl Attribution {
     /// What was given back and not touched until now can be followed no longer.
     fn stop_following_discards(&mut self, now: u64) {
         self.mapped.clear();
-        self.known = given::Known::default();
+        self.known = given::History::default();
         let sites = &mut self.sites;
         self.discards.stop_following(|discard| {
             let followed = now.saturating_sub(discard.time_ns);

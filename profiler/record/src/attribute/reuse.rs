@@ -14,14 +14,14 @@ const NONE_DID: f64 = 3.0;
 
 /// What ended so, by how long after it was given back.
 #[derive(Clone, Debug, Default)]
-struct Ended {
+struct Endings {
     /// Each as often as it counts.
     counts: Bins,
     /// The squares of that: of how many observations these counts are.
     squares: [f64; BINS.len() + 1],
 }
 
-impl Ended {
+impl Endings {
     fn add(&mut self, after_ns: u64, interrupts: u64) {
         let (at, counts) = (bin(after_ns), interrupts.max(1));
         self.counts[at] += counts;
@@ -38,9 +38,9 @@ impl Ended {
 /// does when it does.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
-    touched: Ended,
+    touched: Endings,
     /// Those that were given back again, or could be followed no longer.
-    left: Ended,
+    left: Endings,
 }
 
 /// What could be followed up to a bin's end.

@@ -9,7 +9,7 @@ use crate::perf::{Flushes, Prices, Sample};
 
 use super::bins::Bins;
 use super::reuse::Reuse;
-use crate::stack::Told;
+use crate::stack::StackInfo;
 
 /// A time that was measured between events that do not quite enclose it: at least, at most, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub struct Site {
 
 impl Site {
     /// A site of which nothing was seen yet.
-    pub(crate) fn new(place: Place, told: &Told, asked: Option<Arc<str>>) -> Self {
+    pub(crate) fn new(place: Place, told: &StackInfo, asked: Option<Arc<str>>) -> Self {
         Site {
             place,
             kernel: told.cause.is_some(),
@@ -208,7 +208,7 @@ impl Site {
 
     /// A site of which the kernel's sum alone is known.
     pub(crate) fn of_sum(place: Place, asked: Option<Arc<str>>) -> Self {
-        Site::new(place, &Told::default(), asked)
+        Site::new(place, &StackInfo::default(), asked)
     }
 
     /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and

@@ -70,7 +70,7 @@ pub struct Weight {
 
 /// Which events a recording has.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct EventKinds {
     /// `csd_queue_cpu`, of whatever.
     pub queued: bool,
     /// An interrupt sent with a flush on the stack.

@@ -1,7 +1,7 @@
 //! What a whole recording adds up to: by which evidence interrupts are counted, what a recorded one stands for, and
 //! what the kernel counted.
 
-use crate::perf::{Count, Interrupts, Ran, Statistics};
+use crate::perf::{Count, CpuTime, Interrupts, Statistics};
 
 use super::Attribution;
 use super::totals::{Evidence, Program};
@@ -73,7 +73,7 @@ impl Attribution {
     }
 
     /// How long a program ran, by the kernel's account, if that is known.
-    pub fn ran(&self, program: &str) -> Option<&Ran> {
+    pub fn ran(&self, program: &str) -> Option<&CpuTime> {
         self.ran.iter().find(|ran| ran.comm == program)
     }
 

@@ -20,7 +20,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::perf::{Change, Frame, Host, Item, Lost, Names, Sample, Source, SourceError, Why};
+use crate::perf::{
+    Change, Frame, Host, Item, LossReason, Lost, Names, Sample, Source, SourceError,
+};
 use rustc_hash::FxHashMap;
 
 use counters::Counters;
@@ -253,7 +255,7 @@ impl Import {
         let count = rest.split(' ').find_map(|word| word.parse().ok());
         let time_ns = self.waiting.back().map_or(0, |last| last.sample.time_ns);
         self.ready.push_back(Item::Lost(Lost {
-            why: Why::Full,
+            why: LossReason::Full,
             time_ns,
             cpu,
             count: count.unwrap_or(1),
@@ -343,7 +345,7 @@ impl Import {
         let item = if record.starts_with("LOST") {
             let count = head.text.rsplit(' ').next().and_then(|n| n.parse().ok());
             Some(Item::Lost(Lost {
-                why: Why::Full,
+                why: LossReason::Full,
                 time_ns,
                 cpu: head.cpu.unwrap_or(0),
                 count: count.unwrap_or(1),

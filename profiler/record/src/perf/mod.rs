@@ -19,7 +19,7 @@ pub mod symbols;
 pub mod tracefs;
 
 pub use sample::{
-    Change, Count, FAULTS, Flushes, Frame, Host, Interrupts, Item, Lost, Names, Prices, Ran,
-    Sample, Source, SourceError, Statistics, Value, When, Why, Window,
+    Change, Count, CpuTime, FAULTS, Flushes, Frame, Host, Interrupts, Item, LossReason, Lost,
+    Names, Prices, Sample, Source, SourceError, Statistics, Value, When, Window,
 };
 pub use sink::{Progress, Sink};

@@ -104,7 +104,7 @@ pub struct Frame {
 
 /// Why events left no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Why {
+pub enum LossReason {
     /// Their buffer was full: the kernel says so.
     Full,
     /// They were counted, and the kernel does not say what became of them. Two reasons are known: since 2026, Linux counts
@@ -117,7 +117,7 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Why.
-    pub why: Why,
+    pub why: LossReason,
     /// When that was noticed.
     pub time_ns: u64,
     /// On which CPU.
@@ -344,7 +344,7 @@ pub struct Prices {
 /// (`sh` has what its `cc1` used). Where all were looked at, what they did after their last look goes by the name of
 /// the process that waited for them. What nobody waits for before the recording ends is missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Ran {
+pub struct CpuTime {
     /// Their main threads' name.
     pub comm: String,
     /// Nanoseconds in the program itself.
@@ -361,7 +361,7 @@ pub struct Ran {
     pub faults: u64,
 }
 
-impl Ran {
+impl CpuTime {
     /// Nanoseconds in both together.
     pub fn ns(&self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
@@ -398,7 +398,7 @@ pub enum Item {
     /// What things cost that are only counted; before the samples.
     Prices(Prices),
     /// How long a program ran, behind the samples.
-    Ran(Ran),
+    CpuTime(CpuTime),
     /// Something that a reader of the result should know: a file that could not be read, the overhead.
     Note(Arc<str>),
 }

@@ -63,7 +63,7 @@ const ALIKE: u64 = 10;
 
 /// A process of a recording.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct Candidate {
     name: String,
     threads: Threads,
     /// How many of its interrupts are in the recording, also of the time in which no calls were recorded: by these the
@@ -71,7 +71,7 @@ struct Known {
     sent: u64,
 }
 
-impl Known {
+impl Candidate {
     /// How many calls it made.
     fn calls(&self) -> u64 {
         self.threads.values().map(Thread::count).sum()
@@ -82,7 +82,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Calls {
     stacks: Stacks,
-    processes: BTreeMap<u32, Known>,
+    processes: BTreeMap<u32, Candidate>,
     lost: u64,
     /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
     queued: bool,
@@ -179,7 +179,7 @@ impl Calls {
         let mut all = Vec::from_iter(self.processes.values().cloned());
         let threads = all.iter_mut().flat_map(|of| of.threads.values_mut());
         threads.for_each(Thread::end);
-        let calls: u64 = all.iter().map(Known::calls).sum();
+        let calls: u64 = all.iter().map(Candidate::calls).sum();
         all.retain(|of| only.is_none_or(|only| of.name == only) && of.calls() > 0);
         all.sort_by_key(|of| Reverse((of.sent, of.calls())));
         let Some(first) = all.first() else {
@@ -189,7 +189,7 @@ impl Calls {
         // A server of many processes is replayed as that, as far as they do alike.
         all.retain(|other| other.name == name && other.calls() * ALIKE >= most);
         all.truncate(PROCESSES);
-        let elsewhere = calls - all.iter().map(Known::calls).sum::<u64>();
+        let elsewhere = calls - all.iter().map(Candidate::calls).sum::<u64>();
         let mut together = Vec::new();
         for (process, of) in all.into_iter().enumerate() {
             together.extend(of.threads.into_values().map(|mut thread| {

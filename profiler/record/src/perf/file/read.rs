@@ -294,7 +294,7 @@ impl Recording {
             Record::Count(count) => Item::Count(count),
             Record::Note(note) => Item::Note(note.into()),
             Record::Prices(prices) => Item::Prices(prices),
-            Record::Ran(ran) => Item::Ran(ran),
+            Record::CpuTime(ran) => Item::CpuTime(ran),
         }))
     }
 

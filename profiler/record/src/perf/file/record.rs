@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::perf::sample::{Change, Count, Host, Prices, Ran, Statistics, Why, Window};
+use crate::perf::sample::{Change, Count, CpuTime, Host, LossReason, Prices, Statistics, Window};
 
 /// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
 /// new version.
@@ -22,7 +22,7 @@ pub(super) enum Record {
     Event(u32, Vec<u32>),
     Sample(SampleRecord),
     Lost {
-        why: Why,
+        why: LossReason,
         time_ns: u64,
         cpu: u32,
         count: u64,
@@ -36,7 +36,7 @@ pub(super) enum Record {
     /// Behind everything: functions of frames, by the frames' numbers.
     Functions(Vec<(u32, String)>),
     Prices(Prices),
-    Ran(Ran),
+    CpuTime(CpuTime),
 }
 
 /// A place in code.

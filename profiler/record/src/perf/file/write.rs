@@ -90,7 +90,7 @@ impl<W: Write> Writer<W> {
             }
             Item::Window(window) => self.put(&Record::Window(*window)),
             Item::Prices(prices) => self.put(&Record::Prices(*prices)),
-            Item::Ran(ran) => self.put(&Record::Ran(ran.clone())),
+            Item::CpuTime(ran) => self.put(&Record::CpuTime(ran.clone())),
             Item::Count(count) => self.put(&Record::Count(count.clone())),
             Item::Note(note) => self.put(&Record::Note(note.to_string())),
             Item::Change(change) => {

@@ -13,7 +13,7 @@ use super::rings::{Entry, Point, Ring, Unread};
 use super::running::Running;
 use super::times::Times;
 use super::unwind::Unwinder;
-use crate::perf::sample::{Item, Lost, Names, Why};
+use crate::perf::sample::{Item, LossReason, Lost, Names};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
@@ -77,7 +77,7 @@ impl Reader<'_> {
             Entry::Other(News::Lost(count)) => {
                 self.state.lost += count;
                 sink.item(&Item::Lost(Lost {
-                    why: Why::Full,
+                    why: LossReason::Full,
                     time_ns,
                     cpu,
                     count,

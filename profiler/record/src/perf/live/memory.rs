@@ -51,8 +51,8 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
         let ended = threads.into_iter().map(|thread| thread.join().ok()?);
         ended.collect::<Option<Vec<_>>>()
     })?;
-    let most = |of: fn(&Took) -> f64| each.iter().map(of).fold(0.0, f64::max);
-    let range = |of: fn(&Took) -> f64| (of(&least), most(of).max(of(&least)));
+    let most = |of: fn(&PageTimes) -> f64| each.iter().map(of).fold(0.0, f64::max);
+    let range = |of: fn(&PageTimes) -> f64| (of(&least), most(of).max(of(&least)));
     Some(Memory {
         fault_ns: range(|took| took.fault),
         discard_ns: range(|took| took.discard),
@@ -61,7 +61,7 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
 }
 
 /// Nanoseconds for a page: the quickest round.
-struct Took {
+struct PageTimes {
     fault: f64,
     discard: f64,
     zero: f64,
@@ -111,9 +111,9 @@ impl Area {
         }
     }
 
-    fn rounds(&self, count: usize) -> Option<Took> {
+    fn rounds(&self, count: usize) -> Option<PageTimes> {
         let each = |took: f64| took / self.pages as f64;
-        let mut least = Took {
+        let mut least = PageTimes {
             fault: f64::INFINITY,
             discard: f64::INFINITY,
             zero: f64::INFINITY,

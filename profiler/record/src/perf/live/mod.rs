@@ -10,7 +10,6 @@
 //! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod adding;
-mod asked;
 mod budget;
 mod cost;
 mod drain;
@@ -18,6 +17,7 @@ mod frequent;
 mod host;
 mod memory;
 mod options;
+mod plan;
 mod price;
 mod processes;
 mod recorder;

@@ -45,7 +45,7 @@ struct Process {
 
 /// What was forgotten, because it has ended long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Forgotten {
+pub(super) enum Removal {
     Thread(u32),
     Process(u32),
 }
@@ -327,7 +327,7 @@ impl Processes {
     }
 
     /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
-    pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Forgotten)) {
+    pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Removal)) {
         while let Some(&(time_ns, pid, tid)) = self.ended.front()
             && time_ns.saturating_add(KEPT_NS) <= now_ns
         {
@@ -340,7 +340,7 @@ impl Processes {
                 .is_some_and(|of| of.ended_ns == ended)
             {
                 self.threads.remove(&tid);
-                forgotten(Forgotten::Thread(tid));
+                forgotten(Removal::Thread(tid));
             }
             if self
                 .processes
@@ -351,7 +351,7 @@ impl Processes {
                 if let Some(wanted) = &mut self.wanted {
                     wanted.remove(&pid);
                 }
-                forgotten(Forgotten::Process(pid));
+                forgotten(Removal::Process(pid));
             }
         }
     }
@@ -617,7 +617,7 @@ mod tests {
         assert_eq!(forget(&mut processes, KEPT_NS + 9), []);
         assert_eq!(&*processes.comm(4, &mut names), "server");
         let forgotten = forget(&mut processes, KEPT_NS + 20);
-        let (thread, process) = (Forgotten::Thread, Forgotten::Process);
+        let (thread, process) = (Removal::Thread, Removal::Process);
         assert_eq!(forgotten, [thread(2), thread(4), process(4)]);
         assert_eq!(&*processes.comm(4, &mut names), "");
         assert!(!processes.is_wanted(4) && processes.is_wanted(2));

@@ -1,5 +1,5 @@
 //! The recorder: events opened, read in the order of time, handed to a sink. What was asked for is looked up in
-//! [`asked`](super::asked), and records are taken in [`drain`](super::drain). The file is long because the rest is one
+//! [`plan`](super::plan), and records are taken in [`drain`](super::drain). The file is long because the rest is one
 //! life: open, begin, record and steer, end.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::adding::Adding;
-use super::asked::Asked;
 use super::budget::Phase;
 use super::cost::{Cost, Done, Mode, Reading};
 use super::drain::Reader;
@@ -19,6 +18,7 @@ use super::frequent::Frequent;
 use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, process_ns, spent_ns};
 use super::memory::{self, Memory};
 use super::options::{Options, Summing};
+use super::plan::Plan;
 use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::Opened;
@@ -32,7 +32,7 @@ use super::unwind::Unwinder;
 use crate::perf::counters;
 use crate::perf::file::Writer;
 use crate::perf::sample::{
-    Change, Count, FAULTS, Host, Item, Lost, Names, Ran, Statistics, When, Why,
+    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, Names, Statistics, When,
 };
 use crate::perf::sink::{Progress, Sink};
 use crate::perf::symbols::Symbols;
@@ -128,8 +128,8 @@ impl Recorder {
         let (pids, command) = resolve(scope, &mut host)?;
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
-        let asked = Asked::of(&options.wanted, &tracefs, &mut names, &mut host)?;
-        let Asked {
+        let asked = Plan::of(&options.wanted, &tracefs, &mut names, &mut host)?;
+        let Plan {
             events,
             mut points,
             mut notes,
@@ -598,9 +598,9 @@ impl Recorder {
         let (_, reckoned) = state.kernel(&self.price);
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
-        let used: u64 = ran.iter().map(Ran::ns).sum();
+        let used: u64 = ran.iter().map(CpuTime::ns).sum();
         let mut items = vec![Item::Statistics(after)];
-        items.extend(ran.into_iter().map(Item::Ran));
+        items.extend(ran.into_iter().map(Item::CpuTime));
         items.extend(counts.iter().cloned().map(Item::Count));
         let summary = Summary {
             elapsed: Duration::from_nanos(end_ns - state.begin_ns),
@@ -730,7 +730,7 @@ impl Recorder {
     ) -> io::Result<()> {
         for ring in &mut self.rings {
             let Missing { full, untold } = ring.missing()?;
-            for (why, count) in [(Why::Full, full), (Why::Untold, untold)] {
+            for (why, count) in [(LossReason::Full, full), (LossReason::Untold, untold)] {
                 if count > 0 {
                     state.lost += count;
                     sink.item(&Item::Lost(Lost {

@@ -17,25 +17,25 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::perf::counters::{Process, Used, process};
-use crate::perf::sample::{Change, Ran};
+use crate::perf::sample::{Change, CpuTime};
 
 /// So many processes are looked at at once: more would cost more than it tells. The next look goes on behind them.
 const MOST: usize = 64;
 
 /// A process, as it was seen first and last.
 #[derive(Debug)]
-struct Seen {
+struct Observation {
     first: Process,
     last: Process,
     /// Who forked it, if that was seen.
     parent: Option<u32>,
     /// How it has ended, if it has.
-    ended: Option<Ended>,
+    ended: Option<Ending>,
 }
 
 /// How a process lived that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Ended {
+enum Ending {
     /// It ran what its parent ran.
     Forked,
     /// It was there before, or loaded another program.
@@ -43,7 +43,7 @@ enum Ended {
 }
 
 /// How many ended that nobody had looked at, by name, and how they lived.
-type Unseen = FxHashMap<(Arc<str>, Ended), u64>;
+type Unseen = FxHashMap<(Arc<str>, Ending), u64>;
 
 /// The processes that were seen.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(super) struct Times {
     over: BTreeSet<u32>,
     /// Those that were known to be gone by the last look. News of them and of their children may come until the next.
     gone: BTreeSet<u32>,
-    seen: BTreeMap<u32, Seen>,
+    seen: BTreeMap<u32, Observation>,
     /// Those that were forked and have not ended: by whom, and whether another program was loaded.
     forked: FxHashMap<u32, (u32, bool)>,
     /// By parent.
@@ -125,8 +125,8 @@ impl Times {
                     && (self.seen.contains_key(&parent) || self.running.contains(&parent))
                 {
                     let how = match loaded {
-                        false => Ended::Forked,
-                        true => Ended::Otherwise,
+                        false => Ending::Forked,
+                        true => Ending::Otherwise,
                     };
                     let unseen = self.unseen.entry(parent).or_default();
                     *unseen.entry((comm.clone(), how)).or_default() += 1;
@@ -139,8 +139,8 @@ impl Times {
     /// A process has ended.
     fn ended(&mut self, pid: u32) {
         let how = match self.forked.get(&pid) {
-            Some((_, false)) => Ended::Forked,
-            _ => Ended::Otherwise,
+            Some((_, false)) => Ending::Forked,
+            _ => Ending::Otherwise,
         };
         if let Some(seen) = self.seen.get_mut(&pid) {
             seen.ended.get_or_insert(how);
@@ -212,7 +212,7 @@ impl Times {
     /// the last of a line of forks to the first.
     fn all_explained(&self) -> FxHashMap<u32, Used> {
         let mut explained = self.explained.clone();
-        let ended = |seen: &Seen| seen.parent.filter(|_| seen.ended.is_some());
+        let ended = |seen: &Observation| seen.parent.filter(|_| seen.ended.is_some());
         let mut children: FxHashMap<u32, u32> = FxHashMap::default();
         for parent in self.seen.values().filter_map(ended) {
             *children.entry(parent).or_default() += 1;
@@ -250,7 +250,7 @@ impl Times {
     /// What a process has used by now; by `first`, if it was not seen before.
     fn see(&mut self, pid: u32, first: Process, now: Process) {
         let parent = self.forked.get(&pid).map(|(parent, _)| *parent);
-        let seen = self.seen.entry(pid).or_insert_with(|| Seen {
+        let seen = self.seen.entry(pid).or_insert_with(|| Observation {
             first,
             last: now.clone(),
             parent,
@@ -261,11 +261,11 @@ impl Times {
 
     /// CPU time that all of them together have used since, in nanoseconds.
     pub(super) fn ns(&self) -> u64 {
-        self.ran().iter().map(Ran::ns).sum()
+        self.ran().iter().map(CpuTime::ns).sum()
     }
 
     /// What they did since, by name.
-    pub(super) fn ran(&self) -> Vec<Ran> {
+    pub(super) fn ran(&self) -> Vec<CpuTime> {
         let mut sums = self.past.clone();
         let explained = self.all_explained();
         for (pid, seen) in &self.seen {
@@ -279,7 +279,7 @@ impl Times {
     }
 }
 
-impl Seen {
+impl Observation {
     /// What it and the children that it waited for have used in their lives, of which so much is known from looks at them.
     fn used(&self, explained: Used) -> Used {
         self.last.own.plus(self.last.children.most(explained))
@@ -288,13 +288,13 @@ impl Seen {
 
 /// What processes did, by their names.
 #[derive(Clone, Debug, Default)]
-struct Sums(BTreeMap<Arc<str>, Ran>);
+struct Sums(BTreeMap<Arc<str>, CpuTime>);
 
 impl Sums {
     /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its
     /// children is added with these.
-    fn add(&mut self, seen: &Seen, explained: Used, unseen: Option<&Unseen>) {
-        let Seen { first, last, .. } = seen;
+    fn add(&mut self, seen: &Observation, explained: Used, unseen: Option<&Unseen>) {
+        let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
         let rest = last.children.minus(first.children).minus(explained);
@@ -333,8 +333,8 @@ impl Sums {
         }
     }
 
-    fn put(&mut self, comm: &str, used: Used, ended: Option<Ended>, shrank: u64) {
-        let sum = self.0.entry(comm.into()).or_insert_with(|| Ran {
+    fn put(&mut self, comm: &str, used: Used, ended: Option<Ending>, shrank: u64) {
+        let sum = self.0.entry(comm.into()).or_insert_with(|| CpuTime {
             comm: comm.to_owned(),
             user_ns: 0,
             kernel_ns: 0,
@@ -346,7 +346,7 @@ impl Sums {
         sum.user_ns += used.user_ns;
         sum.kernel_ns += used.kernel_ns;
         sum.shrank_pages += shrank;
-        if ended == Some(Ended::Forked) {
+        if ended == Some(Ending::Forked) {
             sum.forked_user_ns += used.user_ns;
         }
     }

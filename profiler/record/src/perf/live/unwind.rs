@@ -20,7 +20,7 @@ use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment};
 use rustc_hash::FxHashMap;
 
-use super::processes::{Forgotten, Mapping, Processes};
+use super::processes::{Mapping, Processes, Removal};
 use crate::perf::symbols;
 
 /// So many bytes of a stack are copied.
@@ -124,10 +124,10 @@ impl Unwinder {
     }
 
     /// Forgets a thread or a process, of which no record comes any more.
-    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+    pub(super) fn forget(&mut self, forgotten: &Removal) {
         match forgotten {
-            Forgotten::Thread(tid) => _ = self.last.remove(tid),
-            Forgotten::Process(pid) => _ = self.processes.remove(pid),
+            Removal::Thread(tid) => _ = self.last.remove(tid),
+            Removal::Process(pid) => _ = self.processes.remove(pid),
         }
     }
 

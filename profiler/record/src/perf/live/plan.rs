@@ -15,7 +15,7 @@ use crate::perf::sample::{Host, Names};
 use crate::perf::tracefs::Tracefs;
 
 /// What is to be opened.
-pub(super) struct Asked {
+pub(super) struct Plan {
     /// The events, as they are told to the sink.
     pub(super) events: Vec<Opened>,
     /// The tracepoints. What is opened first is closed first.
@@ -26,7 +26,7 @@ pub(super) struct Asked {
     all_calls: Option<[u64; 2]>,
 }
 
-impl Asked {
+impl Plan {
     /// Looks these events up, and tells `host` which there are.
     ///
     /// # Errors
