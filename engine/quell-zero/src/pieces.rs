@@ -23,6 +23,19 @@ use quell::PAGE_BYTES;
 use quell::{Extent, Frame, PageSize};
 
 /// A policy: how extents are zeroed.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{ClearPolicy, Plan, Strategy, Temperature};
+/// let policy = ClearPolicy::cooperative(Plan::uniform(Strategy::Stores));
+/// let extent = Extent { first: Frame(0), frames: 512 };
+/// // A program has faulted on frame 100: its neighbourhood comes last, through the caches.
+/// let last = policy.pieces(extent, Some(Frame(100))).last().unwrap();
+/// assert_eq!(last.extent, Extent { first: Frame(98), frames: 5 });
+/// assert_eq!(last.temperature, Temperature::Hot);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClearPolicy {
     /// Zero whole extents. If off, zero page by page, with a preemption point after each.

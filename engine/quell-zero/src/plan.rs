@@ -35,6 +35,14 @@ const fn class(bytes: u64) -> usize {
 }
 
 /// The strategy for each class of length and each temperature.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::{Plan, Strategy, Temperature};
+/// let plan = Plan::uniform(Strategy::RepStos);
+/// assert_eq!(plan.strategy(Temperature::Hot, 2 << 20), Strategy::RepStos);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     hot: [Strategy; CLASSES],

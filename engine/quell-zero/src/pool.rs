@@ -36,6 +36,18 @@ pub trait Pooled: Clearable + Sized {
 /// the rate is then in megabytes per second). Clocks of CPUs that disagree a little make the
 /// budget wrong by as much and nothing worse. Arithmetic wraps, so a bucket that is used at least
 /// once in 2^63 bytes' worth of ticks never stalls.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::Budget;
+/// use std::sync::atomic::AtomicU64;
+/// // 2 bytes a tick, and at most 4096 at once, from time 0.
+/// let budget = Budget::<AtomicU64>::new(2, 4096, 0);
+/// assert!(budget.try_spend(4096, 0));
+/// assert!(!budget.try_spend(4096, 2047)); // one tick too early
+/// assert!(budget.try_spend(4096, 2048));
+/// ```
 #[derive(Debug)]
 pub struct Budget<W> {
     spent: W,

@@ -95,6 +95,16 @@ pub enum Temperature {
 ///
 /// `quell_arch::zero::available` finds what a processor offers; what a kernel lets itself use
 /// may be less ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::{Available, Strategy};
+/// let found = Available::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal512);
+/// // A kernel that does not save vector registers:
+/// let allowed = found.without_vectors();
+/// assert!(allowed.has(Strategy::RepStos) && !allowed.has(Strategy::NonTemporal512));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Available(u16);
 

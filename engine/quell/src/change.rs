@@ -44,6 +44,15 @@
 //! The order also matters for the contract: replacing one frame by another *with different contents* under running
 //! programs breaks C4 unless the old translation is flushed before any CPU can see the new one.
 //!
+//! # Sources
+//!
+//! * x86-64: [Intel's manual](https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html),
+//!   volume 3, section 4.10 "Caching Translation Information";
+//!   [AMD's manual](https://docs.amd.com/v/u/en-US/24593_3.43), volume 2, section 5.5.
+//! * AArch64: [Arm ARM](https://developer.arm.com/documentation/ddi0487/latest), section D8.14 and the rules on
+//!   break-before-make there.
+//! * RISC-V: [the privileged specification](https://github.com/riscv/riscv-isa-manual), `SFENCE.VMA` and Svvptc.
+//!
 //! # What it does not cover
 //!
 //! It considers one entry at a time. The caller must know whether leaves *below* a table are global; if so, the flush

@@ -1,5 +1,7 @@
 //! The flush: the steps of an initiator that make every CPU drop translations (S4). The file is long because all
-//! flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner version for a single range.
+//! flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner version for a single range. The
+//! idea is [Nadav Amit's](https://lore.kernel.org/all/20190531063645.4697-1-namit@vmware.com/); Linux took its
+//! concurrent half.
 //!
 //! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have the space
 //!    loaded. A CPU that loads the space enters that set before it reads the generation. So either the initiator sees

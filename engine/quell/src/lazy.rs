@@ -15,7 +15,8 @@
 //!    deferred flush of each marker that it met).
 //!
 //! All four are one check of the frame's [`DeferredFlush`]: one load, which yields zero if no flush is deferred. Linux
-//! refused this mechanism because of four programs. Each of them breaks one of these rules.
+//! refused [this mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) because of four
+//! programs. Each of them breaks one of these rules.
 //!
 //! A *marker* is a non-present entry that names the frame. The embedder leaves it in place of an entry that it cleared
 //! without a flush.

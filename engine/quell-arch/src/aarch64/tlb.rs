@@ -104,6 +104,18 @@ const fn range_operand(tag: Tag, start: u64, scale: u64, num: u64, hint: u64) ->
 /// 64 KB boundary), pages go one stride at a time until one can.
 ///
 /// The level hint says "only leaves of this level", so it is given for [`Scope::Leaf`] only.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Scope, Tag};
+/// use quell_arch::aarch64::tlb::{Operands, operations};
+/// let range = PageRange::base(Page(4), 64);
+/// let by_page = operations(Tag(3), range, Scope::Leaf, Operands::default());
+/// assert_eq!(by_page.count(), 64);
+/// let by_range = Operands { range: true, ..Operands::default() };
+/// assert_eq!(operations(Tag(3), range, Scope::Leaf, by_range).count(), 1);
+/// ```
 pub fn operations(
     tag: Tag,
     range: PageRange,

@@ -2,6 +2,16 @@
 //! tree names the extensions, and writing an ASID shows how wide ASIDs are.
 
 /// The features that matter for translation caches.
+///
+/// # Examples
+///
+/// ```
+/// use quell_arch::riscv64::features::Features;
+/// // The ISA string of the device tree, and what `satp.ASID` keeps of all ones.
+/// let features = Features::decode("rv64imafdc_svadu_svvptc", 0xffff);
+/// assert!(features.svvptc && features.svadu);
+/// assert_eq!(features.asid_bits, 16);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// The width of an ASID: 0 to 16 bits.

@@ -51,6 +51,16 @@ pub enum Operation {
 /// Returns the operations that together cover `range`: one per stride.
 ///
 /// If tables were unlinked it is one for the whole tag, because no operation with an address reaches the walker caches.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Scope};
+/// use quell_arch::riscv64::tlb::{Operation, operations};
+/// let range = PageRange::base(Page(5), 2);
+/// assert!(operations(range, Scope::Leaf).eq([Operation::Page(0x5000), Operation::Page(0x6000)]));
+/// assert!(operations(range, Scope::Tables).eq([Operation::Tag]));
+/// ```
 pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operation> {
     let step = range.stride.pages();
     let count = match scope {

@@ -49,6 +49,18 @@ pub const RULES: TlbRules = TlbRules {
 };
 
 /// The format of a machine's entries, with the position of its encryption bit.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame, Level};
+/// use quell_arch::x86_64::entry::Format;
+/// let format = Format::with_encryption_bit(51); // AMD's C-bit
+/// let entry = Entry { present: true, encrypted: true, frame: Frame(42), ..Entry::ABSENT };
+/// let word = format.encode(entry, Level::LEAF);
+/// assert_ne!(word & 1 << 51, 0);
+/// assert_eq!(format.decode(word, Level::LEAF).frame, Frame(42));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Format {
     encrypted: u64,
