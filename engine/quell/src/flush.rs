@@ -308,7 +308,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Returns the request, or one for everything if that is cheaper.
     #[inline]
-    pub(crate) fn limited<'r>(self, request: &'r Request) -> &'r Request {
+    pub(crate) fn limited(self, request: &Request) -> &Request {
         if !request.exceeds(self.features.full_above) {
             return request;
         }
