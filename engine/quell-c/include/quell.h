@@ -1439,7 +1439,7 @@ const char *quell_counter_label(enum quell_counter counter);
 const char *quell_counter_meaning(enum quell_counter counter);
 
 /// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
-/// `enum quell_counter`. Counters only grow, and wrap around.
+/// `enum quell_counter`. Counters only grow, and wrap around. Refused by a small library, which counts nothing.
 ///
 /// Context: any.
 enum quell_status quell_stats(const struct quell_engine *engine,

@@ -202,6 +202,9 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
     if counts.is_null() {
         return Err(quell_status::Null);
     }
+    if crate::capacity::SMALL {
+        return Err(quell_status::Unsupported);
+    }
     for (counter, value) in stats.iter() {
         // SAFETY: as the caller promises.
         unsafe { counts.add(counter as usize).write(value) };
@@ -210,7 +213,7 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
 }
 
 /// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
-/// `enum quell_counter`. Counters only grow, and wrap around.
+/// `enum quell_counter`. Counters only grow, and wrap around. Refused by a small library, which counts nothing.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -187,7 +187,7 @@ fn a_small_library_does_what_a_fast_one_does() {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
-    for file in ["tests/c/passed_on.c", "tests/c/callbacks.c", EXAMPLE] {
+    for file in ["tests/c/passed_on.c", "tests/c/callbacks.c"] {
         let Some(mut command) = program(directory.path(), file, &library, &[]) else {
             return;
         };

@@ -148,6 +148,7 @@ fn a_small_library_has_no_text_and_no_panics() {
     assert!(ok, "{output}");
     let bytes = loaded(&linked) - loaded(&object);
     println!("| {SMALL} | {bytes} |");
+    assert!(bytes <= 16 << 10, "{bytes} bytes are more than 16 KB");
     let (said, names) = (documented(SMALL), names(&linked));
     assert!(
         bytes.abs_diff(said) <= said / SLACK,

@@ -312,7 +312,7 @@ where
     /// Leaks the frames of a [`Deferred`] that was forgotten, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
-        if self.borrowed {
+        if H::MECHANISMS.lazy_unmap && self.borrowed {
             self.borrowed = false;
             drop(Leaked(&mut self.frames, PhantomData));
         }

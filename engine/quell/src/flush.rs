@@ -535,6 +535,9 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Counts a turn of a wait for `target`, and reports long waits to the machine.
     #[inline]
     pub(crate) fn tell_of_long_wait(self, target: CpuId, turns: &mut u64) {
+        if H::IS_SMALL {
+            return;
+        }
         *turns += 1;
         if *turns >= LONG && turns.is_power_of_two() {
             self.hw.waits_long(target, *turns);

@@ -193,7 +193,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     const POLICY_IS_FIXED: bool = false;
 
     /// Set if less code counts more than fewer instructions. The shorter ways of common flushes are compiled away then,
-    /// and all take the general one.
+    /// and all take the general one. No counter counts, and no long wait is
+    /// reported.
     const IS_SMALL: bool = false;
 
     /// Set if the kernel makes spaces for its own mappings ([`Engine::new_kernel_space`](crate::Engine)).

@@ -146,7 +146,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 
     #[inline]
     pub(crate) fn count(self, counter: Counter, amount: u64) {
-        if amount != 0 {
+        if amount != 0 && !H::IS_SMALL {
             self.here.stats.add(counter, amount);
         }
     }
