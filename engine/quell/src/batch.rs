@@ -491,6 +491,7 @@ where
             return self.add_overflow(&space, range, scope);
         }
         // On a machine that broadcasts, reclaim sends now and waits later.
+        // Only by the CPU that sent the first ones: its barrier completes all.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !self.may_defer()

@@ -64,6 +64,7 @@ impl<H: Hardware> Cpu<'_, H> {
         // [mutant OverflowTablesAreLeaves]
         let scope = request.scope();
         overflow.scope = overflow.scope.max(scope);
+        // [mutant OverflowForgetsKernel]
         overflow.kernel |= space.id().is_kernel();
         overflow.sender = overflow.sender.filter(|&sender| sender == me);
         // The generation first: a CPU that loads the space after the look below compares generations.
@@ -97,6 +98,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn flush_overflow(self, overflow: &Overflow) {
         // [mutant OverflowUnflushed]
         if self.broadcasts().is_some() {
+            // A barrier completes only its own CPU's broadcasts.
             if overflow.sender == Some(self.id()) {
                 self.complete();
             } else {

@@ -130,6 +130,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.here.state.use_tag(tag, Some(index));
         // A tag that was another space's is flushed when it is loaded. [mutant TagTakenUnflushed]
         to.load(self.hw, tag, keep);
+        // Kept entries are as old as the last flush of the tag.
         slot.flushed_at()
     }
 
@@ -138,6 +139,7 @@ impl<H: Hardware> Cpu<'_, H> {
     fn load_afresh(self, to: &AddressSpace<H>, plain: bool) -> u64 {
         // No code checks whose slot it is.
         let slot = self.here.slot(0);
+        // Before the root is loaded: what is walked afterwards may be older than a later request. [mutant RootLoadedFirst]
         slot.caught_up_with(to.flushes().generation);
         // Without tags, every CPU uses this one from the start.
         let mut tag = Tag::KERNEL;

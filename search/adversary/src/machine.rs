@@ -62,12 +62,13 @@ use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
+use crate::vm_kernel::FIRST_PROCESS;
 pub(crate) use saved::Saved;
 
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
-use quell_vm::contract::{Clause, Violation};
+use quell_vm::contract::{AbstractMachine, Clause, Violation};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -209,6 +210,8 @@ pub(crate) struct Core {
     picked: Action,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
+    /// What programs over the manager have in memory.
+    pub(crate) abstract_machine: AbstractMachine,
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
     past: Past,
@@ -297,6 +300,7 @@ impl Core {
             picked: Action::step(0),
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
+            abstract_machine: AbstractMachine::default(),
             content: vec![[0; FRAME_WORDS]; frames].into(),
             touched: Vec::with_capacity(64),
             past: Past::default(),
@@ -347,6 +351,7 @@ impl Core {
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind, receipts);
         self.oracle.reset();
+        self.abstract_machine.reset(self.count, FIRST_PROCESS);
         self.text = None;
         self.halves = [Halves::new(); MAX_CPUS];
         self.synchronized = [0; MAX_CPUS];

@@ -309,12 +309,6 @@ impl Scenario<'static> {
         self
     }
 
-    /// What must be true after the run.
-    pub(crate) const fn then(mut self, after: fn(&VmKernel<'_>)) -> Self {
-        self.vm_program().after = after;
-        self
-    }
-
     const fn vm_program(&mut self) -> &mut VmProgram {
         match &mut self.program {
             Script::Vm(program) => program,

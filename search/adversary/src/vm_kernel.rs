@@ -1,11 +1,10 @@
 //! The memory manager on the machine under the adversary, and the steps that its scenarios are made
 //! of.
 //!
-//! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against
-//! pages rather than addresses and panic where a call fails that should not. Two judges stand
-//! beside the oracle of single accesses: a load through a translation that the tables no longer
-//! have must return what the manager's own records say the page holds ([`Clause::C4`]), unless a
-//! call under way explains the difference; and after the run the records must agree.
+//! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against pages rather than
+//! addresses and panic where a call fails that should not. Beside the oracle of single translations, the [abstract
+//! machine](quell_vm::contract::abstract_machine) judges every access, the return of every call, and what is left after
+//! the run.
 
 mod calls;
 
@@ -20,16 +19,14 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::timeline;
-use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, Page, PerCpu, Word};
+use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, PerCpu, Word};
 use quell_vm::contract::timeline::Line;
-use quell_vm::contract::{Clause, Violation};
+use quell_vm::contract::{AbstractMachine, Clause, Violation};
 use quell_vm::machine::{MemoryMap, Node};
 use quell_vm::sim::heap::{self, Heap};
-use quell_vm::sim::may_change;
-use quell_vm::{Access, Call, Error, Fault, ProcessId};
+use quell_vm::{Access, Call, Error, Fault, FileId, ProcessId};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -77,7 +74,6 @@ pub struct VmKernel<'m> {
     pub hw: &'m Hw,
     /// The manager.
     pub vm: Vm<'m, Hw>,
-    calls: [Cell<Option<(ProcessId, Call)>>; MAX_CPUS],
     flags: ManuallyDrop<[AdversaryWord; FLAGS]>,
 }
 
@@ -93,15 +89,58 @@ impl VmKernel<'_> {
     pub fn try_call(&self, call: Call) -> Result<u64, Error> {
         let me = self.hw.this_cpu().index();
         self.hw.say(|| format!("{call:x?}"));
-        let current = self.vm.current();
-        self.calls[me].set(current.map(|process| (process, call)));
-        context::with(|core| core.begin_call(me));
+        let process = self.vm.current();
+        context::with(|core| {
+            core.begin_call(me);
+            core.show_stores();
+            if let Some(process) = process {
+                core.abstract_machine.begin_call(me, process, call);
+            }
+        });
         let result = self.vm.call(call);
-        self.calls[me].set(None);
         if let Err(error) = result {
             self.hw.say(|| format!("refused: {error}"));
         }
+        self.judge(|machine| machine.end_call(me, result, |file, at| self.device(file, at)));
+        if let (Some(process), false) = (self.vm.current(), context::with(|core| core.searches)) {
+            self.judge_program(me, process);
+        }
         result
+    }
+
+    /// Asks the abstract machine, which lies outside of the machine under test, and may ask the manager.
+    fn judge(&self, body: impl FnOnce(&mut AbstractMachine) -> Result<(), Violation>) {
+        let mut machine = context::with(|core| {
+            core.show_stores();
+            std::mem::take(&mut core.abstract_machine)
+        });
+        let verdict = heap::off(|| body(&mut machine));
+        context::with(|core| {
+            core.abstract_machine = machine;
+            if let (Err(violation), None) = (verdict, &core.end) {
+                core.fail(violation);
+            }
+        });
+    }
+
+    /// Judges what the program of a CPU, which runs this process, could do now.
+    pub(crate) fn judge_program(&self, cpu: usize, process: ProcessId) {
+        context::with(|core| {
+            core.happen(Happening::Compared);
+            core.show_stores();
+            for reach in core.reaches(cpu, false) {
+                if let Err(violation) = core.abstract_machine.judge_reach(cpu, process, &reach) {
+                    core.fail(violation.by(CpuId(cpu as u16)));
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The word that the device behind a file holds at a byte.
+    fn device(&self, file: FileId, at: u64) -> Option<u64> {
+        // SAFETY: as in `word`.
+        context::quietly(|| unsafe { self.vm.peek_device(file, at) })
     }
 
     /// Makes a call that must not fail.
@@ -161,8 +200,28 @@ impl VmKernel<'_> {
             AccessKind::Store => Access::Write,
             AccessKind::Fetch => Access::Execute,
         };
+        let me = self.hw.this_cpu().index();
+        if let Some(process) = self.vm.current() {
+            context::with(|core| {
+                core.show_stores();
+                core.abstract_machine
+                    .begin_access(me, process, access, page, 0, value);
+            });
+        }
+        let end = |result, stale| {
+            context::with(|core| {
+                core.show_stores();
+                if let (Err(violation), None) = (
+                    core.abstract_machine.end_access(me, result, stale),
+                    &core.end,
+                ) {
+                    core.fail(violation.by(CpuId(me as u16)).through(address(page)));
+                }
+            });
+        };
         loop {
-            if let Some(held) = self.access(page, kind, value) {
+            if let Some((held, stale)) = self.access(page, kind, value) {
+                end(Ok(held), stale);
                 return Ok(held);
             }
             // Before the run nothing stops a CPU whose access broke the contract.
@@ -171,13 +230,14 @@ impl VmKernel<'_> {
             }
             if let Err(fault) = self.vm.fault(address(page), access) {
                 self.hw.say(|| format!("page {page:#x}: {fault}"));
+                end(Err(fault), false);
                 return Err(fault);
             }
         }
     }
 
-    /// One attempt; `None` is a fault.
-    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+    /// One attempt: what the word held, and whether the translation was one left behind; `None` is a fault.
+    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<(u64, bool)> {
         let loud = context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
         let accessed = context::with(|core| {
@@ -189,74 +249,15 @@ impl VmKernel<'_> {
         });
         match accessed {
             Accessed::Fault => None,
-            Accessed::Value { held, stale } => {
-                if let Some(frame) = stale
-                    && kind != AccessKind::Store
-                    && let Some(process) = self.vm.current()
-                {
-                    self.compare(me, process, page, (frame, held));
-                }
-                Some(held)
-            }
+            Accessed::Value { held, stale } => Some((held, stale.is_some())),
         }
     }
 
-    /// Judges a load of this frame that used, or could use, a translation that the tables no longer have.
-    pub(crate) fn compare(
-        &self,
-        me: usize,
-        process: ProcessId,
-        page: u64,
-        (frame, held): (u32, u64),
-    ) {
-        if self.explained(process, page) {
-            return;
-        }
-        let truth = context::quietly(|| {
-            // SAFETY: all CPUs are coroutines of this thread, and suspend themselves only inside
-            // operations of the machine, which the manager uses between its changes.
-            unsafe { self.vm.peek(process, address(page)) }
-        });
-        let Some(truth) = truth else {
-            return;
-        };
-        context::with(|core| {
-            core.happen(Happening::Compared);
-            if truth != held {
-                core.fail(Violation::new(Clause::C4, format!(
-                        "a load through a translation left behind returned {held:#x}, the page holds {truth:#x}"
-                    )).by(CpuId(me as u16)).in_frame(Frame(frame.into())).through(Page(page).address()));
-            }
-        });
-    }
-
-    /// Returns whether a call under way explains that a page still reads its old content: the call may take effect at
-    /// any time until it returns.
-    fn explained(&self, process: ProcessId, page: u64) -> bool {
-        self.calls.iter().any(|cell| {
-            let Some((caller, call)) = cell.get() else {
-                return false;
-            };
-            let covers = |start: u64, bytes: u64| {
-                caller == process && (start..start.saturating_add(bytes)).contains(&address(page))
-            };
-            may_change(call, covers)
-        })
-    }
-
-    /// What a page of a process holds, by the manager's records. For [`VmProgram::after`].
-    pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
-        // SAFETY: as in `compare`.
-        unsafe { self.vm.peek(process, address(page)) }
-    }
-
-    /// After the run: a page of a process must hold `value` (C2).
-    pub fn must_hold(&self, process: ProcessId, page: u64, value: u64, account: &str) {
-        self.must(
-            Clause::C2,
-            self.holds(process, page) == Some(value),
-            account,
-        );
+    /// A word of a page of a process, by the manager's records.
+    fn word(&self, process: ProcessId, page: u64, word: usize) -> Option<u64> {
+        // SAFETY: all CPUs are coroutines of this thread, and suspend themselves only inside operations of the
+        // machine, which the manager uses between its changes.
+        context::quietly(|| unsafe { self.vm.peek(process, address(page) + word as u64 * 8) })
     }
 
     /// After the run: `fact` must hold.
@@ -394,7 +395,6 @@ pub(crate) fn perform(
     let kernel = Box::new(VmKernel {
         hw,
         vm: Vm::new(engine, config),
-        calls: Default::default(),
         flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
     });
     for cpu in 0..count {
@@ -433,6 +433,10 @@ impl VmKernel<'_> {
     ) -> Vec<Line> {
         let after = || {
             (parts.after)(self);
+            let page = |process, page, word| self.word(process, page, word);
+            // SAFETY: as in `word`.
+            let file = |file, at| context::quietly(|| unsafe { self.vm.peek_file(file, at) });
+            self.judge(|machine| machine.judge_rest(page, file));
             if let Err(account) = self.vm.check() {
                 // A manager that trusts such records hands out memory that is in use.
                 self.hw.fail(Clause::C1, None, account);

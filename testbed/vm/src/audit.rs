@@ -4,12 +4,12 @@
 use crate::entry::EntryKind;
 use crate::frame::{FrameState, Owner};
 use crate::frames::Frames;
-use crate::machine::{Level, Machine};
+use crate::machine::{Entry, Level, Machine};
 use crate::page_cache::{Cached, PageCache};
 use crate::processes::Processes;
 use crate::swap::Swap;
-use crate::syscall::{FileId, ProcessId};
-use crate::vma::Source;
+use crate::syscall::{FileId, ProcessId, Protection};
+use crate::vma::{Source, Vma};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -108,6 +108,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     fn named_by_tables(&self) -> Result<Named, String> {
         let mut named = Named::default();
         for process in self.processes.living() {
+            let vmas = process.vmas().read(self.machine());
             let mut visit = |page: Page, entry: EntryKind| match entry {
                 EntryKind::Page(entry) => {
                     let state = self.frames.state(entry.frame);
@@ -119,8 +120,14 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                             page.0
                         ));
                     }
-                    named.frames.entry(entry.frame).or_default().mapped += 1;
-                    Ok(())
+                    let behind = (state.owner(), state.references());
+                    drop(state);
+                    let by = named.frames.entry(entry.frame).or_default();
+                    by.mapped += 1;
+                    self.check_entry(vmas.find(page), page, &entry, behind)
+                        .map_err(|what| {
+                            format!("process {}, page {:#x}: {what}", process.id(), page.0)
+                        })
                 }
                 EntryKind::Marker(frame) => {
                     let listed = self.frames.state(frame).maps(&process, page);
@@ -139,6 +146,46 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             self.check_table(process.root(), Level::ROOT, Page(0), &mut visit)?;
         }
         Ok(named)
+    }
+
+    /// Whether an area allows an entry, whose frame has this owner and so many references.
+    fn check_entry(
+        &self,
+        vma: Option<&Vma>,
+        page: Page,
+        entry: &Entry,
+        (owner, references): (Owner, u32),
+    ) -> Result<(), &'static str> {
+        let vma = vma.ok_or("an entry outside of every area")?;
+        let Protection { write, execute, .. } = vma.protection;
+        if entry.user && !vma.readable() || entry.writable && !write || entry.executable && !execute
+        {
+            return Err("an entry has more rights than its area");
+        }
+        match (owner, vma.source) {
+            (Owner::File(file, index), Source::File { shared, .. }) => {
+                if vma.file_page(page) != Some((file, index)) {
+                    return Err("an entry maps another page of a file than its area");
+                }
+                let slot = self
+                    .cache
+                    .file(file)
+                    .ok()
+                    .and_then(|file| file.used_slot(index));
+                let dirty = slot.is_some_and(|slot| slot.lock(self.machine()).is_dirty());
+                if entry.writable && !(shared && dirty) {
+                    return Err("a clean page, or one that is to be copied, can be stored to");
+                }
+                Ok(())
+            }
+            (Owner::Anonymous, Source::Anonymous(_) | Source::File { shared: false, .. }) => {
+                if entry.writable && references > 1 {
+                    return Err("a page that others share can be stored to");
+                }
+                Ok(())
+            }
+            _ => Err("an entry maps what does not lie behind its area"),
+        }
     }
 
     /// Adds a frame, or a block that begins there, to the totals, and compares its records with what the tables and
@@ -208,10 +255,20 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 file.pages()
             ));
         }
-        let slot = file
-            .slot(page)
-            .map(|slot| slot.lock(self.machine()).cached());
-        Ok(slot == Some(Cached::Present(frame)))
+        let Some(slot) = file.used_slot(page).map(|slot| slot.lock(self.machine())) else {
+            return Ok(false);
+        };
+        let cached = slot.cached() == Cached::Present(frame);
+        let mut bytes = [0; PAGE_BYTES as usize];
+        if cached && !slot.is_dirty() {
+            self.machine().read_frame(frame, 0, &mut bytes);
+            if !slot.is_on_device(&bytes) {
+                return Err(format!(
+                    "page {page} of a file is clean, and not what its device holds"
+                ));
+            }
+        }
+        Ok(cached)
     }
 
     /// Visits all words of a table and those below it that are not empty, and checks their count.

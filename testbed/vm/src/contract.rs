@@ -5,10 +5,12 @@
 //! a breach in the same form, which is defined here: the
 //! [`Clause`], the [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
 
+pub mod abstract_machine;
 mod clause;
 #[cfg(feature = "timeline")]
 pub mod timeline;
 mod violation;
 
+pub use abstract_machine::AbstractMachine;
 pub use clause::Clause;
 pub use violation::Violation;

@@ -84,6 +84,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             return Err(Fault::NotMapped);
         }
         loop {
+            // Held until the entry is written: a call that changes the area waits.
             let vmas = process.vmas().read(machine);
             let vma = *vmas.find(page).ok_or(Fault::NotMapped)?;
             let allowed = match access {
@@ -158,6 +159,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         drop(guard);
                         self.file_page(process, vma, page, access)
                     }
+                    // [mutant VmReusesSharedPage]
                     (Owner::Anonymous, _) if state.references() == 1 => {
                         drop(state);
                         guard.update(page, None, |entry| {
@@ -281,6 +283,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         };
         let file = self.cache.file(id).map_err(|_| Fault::BeyondEnd)?;
         let mut slot = file.slot(index).ok_or(Fault::BeyondEnd)?.lock(machine);
+        // Under the lock of the slot, which a truncation takes after it has set the length. [mutant VmMapsBeyondEnd]
         if index >= file.pages() {
             return Err(Fault::BeyondEnd);
         }
@@ -315,6 +318,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .ok_or(Fault::OutOfMemory)?;
         match guard.view(page) {
             EntryKind::Page(entry) if entry.frame == frame => {
+                // Marked before the entry allows stores. [mutants VmUpgradesCleanPage, VmMapsCleanWritable]
                 if write {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
@@ -459,6 +463,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             self.frames.put(frame);
             return Ok(Step::Again);
         }
+        // [mutant VmSwapsInWritable]
         let writable = sole && vma.protection.write;
         guard.map(
             page,

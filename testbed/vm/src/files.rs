@@ -70,6 +70,7 @@ impl<'m, M: Machine> Files<'m, M> {
         if lengthens {
             file.extend(offset + 8);
         }
+        // [mutant VmWritesUnmarked]
         self.cache.mark_dirty(id, page, &mut slot);
         machine.write_frame(frame, at, &value.to_le_bytes());
         Ok(0)
@@ -191,6 +192,7 @@ impl<'m, M: Machine> Files<'m, M> {
         if let Some((mut slot, frame)) = tail
             && let Some(frame) = frame
         {
+            // Otherwise the old bytes come back from the device. [mutants VmTruncatesUnmarked, VmTruncateLeavesTail]
             self.cache.mark_dirty(id, keep - 1, &mut slot);
             machine.write_frame(frame, at, &vec![0; PAGE_BYTES as usize - at]);
         }

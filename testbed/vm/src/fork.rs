@@ -75,6 +75,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             parent,
             start,
             end,
+            // The child has no entry that could wait for the page.
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(entry) => {
@@ -82,6 +83,7 @@ impl<'m, M: Machine> Fork<'m, M> {
                     if state.owner() == Owner::Anonymous {
                         state.hold();
                         drop(state);
+                        // [mutant VmParentWritesChild]
                         guard.update(page, Some(gather), |entry| entry.writable = false);
                         found.push((guard.range(page).start, guard.level(), view));
                     }
@@ -101,6 +103,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             };
             match (guard, view) {
                 (Some(guard), EntryKind::Page(entry)) => {
+                    // The first store of either copies the page. [mutant VmChildWritesParent]
                     guard.map(
                         page,
                         Entry {

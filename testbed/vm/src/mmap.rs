@@ -160,6 +160,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     ) {
         let mut gather = self.tables.gather(Purpose::Call);
         for (start, end) in ranges.clone() {
+            // [mutant VmUnmapForgetsEntry]
             self.empty(process, start, end, &mut gather);
         }
         for (start, end) in ranges {
@@ -269,11 +270,13 @@ impl<'m, M: Machine> Mmap<'m, M> {
             process,
             start,
             end,
+            // A migration brings an entry back with the rights that it had.
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(_) => guard.update(page, Some(&mut gather), |entry| {
                     entry.user = readable;
                     entry.executable = protection.execute;
+                    // [mutant VmProtectForgetsRight]
                     entry.writable &= protection.write;
                 }),
                 // The stale translation behind a marker cannot be given other rights: it goes.

@@ -78,6 +78,23 @@ impl Slot {
         self.cached == Cached::Absent && self.device.is_none()
     }
 
+    /// Whether the device holds these bytes.
+    pub(crate) fn is_on_device(&self, bytes: &[u8]) -> bool {
+        match &self.device {
+            Some(data) => **data == *bytes,
+            None => bytes.iter().all(|&byte| byte == 0),
+        }
+    }
+
+    /// Eight bytes of what the device holds.
+    fn on_device(&self, offset: usize) -> u64 {
+        let mut bytes = [0; 8];
+        if let Some(data) = &self.device {
+            bytes.copy_from_slice(&data[offset..offset + 8]);
+        }
+        u64::from_le_bytes(bytes)
+    }
+
     /// The page is elsewhere from now on. The caller takes care of the frame that it was in.
     pub(crate) fn set_cached(&mut self, cached: Cached) {
         self.cached = cached;
@@ -304,6 +321,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
             .device
             .take()
             .unwrap_or_else(|| vec![0; PAGE_BYTES as usize].into());
+        // [mutant VmWritesBackOldBytes]
         machine.read_frame(frame, 0, &mut data);
         slot.device = data.iter().any(|&byte| byte != 0).then_some(data);
         self.mark_clean(file, page, slot);
@@ -343,9 +361,21 @@ impl<'m, M: Machine> PageCache<'m, M> {
         };
         if let Some(frame) = frame {
             self.machine().read_frame(frame, offset, &mut bytes);
-        } else if let Some(data) = &slot.device {
-            bytes.copy_from_slice(&data[offset..offset + 8]);
+            return Some(u64::from_le_bytes(bytes));
         }
-        Some(u64::from_le_bytes(bytes))
+        Some(slot.on_device(offset))
+    }
+
+    /// Eight bytes of the device behind a file, for an oracle.
+    ///
+    /// # Safety
+    /// As for [`QueuedLock::peek`], for every lock of the cache.
+    pub(crate) unsafe fn peek_device(&self, id: FileId, page: u64, offset: usize) -> Option<u64> {
+        let file = self.file(id).ok().filter(|file| page < file.pages())?;
+        // SAFETY: passed on to the caller.
+        Some(
+            file.used_slot(page)
+                .map_or(0, |slot| unsafe { slot.peek() }.on_device(offset)),
+        )
     }
 }

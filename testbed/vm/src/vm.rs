@@ -27,6 +27,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Purpose};
 
 /// A virtual-memory manager. All methods may be called by all CPUs at once.
@@ -385,6 +386,30 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
         unsafe { self.audit().peek(process, address) }
+    }
+
+    /// Eight bytes of a file, in memory or not. `None` beyond its end.
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`].
+    pub unsafe fn peek_file(&self, file: FileId, at: u64) -> Option<u64> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            self.cache
+                .peek(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize)
+        }
+    }
+
+    /// Eight bytes of the device behind a file. `None` beyond its end.
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`].
+    pub unsafe fn peek_device(&self, file: FileId, at: u64) -> Option<u64> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            self.cache
+                .peek_device(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize)
+        }
     }
 
     /// Where processes have the pages of a file from `page` on mapped as shared: roots and ranges. Takes no

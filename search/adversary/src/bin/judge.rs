@@ -9,15 +9,21 @@
 //! quell-judge reach N              the same, and every transition that the case demands must fire
 //! quell-judge exhaustive N         every schedule of these cases, but at most N
 //! quell-judge generate N           N rounds of programs that the adversary writes itself
+//! quell-judge survive SEED N MOST  how many of N mutants live after 10^5, 10^6 … MOST schedules of generated programs
+//! quell-judge kill NAME            whether a scenario kills the mutant of this name
 //! ```
+//!
+//! The last two know the mutants that are written by hand, and run in the copy that holds them (`cargo xtask copy`).
 //!
 //! It ends with the exit code 1 at the first case that breaks the contract, and says which on its output.
 
 use quell::Policy;
 use quell_adversary::explore::{POLICIES, search};
 use quell_adversary::generate::Campaign;
+use quell_adversary::mutants;
 use quell_adversary::scenario::Script;
-use quell_adversary::{Budget, Case, Exploration, MachineKind, Scenario, Session};
+use quell_adversary::schedule::Rng;
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session};
 use std::io::{BufRead, stdin};
 use std::process::ExitCode;
 
@@ -93,6 +99,50 @@ fn generated_hold(rounds: u64) -> bool {
     true
 }
 
+/// Draws mutants, and prints how many live after so many schedules of generated programs.
+fn survive(seed: u64, count: usize, most: u64) -> bool {
+    let mut all: Vec<Mistake> = Mistake::all().filter(|one| one.is_of_source()).collect();
+    let mut rng = Rng::new(seed);
+    let drawn: Vec<Mistake> = (0..count.min(all.len()))
+        .map(|_| all.swap_remove(rng.below(all.len() as u64) as usize))
+        .collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut campaign = Campaign::new(seed, threads, Vec::new(), &drawn);
+    let mut mark = 100_000;
+    while mark <= most && campaign.finds.is_empty() {
+        campaign.go_round();
+        while mark <= most && campaign.spent.schedules >= mark {
+            let alive: Vec<_> = campaign.alive.iter().map(|one| one.name()).collect();
+            println!(
+                "{mark}: {} of {} live: {}",
+                alive.len(),
+                drawn.len(),
+                alive.join(" ")
+            );
+            mark *= 10;
+        }
+    }
+    campaign.finds.is_empty()
+}
+
+/// Whether a scenario kills this mutant; says which.
+fn kill(name: &str) -> bool {
+    let Some(mistake) = Mistake::named(name) else {
+        return false;
+    };
+    let tested = mutants::test(mistake, 1, |_| true);
+    match &tested.killed {
+        Some(kill) => println!(
+            "{name}: {}, {} schedules, {}",
+            kill.scenario(),
+            tested.schedules,
+            kill.broke()
+        ),
+        None => println!("{name} survives {} schedules", tested.schedules),
+    }
+    tested.killed.is_some()
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -114,6 +164,11 @@ fn main() -> ExitCode {
             }
             true
         }
+        ["kill", name] => kill(name),
+        ["survive", seed, count, most] => match (seed.parse(), count.parse(), most.parse()) {
+            (Ok(seed), Ok(count), Ok(most)) => survive(seed, count, most),
+            _ => return ExitCode::from(2),
+        },
         [kind, most] => match (kind, most.parse()) {
             ("random", Ok(most)) => hold(asked, Budget::Schedules(most), false),
             ("reach", Ok(most)) => hold(asked, Budget::Schedules(most), true),

@@ -271,11 +271,29 @@ pub enum CallOp {
     /// Makes a file.
     Create { pages: u64 },
     /// Writes a page of a file.
-    WriteFile { file: u32, page: u64 },
+    WriteFile {
+        file: u32,
+        page: u64,
+        /// Which of the page's words.
+        #[serde(default, skip_serializing_if = "is_first")]
+        word: u8,
+    },
     /// Reads a page of a file.
-    ReadFile { file: u32, page: u64 },
+    ReadFile {
+        file: u32,
+        page: u64,
+        /// Which of the page's words.
+        #[serde(default, skip_serializing_if = "is_first")]
+        word: u8,
+    },
     /// Cuts or extends a file.
-    Truncate { file: u32, pages: u64 },
+    Truncate {
+        file: u32,
+        pages: u64,
+        /// How many words more.
+        #[serde(default, skip_serializing_if = "is_first")]
+        word: u8,
+    },
     /// Writes a file's dirty pages to its device.
     Sync { file: u32 },
     /// Moves a range to a memory node.
@@ -296,6 +314,10 @@ pub enum CallOp {
     Tell { flag: u8 },
     /// Waits until another CPU has told, if one ever will.
     Wait { flag: u8 },
+}
+
+fn is_first(word: &u8) -> bool {
+    *word == 0
 }
 
 /// What a CPU does.
@@ -763,8 +785,12 @@ impl CallOp {
                 rights,
             } => place(page, pages).and(within("rights", rights.into(), 0, 4)),
             Remap { page, pages, to } => place(page, pages).and(place(to, 1)),
-            Create { pages } | Truncate { pages, .. } => within("pages", pages, 0, 64),
-            WriteFile { page, .. } | ReadFile { page, .. } => within("a page", page, 0, 64),
+            Create { pages } => within("pages", pages, 0, 64),
+            WriteFile { page, word, .. }
+            | ReadFile { page, word, .. }
+            | Truncate {
+                pages: page, word, ..
+            } => within("a page", page, 0, 64).and(within("a word", word.into(), 0, 1)),
             Demote { pages } | Reclaim { pages } => within("pages", pages, 0, 2048),
             Tell { flag } | Wait { flag } => within("a flag", flag.into(), 0, FLAGS as u64 - 1),
             Spawn

@@ -11,12 +11,17 @@
 //! sense of what commutes knows nothing of it.
 
 use super::Core;
+use super::buffer::Target;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
 use crate::op::AccessKind;
 use crate::oracle::Used;
 use crate::tables;
+use quell::Frame;
+use quell_vm::Protection;
 use quell_vm::contract::Violation;
+use quell_vm::contract::abstract_machine::Reach;
+use smallvec::SmallVec;
 use std::rc::Rc;
 
 /// What a program may do with a page, and the right that it needs for it.
@@ -28,15 +33,6 @@ const KINDS: [(AccessKind, u64); 3] = [
 
 /// What an entry grants.
 const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
-
-/// A load that a program could make through a translation to which the tables no longer lead.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StaleLoad {
-    pub(crate) page: u64,
-    pub(crate) frame: u32,
-    /// What it would return.
-    pub(crate) held: u64,
-}
 
 impl Core {
     /// The CPU is in the code of a program until its next step. The oracle judges now what that program could do.
@@ -179,31 +175,66 @@ impl Core {
         })
     }
 
-    /// The loads that the program of a CPU could make now through translations left behind.
-    pub(crate) fn stale_loads(&self, cpu: usize) -> Vec<StaleLoad> {
-        let (Some(root), true, false) =
-            (self.mmu.root(cpu), self.in_program(cpu), self.end.is_some())
-        else {
-            return Vec::new();
+    /// What the program of a CPU could do now, through anything that the TLB may hold; or only through translations to
+    /// which the tables no longer lead.
+    pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[Reach; 8]> {
+        let runs = self.cpus[cpu].online && self.cpus[cpu].interrupts_on && !self.cpus[cpu].in_nmi;
+        let (Some(root), true, None) = (self.mmu.root(cpu), runs, &self.end) else {
+            return SmallVec::new();
         };
-        let readable = tables::PRESENT | tables::USER;
-        let leaves = self.mmu.held(cpu);
-        let leaves = leaves.filter(|leaf| leaf.word & readable == readable);
-        leaves
-            .filter_map(|leaf| {
-                let page = leaf.pages_of().start;
+        let mut reaches = SmallVec::new();
+        if self.cpus[cpu].invalidates() {
+            return reaches;
+        }
+        let usable = tables::PRESENT | tables::USER;
+        for leaf in self
+            .mmu
+            .held(cpu)
+            .filter(|leaf| leaf.word & usable == usable)
+        {
+            let (first, last) = (leaf.pages_of().start, leaf.pages_of().end - 1);
+            for page in [Some(first), (last > first).then_some(last)]
+                .into_iter()
+                .flatten()
+            {
                 let used = leaf.used(page);
+                // Of the largest pages the machine has the beginning alone.
+                if used.root != root || used.frame as usize >= self.content.len() {
+                    continue;
+                }
                 let live = self.mmu.walk(&self.arena, cpu, root, page);
                 let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
-                let known = (used.frame as usize) < self.content.len();
-                (stale && known && used.root == root && !self.stores_to(cpu, used.frame)).then(
-                    || StaleLoad {
-                        page,
-                        frame: used.frame,
-                        held: self.content_seen(cpu, used.frame, 0),
-                    },
-                )
-            })
-            .collect()
+                if stale_only && !stale || stale && self.stores_to(cpu, used.frame) {
+                    continue;
+                }
+                let rights = Protection {
+                    read: true,
+                    write: leaf.word & tables::WRITABLE != 0,
+                    execute: leaf.word & tables::EXECUTABLE != 0,
+                };
+                let held = std::array::from_fn(|word| self.content_seen(cpu, used.frame, word));
+                let frame = Frame(used.frame.into());
+                reaches.push(Reach {
+                    page,
+                    frame,
+                    rights,
+                    held,
+                    stale,
+                });
+            }
+        }
+        reaches
+    }
+
+    /// The stores that CPUs have made are visible, those apart that still lie in a buffer.
+    pub(crate) fn show_stores(&mut self) {
+        let waits = |entry: &super::Buffered| {
+            matches!(entry.target, Target::Content { .. } | Target::Fill(_))
+        };
+        for cpu in 0..self.count {
+            if self.abstract_machine.has_unseen(cpu) && !self.cpus[cpu].buffer.others().any(waits) {
+                self.abstract_machine.drained(cpu);
+            }
+        }
     }
 }

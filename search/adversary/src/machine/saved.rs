@@ -12,6 +12,7 @@ use crate::isolation::Halves;
 use crate::mmu;
 use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
+use quell_vm::contract::AbstractMachine;
 use std::rc::Rc;
 
 /// See the module.
@@ -22,6 +23,7 @@ pub(crate) struct Saved {
     cpus: Vec<AtRest>,
     mmu: mmu::Saved,
     oracle: Oracle,
+    abstract_machine: AbstractMachine,
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
     now: Moment,
@@ -82,6 +84,7 @@ impl Core {
             cpus,
             mmu: self.mmu.save(&self.arena),
             oracle: self.oracle.clone(),
+            abstract_machine: self.abstract_machine.clone(),
             content: self.content.clone(),
             touched: self.touched.clone(),
             now: self.now,
@@ -107,6 +110,7 @@ impl Core {
         let arena = Rc::clone(&self.arena);
         self.mmu.restore(&arena, &saved.mmu);
         self.oracle.restore(&saved.oracle);
+        self.abstract_machine.clone_from(&saved.abstract_machine);
         self.content.copy_from_slice(&saved.content);
         self.touched.clone_from(&saved.touched);
         self.past.clear();

@@ -26,11 +26,10 @@ use crate::bare_kernel::{BareKernel, SECOND, THIRD, frame};
 use crate::coverage::Happening::*;
 use crate::coverage::Reach::{Engine, Machine};
 use crate::scenario::{On::*, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
+use crate::vm_kernel::VmKernel;
 use quell::Counter::*;
 use quell::{Hardware, Purpose};
 use quell_vm::Call;
-use quell_vm::contract::Clause;
 
 /// Short runs before long ones.
 const FAMILIES: &[&[Scenario<'static>]] = &[

@@ -16,7 +16,6 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmMigratesBeforeFlush"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
-        .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(written_page)
         .vm_cpu(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| {
@@ -28,7 +27,6 @@ pub(super) const ALL: &[Scenario] = &[
         .about("migration against reclaim")
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
-        .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(written_page)
         .vm_cpu(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| k.page_out(0, 1))
@@ -41,7 +39,6 @@ pub(super) const ALL: &[Scenario] = &[
         .one_in(100)
         .steps(16_000)
         .with_memory([2072, 0])
-        .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(|k| {
             k.map(0, LARGE);
             for page in 0..LARGE {
@@ -63,7 +60,6 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(16_000)
         // One large block, in fast memory.
         .with_memory([1040, 8])
-        .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost in the split"))
         .vm_start(|k| {
             k.map_large(0, LARGE);
             k.write(0, 1);
@@ -109,7 +105,6 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(64_000)
         // One large block, and enough around it for a copy in pieces.
         .with_memory([1110, 0])
-        .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(|k| {
             k.map_large(0, LARGE);
             k.write(0, 1);
@@ -131,7 +126,6 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(64_000)
         // One large block, and enough around it for one copy in pieces.
         .with_memory([1040, 0])
-        .then(|k| k.must_hold(CHILD, 0, 1, "what the child had is lost in the split"))
         .vm_start(|k| {
             k.map_large(0, LARGE);
             k.write(0, 1);

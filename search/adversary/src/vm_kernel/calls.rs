@@ -1,10 +1,8 @@
 //! System calls, by pages, as programs over the manager make them.
 
 use super::{VmKernel, address};
-use crate::context;
 use crate::coverage::Happening;
 use quell::{Hardware, PageSize};
-use quell_vm::machine::{Event, Machine};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
 
 impl VmKernel<'_> {
@@ -193,26 +191,32 @@ impl VmKernel<'_> {
         });
     }
 
+    /// Writes the second word of a page of a file.
+    pub fn write_second(&self, file: FileId, page: u64, value: u64) {
+        let offset = address(page) + 8;
+        self.call(Call::Write {
+            file,
+            offset,
+            value,
+        });
+    }
+
+    /// Cuts a file behind the first word of a page.
+    pub fn truncate_behind_first(&self, file: FileId, page: u64) {
+        let bytes = address(page) + 8;
+        self.call(Call::Truncate { file, bytes });
+    }
+
     /// Reads the first word of a page of a file; `None` beyond its end.
     pub fn read_file(&self, file: FileId, page: u64) -> Option<u64> {
         let offset = address(page);
         self.try_call(Call::Read { file, offset }).ok()
     }
 
-    /// Cuts a file. Once that has returned, no mapping of it may be used beyond its end.
+    /// Cuts a file.
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);
         self.call(Call::Truncate { file, bytes });
-        self.has_truncated(file, pages);
-    }
-
-    /// A truncation has returned: no mapping of the file may be used beyond its end that is older than the call.
-    pub(crate) fn has_truncated(&self, file: FileId, pages: u64) {
-        // SAFETY: as in `compare`.
-        let beyond = context::quietly(|| unsafe { self.vm.peek_mappings(file, pages) });
-        for (root, range) in beyond {
-            self.hw.note(Event::ReturnedUnmap { root, range });
-        }
     }
 
     /// Writes the dirty pages of a file to its device.

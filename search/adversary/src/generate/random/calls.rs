@@ -170,11 +170,17 @@ impl CallSwarm {
             kinds.extend([kind; 2]);
         }
         let far = if large { WINDOW } else { 4 };
+        // Now and then ranges reach into another leaf table.
+        let from = if !large && rng.one_in(8) {
+            WINDOW - 2
+        } else {
+            0
+        };
         let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
         let pages: Vec<u64> = (0..count)
             .map(|_| match rng.below(4) {
-                0 => rng.below(far),
-                _ => rng.below(3),
+                0 => from + rng.below(far),
+                _ => from + rng.below(3),
             })
             .collect();
         let focus = (pages[0], rng.few(3));
@@ -255,7 +261,7 @@ impl CallSwarm {
             12.. => self.focus,
             6..8 => (self.focus.0, 1),
             8..10 => (page, rng.few(4)),
-            10 => (0, 4),
+            10 => (page & !3, 4 + page % 4),
             _ if self.large => (0, WINDOW),
             _ => (page.saturating_sub(1), 2),
         }
@@ -287,6 +293,7 @@ impl CallSwarm {
             _ => self.length,
         };
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
+        let word = u8::from(rng.one_in(3));
         let op = match rng.pick(&self.kinds) {
             Read => CallOp::Read {
                 page: self.used(rng),
@@ -330,11 +337,20 @@ impl CallSwarm {
                 }
                 CallOp::Exit { process }
             }
-            WriteFile => CallOp::WriteFile { file, page: at },
-            ReadFile => CallOp::ReadFile { file, page: at },
+            WriteFile => CallOp::WriteFile {
+                file,
+                page: at,
+                word,
+            },
+            ReadFile => CallOp::ReadFile {
+                file,
+                page: at,
+                word,
+            },
             Truncate => CallOp::Truncate {
                 file,
                 pages: rng.weigh(&[(3, 0), (2, at), (1, self.length), (1, self.length + 1)]),
+                word,
             },
             Migrate => CallOp::Migrate {
                 page,

@@ -125,7 +125,13 @@ fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
             pages: swarm.length,
         });
         if rng.below(4) > 0 {
-            first.push(CallOp::WriteFile { file, page: 0 });
+            for word in 0..1 + u8::from(rng.one_in(3)) {
+                first.push(CallOp::WriteFile {
+                    file,
+                    page: 0,
+                    word,
+                });
+            }
             if rng.below(3) > 0 {
                 first.push(CallOp::Sync { file });
             }
@@ -245,7 +251,11 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
     };
     Memory {
         fast,
-        slow: rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
+        slow: match swarm.large {
+            // Room for a large page, too.
+            true => rng.weigh(&[(4, 0), (2, 4), (1, 8), (3, 560)]),
+            false => rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
+        },
         ledger: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
         nmis: rng.weigh(&[(12, 0), (1, 1)]),
     }

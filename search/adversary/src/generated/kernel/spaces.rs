@@ -143,10 +143,12 @@ impl Kernel<'_> {
             let Some(slot) = self.program_of(cpu) else {
                 continue;
             };
-            for stale in context::with(|core| core.stale_loads(cpu)) {
-                context::as_cpu(cpu, || {
-                    self.compare(slot, stale.page, stale.frame, stale.held);
-                });
+            if !context::with(|core| core.in_program(cpu)) {
+                continue;
+            }
+            for reach in context::with(|core| core.reaches(cpu, true)) {
+                let frame = reach.frame.0 as u32;
+                context::as_cpu(cpu, || self.compare(slot, reach.page, frame, reach.held[0]));
             }
         }
     }

@@ -323,7 +323,7 @@ impl<'m> Kernel<'m> {
         if window.load(Relaxed) & tables::PRESENT == 0 {
             let table = self.take_table()?;
             // Another table, or a large page, may have gone from there, and its flush be outstanding.
-            if self.hw.tlb_rules().break_before_make == Break::Translation {
+            if self.hw.tlb_rules().break_before_make != Break::Never {
                 self.engine.flush_pending_batches(self.space(slot));
             }
             self.link(window, table);

@@ -1,0 +1,1047 @@
+//! The abstract machine: what memory is, by the calls that programs have made.
+//!
+//! It has processes with areas, objects behind them, files with a length, and a device behind each file. It has no
+//! frames, tables, TLBs, caches or flushes. A manager refines it: each access, each return of a call, and each access
+//! that a TLB or a table would allow now, is one that this machine allows. `docs/contract.md` says which clauses of the
+//! contract follow from that.
+//!
+//! # Places
+//!
+//! A *place* holds a value: the area at a page, a word of an object or of a file, the length of a file. An operation (a
+//! load, a store, a call) begins, changes its places, each at a moment of its own, and ends. Operations that do not
+//! overlap take effect in order. So an observer finds in a place what some operation left that no later one has
+//! replaced, that is, one that began after the first had ended, and ended before the observer began. These values are
+//! the *candidates*. Two things delay the end of an operation:
+//!
+//! * Stores wait in a store buffer. To other CPUs they end when the buffer is empty.
+//! * While a call drops pages, some CPUs may still use old ones and others new ones. Stores that overlap with such a
+//!   call end no sooner than the call.
+//!
+//! # Rules
+//!
+//! * A candidate for the area allows each access; a load finds a candidate of the word behind it.
+//! * What is refused has a reason: no area, too few rights, beyond the end of the file, no memory.
+//! * A shared page is the file's. A private page follows its file until it is stored to.
+//! * A child has the areas and private words that its parent had at some moment of the fork.
+//! * A truncation zeroes every word from its byte on.
+//! * When a file has been written back, its device holds a candidate of each word.
+//!
+//! [`Vm::check`](crate::Vm::check) holds the manager's tables and its page cache against the rest: entries map the page
+//! that the area names; one that allows stores to a file means a dirty page, and one that allows stores to anonymous
+//! memory is the only one of its frame; a clean page is what the device holds.
+
+use super::{Clause, Violation};
+use crate::program::{Access, Fault};
+use crate::syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use quell::PAGE_BYTES;
+use quell::{Frame, Page};
+use smallvec::{SmallVec, smallvec};
+
+/// How many words of a page are known: the first ones.
+pub const WORDS: usize = 2;
+
+/// With so many places there are large pages.
+const MANY: usize = 300;
+
+type Moment = u32;
+/// It has not ended.
+const OPEN: Moment = Moment::MAX;
+/// An observer that is none of the CPUs.
+const NOBODY: usize = usize::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Place {
+    Area(ProcessId, u64),
+    /// A word of a page of an object of one process.
+    Own(u32, u64, usize),
+    /// A word of a file, by its byte.
+    Word(FileId, u64),
+    Length(FileId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    /// No area; of a word of an object, what lies behind it.
+    Nothing,
+    Area(Area),
+    Number(u64),
+}
+
+type Values = SmallVec<[Value; 1]>;
+
+/// What a process may do with a page, and what lies behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Area {
+    rights: Protection,
+    source: Source,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// A page of an object, before a page of a file or zeros.
+    Own(u32, u64, Option<(FileId, u64)>),
+    Shared(FileId, u64),
+}
+
+impl Area {
+    /// Whether it allows loads, and all that `rights` do.
+    fn grants(&self, rights: Protection) -> bool {
+        let needs = |asked: bool, access| !asked || self.allows(access);
+        self.allows(Access::Read)
+            && needs(rights.write, Access::Write)
+            && needs(rights.execute, Access::Execute)
+    }
+
+    fn allows(&self, access: Access) -> bool {
+        let Protection {
+            read,
+            write,
+            execute,
+        } = self.rights;
+        match access {
+            Access::Read => read || write || execute,
+            Access::Write => write,
+            Access::Execute => execute,
+        }
+    }
+}
+
+/// What an operation leaves in a place.
+#[derive(Clone, Debug)]
+struct Change {
+    by: usize,
+    begun: Moment,
+    /// When the operation ended: for its own CPU, and for others.
+    ended: [Moment; 2],
+    /// The operation may have left the place as it was.
+    unsure: bool,
+    drops_pages: bool,
+    values: Values,
+}
+
+impl Change {
+    fn ended_for(&self, cpu: usize) -> Moment {
+        self.ended[usize::from(cpu != self.by)]
+    }
+}
+
+/// The changes of a place of which some observer may find something.
+type History = SmallVec<[Change; 1]>;
+
+/// When a change has ended for a CPU, and with it all overlapping calls that drop pages.
+fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
+    let calls = history.iter().filter(|call| call.drops_pages);
+    let overlapping =
+        calls.filter(|call| call.begun < change.ended_for(cpu) && change.begun < call.ended[0]);
+    overlapping.fold(change.ended_for(cpu), |ended, call| {
+        ended.max(call.ended[0])
+    })
+}
+
+/// Whether a CPU that looks since a moment no longer finds what this change left.
+fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) -> bool {
+    let ends_before = |later: &Change| later.begun > settled(history, change, later.by);
+    let mut later = history
+        .iter()
+        .filter(|later| !later.unsure && ends_before(later));
+    later.any(|later| settled(history, later, cpu) < since)
+}
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Call(Call),
+    /// An access to a word of a page, and the value that it stores.
+    Access(Access, u64, usize, u64),
+}
+
+/// What a CPU does now.
+#[derive(Clone, Debug)]
+struct Operation {
+    begun: Moment,
+    process: ProcessId,
+    action: Action,
+    /// The object behind what it maps.
+    object: u32,
+    changed: SmallVec<[Place; 2]>,
+}
+
+/// Accesses that a TLB or a table would allow.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    /// The page.
+    pub page: u64,
+    /// The frame.
+    pub frame: Frame,
+    /// The rights.
+    pub rights: Protection,
+    /// What loads of the first words would find.
+    pub held: [u64; WORDS],
+    /// The tables no longer lead there.
+    pub stale: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct AbstractMachine {
+    now: Moment,
+    processes: BTreeSet<ProcessId>,
+    places: BTreeMap<Place, History>,
+    objects: u32,
+    operations: Vec<Option<Operation>>,
+    /// Changes of each CPU that others may not see yet.
+    unseen: Vec<Vec<Place>>,
+    /// A process did something before the fork that made it returned: nothing is known any more.
+    lost: bool,
+}
+
+type Verdict = Result<(), Violation>;
+
+fn breach(clause: Clause, account: String) -> Verdict {
+    Err(Violation::new(clause, account))
+}
+
+/// The pages of a range.
+fn pages(address: u64, bytes: u64) -> core::ops::Range<u64> {
+    address / PAGE_BYTES..address / PAGE_BYTES + bytes.div_ceil(PAGE_BYTES)
+}
+
+/// The range that must be mapped, or the call fails.
+fn required(call: Call) -> Option<(u64, u64)> {
+    match call {
+        Call::Protect { address, bytes, .. }
+        | Call::Discard { address, bytes }
+        | Call::PageOut { address, bytes }
+        | Call::Remap { address, bytes, .. }
+        | Call::Migrate { address, bytes, .. } => Some((address, bytes)),
+        _ => None,
+    }
+}
+
+impl AbstractMachine {
+    /// Makes it a machine with one process, without areas and files, for so many CPUs.
+    pub fn reset(&mut self, cpus: usize, first: ProcessId) {
+        self.now = 0;
+        self.lost = false;
+        self.objects = 0;
+        self.processes.clear();
+        self.processes.insert(first);
+        self.places.clear();
+        self.operations.clear();
+        self.operations.resize(cpus, None);
+        self.unseen.resize(cpus, Vec::new());
+        self.unseen.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Visits what a CPU may find in a place that looks since a moment.
+    fn visit(&self, place: Place, cpu: usize, since: Moment, mut visit: impl FnMut(Value)) {
+        let Some(history) = self.places.get(&place) else {
+            return visit(match place {
+                Place::Area(..) | Place::Own(..) => Value::Nothing,
+                Place::Word(..) | Place::Length(_) => Value::Number(0),
+            });
+        };
+        let alone = history.len() == 1;
+        for change in history {
+            if alone || !is_replaced(history, change, cpu, since) {
+                change.values.iter().for_each(|value| visit(*value));
+            }
+        }
+    }
+
+    fn candidates(&self, place: Place, cpu: usize, since: Moment) -> Values {
+        let mut values = Values::new();
+        self.visit(place, cpu, since, |value| values.push(value));
+        values
+    }
+
+    fn numbers(&self, place: Place, cpu: usize, since: Moment) -> SmallVec<[u64; 2]> {
+        let mut numbers = SmallVec::new();
+        self.visit(place, cpu, since, |value| {
+            if let Value::Number(number) = value {
+                numbers.push(number);
+            }
+        });
+        numbers
+    }
+
+    fn areas(&self, process: ProcessId, page: u64, since: Moment) -> SmallVec<[Option<Area>; 1]> {
+        let mut areas = SmallVec::new();
+        self.visit(Place::Area(process, page), NOBODY, since, |value| {
+            areas.push(if let Value::Area(area) = value {
+                Some(area)
+            } else {
+                None
+            });
+        });
+        areas
+    }
+
+    /// What loads of a word behind an area may find.
+    fn words(&self, area: &Area, word: usize, cpu: usize, since: Moment) -> SmallVec<[u64; 2]> {
+        let of_file = |(file, page)| self.numbers(Place::Word(file, byte(page, word)), cpu, since);
+        let (object, page, behind) = match area.source {
+            Source::Shared(file, page) => return of_file((file, page)),
+            Source::Own(object, page, behind) => (object, page, behind),
+        };
+        let mut words = SmallVec::new();
+        self.visit(Place::Own(object, page, word), cpu, since, |value| {
+            match (value, behind) {
+                (Value::Number(number), _) => words.push(number),
+                (_, Some(behind)) => words.extend(of_file(behind)),
+                (_, None) => words.push(0),
+            }
+        });
+        // A store under way may have copied the page at any moment since it began.
+        if let Some(behind) = behind {
+            let own = Place::Own(object, page, word);
+            let copies = |by: &&Operation| {
+                matches!(by.action, Action::Access(..)) && by.changed.contains(&own)
+            };
+            for by in self.operations.iter().flatten().filter(copies) {
+                words.extend(self.numbers(
+                    Place::Word(behind.0, byte(behind.1, word)),
+                    cpu,
+                    by.begun,
+                ));
+            }
+        }
+        words
+    }
+
+    /// Whether an area's page may be there, and whether it may lie beyond the end of its file.
+    fn presence(&self, area: &Area, since: Moment) -> [bool; 2] {
+        let (file, page) = match area.source {
+            Source::Own(_, _, None) => return [true, false],
+            Source::Own(object, page, Some(behind)) => {
+                let copies = self.candidates(Place::Own(object, page, 0), NOBODY, since);
+                if copies.iter().all(|value| *value != Value::Nothing) {
+                    return [true, false];
+                }
+                if copies.iter().any(|value| *value != Value::Nothing) {
+                    return [true, true];
+                }
+                behind
+            }
+            Source::Shared(file, page) => (file, page),
+        };
+        let lengths = self.numbers(Place::Length(file), NOBODY, since);
+        let within = |length: &u64| page < length.div_ceil(PAGE_BYTES);
+        [lengths.iter().any(within), !lengths.iter().all(within)]
+    }
+
+    /// The places that a store of an operation reaches, behind this area.
+    fn stored_to(area: &Area, word: usize) -> SmallVec<[Place; WORDS]> {
+        match area.source {
+            Source::Shared(file, page) => smallvec![Place::Word(file, byte(page, word))],
+            // The rest of the page no longer follows the file.
+            Source::Own(object, page, Some(_)) => (0..WORDS)
+                .map(|word| Place::Own(object, page, word))
+                .collect(),
+            Source::Own(object, page, None) => smallvec![Place::Own(object, page, word)],
+        }
+    }
+
+    /// The values that an operation may leave in a place.
+    fn effect(&self, cpu: usize, place: Place) -> Values {
+        let Some(operation) = &self.operations[cpu] else {
+            return Values::new();
+        };
+        let since = operation.begun;
+        let mapped = |page| {
+            self.areas(operation.process, page, since)
+                .into_iter()
+                .flatten()
+        };
+        match (operation.action, place) {
+            (Action::Access(_, page, word, _), Place::Own(object, at, other)) if other != word => {
+                let of = |area: &Area| matches!(area.source, Source::Own(o, p, _) if (o, p) == (object, at));
+                let areas = mapped(page).filter(of);
+                areas
+                    .flat_map(|area| self.words(&area, other, cpu, since))
+                    .map(Value::Number)
+                    .collect()
+            }
+            (Action::Access(_, _, _, value), _) => smallvec![Value::Number(value)],
+            (
+                Action::Call(Call::Map {
+                    address,
+                    protection,
+                    backing,
+                    ..
+                }),
+                Place::Area(_, page),
+            ) => {
+                let from = page - address.unwrap_or(0) / PAGE_BYTES;
+                let object = operation.object;
+                let source = match backing {
+                    Backing::Anonymous { .. } => Source::Own(object, from, None),
+                    Backing::Shared { file, offset } => {
+                        Source::Shared(file, offset / PAGE_BYTES + from)
+                    }
+                    Backing::Private { file, offset } => {
+                        Source::Own(object, from, Some((file, offset / PAGE_BYTES + from)))
+                    }
+                };
+                smallvec![Value::Area(Area {
+                    rights: protection,
+                    source
+                })]
+            }
+            (Action::Call(Call::Protect { protection, .. }), Place::Area(_, page)) => mapped(page)
+                .map(|area| {
+                    Value::Area(Area {
+                        rights: protection,
+                        ..area
+                    })
+                })
+                .collect(),
+            (Action::Call(Call::Remap { address, bytes, to }), Place::Area(_, page)) => {
+                let to = pages(to.unwrap_or(0), bytes);
+                match to.contains(&page) {
+                    true => mapped(page - to.start + address / PAGE_BYTES)
+                        .map(Value::Area)
+                        .collect(),
+                    false => smallvec![Value::Nothing],
+                }
+            }
+            (Action::Call(Call::Write { offset, .. }), Place::Length(_)) => {
+                let lengths = self.numbers(place, cpu, since).into_iter();
+                lengths
+                    .map(|length| Value::Number(length.max(offset + 8)))
+                    .collect()
+            }
+            (Action::Call(Call::Write { value, .. }), _) => smallvec![Value::Number(value)],
+            (
+                Action::Call(Call::Create { bytes } | Call::Truncate { bytes, .. }),
+                Place::Length(_),
+            ) => {
+                smallvec![Value::Number(bytes)]
+            }
+            (Action::Call(Call::Truncate { .. }), _) => smallvec![Value::Number(0)],
+            (Action::Call(_), _) => smallvec![Value::Nothing],
+        }
+    }
+
+    /// An operation under way begins to change a place.
+    fn change(&mut self, cpu: usize, place: Place) {
+        let Some(operation) = &self.operations[cpu] else {
+            return;
+        };
+        let begun = operation.begun;
+        let is_own = |change: &Change| change.by == cpu && change.ended[0] == OPEN;
+        if (self.places.get(&place)).is_some_and(|history| history.iter().any(is_own)) {
+            return;
+        }
+        let drops_pages = matches!(
+            operation.action,
+            Action::Call(Call::Discard { .. } | Call::Truncate { .. })
+        );
+        let values = self.effect(cpu, place);
+        let oldest = self
+            .operations
+            .iter()
+            .flatten()
+            .map(|operation| operation.begun)
+            .min();
+        let initial = self.candidates(place, NOBODY, begun);
+        let is_new = !self.places.contains_key(&place);
+        let history = self.places.entry(place).or_insert_with(|| {
+            smallvec![Change {
+                by: NOBODY,
+                begun: 0,
+                ended: [0; 2],
+                unsure: false,
+                drops_pages: false,
+                values: initial
+            }]
+        });
+        if history.len() > 1 {
+            let since = oldest.unwrap_or(begun);
+            let kept = history
+                .iter()
+                .filter(|change| !is_replaced(history, change, NOBODY, since));
+            *history = kept.cloned().collect();
+        }
+        history.push(Change {
+            by: cpu,
+            begun,
+            ended: [OPEN; 2],
+            unsure: true,
+            drops_pages,
+            values,
+        });
+        if let Some(operation) = &mut self.operations[cpu] {
+            operation.changed.push(place);
+        }
+        // Calls under way that drop pages reach what comes to be there, too.
+        let by = self.operations[cpu]
+            .as_ref()
+            .map(|by| (by.process, by.action));
+        for other in 0..self.operations.len() {
+            let Some(Operation {
+                process,
+                action: Action::Call(call),
+                ..
+            }) = self.operations[other]
+            else {
+                continue;
+            };
+            match (call, place, by) {
+                (Call::Truncate { file, bytes }, Place::Word(of, at), _)
+                    if is_new && file == of && bytes <= at =>
+                {
+                    self.change(other, place);
+                }
+                (
+                    Call::Discard { address, bytes },
+                    Place::Own(..),
+                    Some((of, Action::Access(_, page, ..))),
+                ) if is_new && process == of && pages(address, bytes).contains(&page) => {
+                    self.change(other, place);
+                }
+                (Call::Discard { address, bytes }, Place::Area(of, page), _)
+                    if process == of && pages(address, bytes).contains(&page) =>
+                {
+                    self.discard(other, page);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Drops what was stored to a page.
+    fn discard(&mut self, cpu: usize, page: u64) {
+        let Some(Operation { begun, process, .. }) = self.operations[cpu] else {
+            return;
+        };
+        for area in self.areas(process, page, begun).into_iter().flatten() {
+            if let Source::Own(object, page, _) = area.source {
+                let words = (0..WORDS).map(|word| Place::Own(object, page, word));
+                for word in words
+                    .filter(|word| self.places.contains_key(word))
+                    .collect::<SmallVec<[_; WORDS]>>()
+                {
+                    self.change(cpu, word);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, cpu: usize, process: ProcessId, action: Action) -> bool {
+        self.lost |= !self.processes.contains(&process);
+        if self.lost {
+            return false;
+        }
+        self.now += 1;
+        self.objects += 1;
+        let (begun, object) = (self.now, self.objects);
+        self.operations[cpu] = Some(Operation {
+            begun,
+            process,
+            action,
+            object,
+            changed: SmallVec::new(),
+        });
+        true
+    }
+
+    /// A CPU calls the manager.
+    pub fn begin_call(&mut self, cpu: usize, process: ProcessId, call: Call) {
+        if !self.begin(cpu, process, Action::Call(call)) {
+            return;
+        }
+        match call {
+            Call::Map {
+                address: Some(address),
+                bytes,
+                ..
+            }
+            | Call::Unmap { address, bytes }
+            | Call::Protect { address, bytes, .. } => {
+                pages(address, bytes).for_each(|page| self.change(cpu, Place::Area(process, page)));
+            }
+            Call::Remap {
+                address,
+                bytes,
+                to: Some(to),
+            } => {
+                let both = pages(to, bytes).chain(pages(address, bytes));
+                both.for_each(|page| self.change(cpu, Place::Area(process, page)));
+            }
+            Call::Discard { address, bytes } => {
+                pages(address, bytes).for_each(|page| self.discard(cpu, page))
+            }
+            Call::Write { file, offset, .. } => {
+                self.change(cpu, Place::Length(file));
+                self.change(cpu, Place::Word(file, offset));
+            }
+            Call::Truncate { file, bytes } => {
+                self.change(cpu, Place::Length(file));
+                let cut = Place::Word(file, bytes)..=Place::Word(file, u64::MAX);
+                let cut: Vec<Place> = self.places.range(cut).map(|(place, _)| *place).collect();
+                cut.into_iter().for_each(|place| self.change(cpu, place));
+            }
+            _ => {}
+        }
+    }
+
+    /// A program accesses a word of a page; `value` is what it stores.
+    pub fn begin_access(
+        &mut self,
+        cpu: usize,
+        process: ProcessId,
+        access: Access,
+        page: u64,
+        word: usize,
+        value: u64,
+    ) {
+        if self.begin(cpu, process, Action::Access(access, page, word, value))
+            && access == Access::Write
+        {
+            self.store(cpu);
+        }
+    }
+
+    /// The store under way changes what lies behind each area that may be there; whether it is one place.
+    fn store(&mut self, cpu: usize) -> bool {
+        let Some(Operation {
+            begun,
+            process,
+            action: Action::Access(_, page, word, _),
+            ..
+        }) = self.operations[cpu]
+        else {
+            return false;
+        };
+        let areas = self.areas(process, page, begun).into_iter().flatten();
+        let mut sources: SmallVec<[Source; 1]> = SmallVec::new();
+        for area in areas.filter(|area| area.allows(Access::Write)) {
+            Self::stored_to(&area, word)
+                .into_iter()
+                .for_each(|place| self.change(cpu, place));
+            if !sources.contains(&area.source) {
+                sources.push(area.source);
+            }
+        }
+        sources.len() == 1
+    }
+
+    /// Ends the operation of a CPU. It has left what it would, perhaps (`unsure`), or has changed nothing but what
+    /// `partly` names.
+    fn end(&mut self, cpu: usize, done: bool, unsure: bool, partly: impl Fn(Place) -> bool) {
+        let Some(operation) = &self.operations[cpu] else {
+            return;
+        };
+        let changed = operation.changed.clone();
+        let values: SmallVec<[Values; 2]> = changed
+            .iter()
+            .map(|place| self.effect(cpu, *place))
+            .collect();
+        self.now += 1;
+        for (place, values) in changed.into_iter().zip(values) {
+            let Some(history) = self.places.get_mut(&place) else {
+                continue;
+            };
+            if !done && !partly(place) {
+                history.retain(|change| change.by != cpu || change.ended[0] != OPEN);
+                continue;
+            }
+            let open = history
+                .iter_mut()
+                .filter(|change| change.by == cpu && change.ended[0] == OPEN);
+            for change in open {
+                change.ended[0] = self.now;
+                change.unsure = unsure || !done;
+                // What others have changed meanwhile it may have come upon, too.
+                for value in &values {
+                    if !change.values.contains(value) {
+                        change.values.push(*value);
+                    }
+                }
+            }
+            self.unseen[cpu].push(place);
+        }
+        self.operations[cpu] = None;
+    }
+
+    /// Others see all that a CPU has stored.
+    pub fn drained(&mut self, cpu: usize) {
+        self.now += 1;
+        for place in self.unseen[cpu].drain(..) {
+            let changes = self.places.get_mut(&place).into_iter().flatten();
+            for change in changes.filter(|change| change.by == cpu && change.ended[0] != OPEN) {
+                change.ended[1] = change.ended[1].min(self.now);
+            }
+        }
+    }
+
+    /// An access has succeeded, with what the word held or holds now, or was refused.
+    ///
+    /// # Errors
+    /// This machine does not allow that.
+    pub fn end_access(&mut self, cpu: usize, result: Result<u64, Fault>, stale: bool) -> Verdict {
+        let Some(Operation {
+            begun,
+            process,
+            action: Action::Access(access, page, word, _),
+            ..
+        }) = self.operations[cpu]
+        else {
+            return Ok(());
+        };
+        let areas = self.areas(process, page, begun);
+        let verdict = match result {
+            Ok(held) => {
+                let mut fitting = areas
+                    .iter()
+                    .flatten()
+                    .filter(|area| area.allows(access))
+                    .peekable();
+                let finds = |area: &Area| {
+                    let words = self.words(area, word, cpu, begun);
+                    access != Access::Read || words.contains(&held)
+                };
+                if fitting.peek().is_none() {
+                    breach(
+                        Clause::C3,
+                        format!("page {page:#x} allows no access of the kind {access:?}"),
+                    )
+                } else if !fitting.any(finds) {
+                    let clause = if stale { Clause::C4 } else { Clause::C2 };
+                    breach(
+                        clause,
+                        format!(
+                            "a load of page {page:#x} finds {held:#x}, which nobody has left there"
+                        ),
+                    )
+                } else {
+                    Ok(())
+                }
+            }
+            Err(fault) => {
+                let is_reason = |area: &Option<Area>| match (fault, area) {
+                    (Fault::OutOfMemory, _) | (Fault::NotMapped, None) => true,
+                    (Fault::Forbidden, Some(area)) => !area.allows(access),
+                    (Fault::BeyondEnd, Some(area)) => self.presence(area, begun)[1],
+                    _ => false,
+                };
+                if areas.iter().any(is_reason) {
+                    Ok(())
+                } else {
+                    breach(
+                        Clause::Misuse,
+                        format!("an access to page {page:#x} is refused without a reason: {fault}"),
+                    )
+                }
+            }
+        };
+        let one = access == Access::Write && self.store(cpu);
+        let stored = access == Access::Write && result.is_ok();
+        let copied = stored.then(|| self.copied(cpu, &areas, word)).flatten();
+        // Refused after the page was copied, it has frozen what the page held.
+        self.end(cpu, result.is_ok(), !one, |place| {
+            matches!(place, Place::Own(..))
+        });
+        if let Some((place, values)) = copied
+            && let Some(history) = self.places.get_mut(&place)
+        {
+            let (by, ended, unsure, drops_pages) = (cpu, [begun - 1; 2], true, false);
+            history.push(Change {
+                by,
+                begun: begun - 1,
+                ended,
+                unsure,
+                drops_pages,
+                values,
+            });
+        }
+        verdict
+    }
+
+    /// What others find in a word of a page that a store has copied, until they see the store.
+    fn copied(&self, cpu: usize, areas: &[Option<Area>], word: usize) -> Option<(Place, Values)> {
+        areas.iter().flatten().find_map(|area| match area.source {
+            Source::Own(object, page, Some(_)) => {
+                let words = self.words(area, word, cpu, self.operations[cpu].as_ref()?.begun);
+                let values = words.into_iter().map(Value::Number).collect();
+                Some((Place::Own(object, page, word), values))
+            }
+            _ => None,
+        })
+    }
+
+    /// A call has returned. `device` is the word that the device behind a file holds at a byte.
+    ///
+    /// # Errors
+    /// This machine does not allow that.
+    pub fn end_call(
+        &mut self,
+        cpu: usize,
+        result: Result<u64, Error>,
+        device: impl Fn(FileId, u64) -> Option<u64>,
+    ) -> Verdict {
+        let Some(Operation {
+            begun,
+            process,
+            action: Action::Call(call),
+            ..
+        }) = self.operations[cpu]
+        else {
+            return Ok(());
+        };
+        let verdict = self.judge_return(cpu, (process, begun), call, result, device);
+        match (call, result) {
+            (Call::Create { .. }, Ok(file)) => self.change(cpu, Place::Length(file as FileId)),
+            (Call::Fork, Ok(child)) => self.fork(cpu, process, child as ProcessId, begun),
+            (Call::Spawn, Ok(process)) => drop(self.processes.insert(process as ProcessId)),
+            (Call::Exit { process }, Ok(_)) => {
+                self.processes.remove(&process);
+                self.places
+                    .retain(|place, _| !matches!(place, Place::Area(of, _) if *of == process));
+            }
+            _ => {}
+        }
+        // Without memory, parts of a range may be gone.
+        let partly = |place| match (call, place) {
+            (Call::Discard { .. }, _) => true,
+            (
+                Call::Remap {
+                    bytes,
+                    to: Some(to),
+                    ..
+                },
+                Place::Area(_, page),
+            ) => pages(to, bytes).contains(&page),
+            _ => false,
+        };
+        self.end(cpu, result.is_ok(), false, |place| {
+            result == Err(Error::OutOfMemory) && partly(place)
+        });
+        verdict
+    }
+
+    fn judge_return(
+        &self,
+        cpu: usize,
+        (process, since): (ProcessId, Moment),
+        call: Call,
+        result: Result<u64, Error>,
+        device: impl Fn(FileId, u64) -> Option<u64>,
+    ) -> Verdict {
+        let may_lack = |page| self.areas(process, page, since).contains(&None);
+        match (call, result) {
+            (_, Err(Error::NotMapped)) => {
+                if required(call)
+                    .is_some_and(|(address, bytes)| !pages(address, bytes).any(may_lack))
+                {
+                    return breach(
+                        Clause::Misuse,
+                        format!("{call:x?} finds a page unmapped that is mapped"),
+                    );
+                }
+            }
+            (Call::Read { file, offset }, Ok(held)) => {
+                if !self
+                    .numbers(Place::Word(file, offset), cpu, since)
+                    .contains(&held)
+                {
+                    let account = format!(
+                        "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
+                    );
+                    return breach(Clause::C2, account);
+                }
+            }
+            (Call::Read { file, offset }, Err(Error::BeyondEnd)) => {
+                let lengths = self.numbers(Place::Length(file), cpu, since);
+                if lengths.iter().all(|&length| offset + 8 <= length) {
+                    return breach(
+                        Clause::Misuse,
+                        format!("file {file} does not end before {offset:#x}"),
+                    );
+                }
+            }
+            (Call::Sync { file }, Ok(_)) => {
+                let lengths = self.numbers(Place::Length(file), cpu, since);
+                let all = Place::Word(file, 0)..=Place::Word(file, u64::MAX);
+                for (place, _) in self.places.range(all) {
+                    let Place::Word(_, at) = *place else { continue };
+                    if let Some(held) = device(file, at)
+                        && lengths.iter().all(|&length| at < length)
+                        && !self.numbers(*place, cpu, since).contains(&held)
+                    {
+                        let account = format!(
+                            "file {file} was written back, but its device holds {held:#x} at {at:#x}"
+                        );
+                        return breach(Clause::C2, account);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The child of a process has what its parent had at some moment of the fork.
+    fn fork(&mut self, cpu: usize, parent: ProcessId, child: ProcessId, since: Moment) {
+        self.processes.insert(child);
+        let copied = |values: Values| Change {
+            by: NOBODY,
+            begun: self.now,
+            ended: [self.now; 2],
+            unsure: false,
+            drops_pages: false,
+            values,
+        };
+        let mut copies: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut made = Vec::new();
+        for (place, _) in self
+            .places
+            .range(Place::Area(parent, 0)..=Place::Area(parent, u64::MAX))
+        {
+            let Place::Area(_, page) = *place else {
+                continue;
+            };
+            let mut values = self.candidates(*place, cpu, since);
+            for value in &mut values {
+                if let Value::Area(Area {
+                    source: Source::Own(object, at, _),
+                    ..
+                }) = value
+                {
+                    let next = self.objects + 1 + copies.len() as u32;
+                    let copy = *copies.entry(*object).or_insert(next);
+                    for word in 0..WORDS {
+                        let own = Place::Own(*object, *at, word);
+                        if self.places.contains_key(&own) {
+                            made.push((
+                                Place::Own(copy, *at, word),
+                                copied(self.candidates(own, cpu, since)),
+                            ));
+                        }
+                    }
+                    *object = copy;
+                }
+            }
+            made.push((Place::Area(child, page), copied(values)));
+        }
+        self.objects += copies.len() as u32;
+        self.places.extend(
+            made.into_iter()
+                .map(|(place, change)| (place, smallvec![change])),
+        );
+    }
+
+    /// Judges what the program of a CPU could do now.
+    ///
+    /// # Errors
+    /// This machine does not allow that.
+    pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &Reach) -> Verdict {
+        if self.lost || !self.processes.contains(&process) {
+            return Ok(());
+        }
+        let since = self.now + 1;
+        let Reach {
+            page,
+            frame,
+            rights,
+            held,
+            stale,
+        } = *reach;
+        let broken = |clause, account: String| {
+            let violation = Violation::new(clause, account).in_frame(frame);
+            Err(violation.through(Page(page).address()))
+        };
+        let areas = self.areas(process, page, since);
+        let fits = |area: &&Area| area.grants(rights) && self.presence(area, since)[0];
+        let mut fitting = areas.iter().flatten().filter(fits).peekable();
+        if fitting.peek().is_none() {
+            return broken(
+                Clause::C3,
+                "a program could do what its area does not allow".into(),
+            );
+        }
+        let finds = |area: &Area| {
+            (0..WORDS).all(|word| self.words(area, word, cpu, since).contains(&held[word]))
+        };
+        if fitting.any(finds) {
+            return Ok(());
+        }
+        let clause = if stale { Clause::C4 } else { Clause::C2 };
+        broken(
+            clause,
+            format!("a program could load {held:x?}, which nobody left there"),
+        )
+    }
+
+    fn is_stored_to(&self, process: ProcessId, page: u64) -> bool {
+        let mut areas = self
+            .areas(process, page, self.now + 1)
+            .into_iter()
+            .flatten();
+        areas.any(|area| match area.source {
+            Source::Own(object, page, _) => self.places.contains_key(&Place::Own(object, page, 0)),
+            Source::Shared(..) => true,
+        })
+    }
+
+    /// Whether others may not see yet all that a CPU has changed.
+    pub fn has_unseen(&self, cpu: usize) -> bool {
+        !self.unseen[cpu].is_empty()
+    }
+
+    /// Judges what is left when all is over: `page` is the word of a page of a process, `file` that of a file at a byte.
+    ///
+    /// # Errors
+    /// This machine does not allow that.
+    pub fn judge_rest(
+        &self,
+        page: impl Fn(ProcessId, u64, usize) -> Option<u64>,
+        file: impl Fn(FileId, u64) -> Option<u64>,
+    ) -> Verdict {
+        let since = self.now + 1;
+        for &place in self.places.keys().filter(|_| !self.lost) {
+            match place {
+                // Of large pages, what was stored to: the rest is zero.
+                Place::Area(process, at)
+                    if self.places.len() < MANY || self.is_stored_to(process, at) =>
+                {
+                    let areas = self.areas(process, at, since);
+                    for word in 0..WORDS {
+                        let Some(held) = page(process, at, word) else {
+                            continue;
+                        };
+                        let finds =
+                            |area: &Area| self.words(area, word, NOBODY, since).contains(&held);
+                        if !areas.iter().flatten().any(finds) {
+                            let account =
+                                format!("page {at:#x} of process {process} is left with {held:#x}");
+                            return breach(Clause::C2, account);
+                        }
+                    }
+                }
+                Place::Word(id, at) => {
+                    if let Some(held) = file(id, at)
+                        && !self.numbers(place, NOBODY, since).contains(&held)
+                    {
+                        return breach(
+                            Clause::C2,
+                            format!("file {id} is left with {held:#x} at {at:#x}"),
+                        );
+                    }
+                }
+                Place::Area(..) | Place::Own(..) | Place::Length(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a word of a page of a file lies.
+fn byte(page: u64, word: usize) -> u64 {
+    page * PAGE_BYTES + word as u64 * 8
+}
