@@ -176,7 +176,7 @@ fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
     let parsed = Workload::parse("open.toml", &text);
     let mut workload = parsed.unwrap_or_else(|wrong| panic!("{wrong}"));
     workload.set("iterations=1").expect("one of its parameters");
-    let expected = format!("line {line}: bystand: no CPU closes the window any more");
+    let expected = format!("line {line}: bystand: no other CPU can close the window");
     let machine = built_in("haswell-server").expect("a built-in machine");
     let trial = Trial {
         machine: &machine,

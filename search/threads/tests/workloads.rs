@@ -250,7 +250,7 @@ fn a_window_that_nobody_closes_is_told_whether_the_others_compute_or_sleep() {
         let told = told("{ begin = true },", &others);
         assert!(told.contains("stuck.toml, CPU"), "{told}");
         assert!(
-            told.contains("line 20: bystand: no CPU closes the window"),
+            told.contains("line 20: bystand: no other CPU can close the window"),
             "{told}"
         );
     }

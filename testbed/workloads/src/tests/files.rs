@@ -94,7 +94,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
         (
             "{ begin = true }",
             "{ beginn = true }",
-            "mine.toml:24: program: `beginn` is no statement; there are read, write,",
+            "mine.toml:24: program: `beginn` is not a statement; there are read, write,",
         ),
         (
             "discard = \"area\", bytes = \"size\"",
@@ -137,7 +137,7 @@ fn a_statement_without_effect_ends_the_run_with_its_line() {
         (
             "{ write = \"area\"",
             "{ write = \"area + 1\"",
-            "line 26: write: 0x100001 is no address of a word that a program can have",
+            "line 26: write: 0x100001 is not the address of a word that a program can have",
         ),
         (
             "{ begin = true }",
@@ -152,7 +152,7 @@ fn a_statement_without_effect_ends_the_run_with_its_line() {
         (
             "bytes = \"size\" },",
             "bytes = \"size\", page = 5 },",
-            "line 23: map: 5 is no page size; there are 4K, 2M and 1G",
+            "line 23: map: 5 is not a page size; there are 4K, 2M and 1G",
         ),
         (
             "{ begin = true }",
