@@ -79,7 +79,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
         (
             "when = \"cpu == 0\"",
             "when = \"now == 0\"",
-            "mine.toml:21: threads.when: `now` has no value here; what has one: `cpu`, `cpus`, parameters",
+            "mine.toml:21: threads.when: `now` has no value here; these have one: `cpu`, `cpus`, parameters",
         ),
         (
             "map = \"area\"",
