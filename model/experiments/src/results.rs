@@ -37,7 +37,7 @@ pub fn digest(text: &str) -> u64 {
 
 /// Why a text is no such results.
 #[derive(Debug, thiserror::Error)]
-#[error("not results of {what} ({why})")]
+#[error("no results of {what} ({why})")]
 pub struct ResultsError {
     /// The line, from 1.
     pub line: usize,
