@@ -353,6 +353,8 @@ mod live {
         let page = print::html(&report);
         assert!(page.contains("1 to nr_hugepages &amp; &lt;try"), "{page}");
         assert!(page.contains("*138.2") && page.contains("</svg>"));
+        let tables = page.matches("<table>").count();
+        assert!(tables >= 5 && !page.contains("<pre>"), "{tables} tables");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use std::fmt;
 
 use console::{measure_text_width as length, style};
+use quell_experiments::charts::PageTable;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::output;
@@ -88,7 +89,7 @@ impl Column {
 }
 
 /// A table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
@@ -179,6 +180,19 @@ impl Table {
             out += &line(cells.iter().map(String::as_str).collect());
         }
         out
+    }
+
+    /// The table for a page of HTML, below that heading.
+    pub fn for_page(self, heading: String) -> PageTable {
+        let texts = |row: Vec<Cell>| row.into_iter().map(|cell| cell.text).collect();
+        let columns = self.columns.into_iter();
+        PageTable {
+            heading,
+            columns: columns
+                .map(|column| (column.heading, column.number))
+                .collect(),
+            rows: self.rows.into_iter().map(texts).collect(),
+        }
     }
 
     /// The narrowest that a column can be, and the widest that it wants to be.

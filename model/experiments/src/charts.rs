@@ -37,12 +37,37 @@ pub fn page(title: &str, content: &Markup) -> Markup {
     quell_workloads::pages::page(title, &LOOK, content, &html! {})
 }
 
-/// A page with a chart above a text that is laid out already.
-pub fn of_text(title: &str, chart: &Chart<'_>, text: &str) -> String {
+/// A table of a page: its heading, its columns and whether they are numbers, its rows.
+pub struct PageTable {
+    /// The heading above it.
+    pub heading: String,
+    /// The columns: their headings, and whether they hold numbers.
+    pub columns: Vec<(String, bool)>,
+    /// The rows, a cell for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Builds a page with a chart above tables; one without columns is a paragraph.
+pub fn of_tables(title: &str, chart: &Chart<'_>, tables: &[PageTable]) -> String {
+    let class = |number: bool| if number { "n" } else { "" };
     let content = html! {
         h1 { (title) }
         figure { (chart.draw()) }
-        pre { (text) }
+        @for table in tables {
+            @if table.columns.is_empty() {
+                p { (table.heading) }
+            } @else {
+                h2 { (table.heading) }
+                table {
+                    thead { tr { @for (name, number) in &table.columns { th class=(class(*number)) { (name) } } } }
+                    tbody { @for row in &table.rows { tr {
+                        @for (cell, (name, number)) in row.iter().zip(&table.columns) {
+                            td class=(class(*number)) data-label=(name) { (cell) }
+                        }
+                    } } }
+                }
+            }
+        }
     };
     page(title, &content).into_string()
 }

@@ -124,12 +124,19 @@ pub fn verdict_table(report: &Report) -> Table {
 /// Everything, laid out for this width.
 pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     let mut out = String::new();
-    let mut part = |heading: String, table: Option<Table>| {
+    for (heading, table) in parts(report) {
         let _ = writeln!(out, "{}", filled(&heading, width));
         if let Some(table) = table {
             let _ = writeln!(out, "{}", table.render(width, colour));
         }
-    };
+    }
+    out
+}
+
+/// Everything in order: headings with their tables, and lines without.
+fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
+    let mut parts = Vec::new();
+    let mut part = |heading: String, table: Option<Table>| parts.push((heading, table));
     let [l1d, l2, last] = report
         .caches
         .map(|b| if b == 0 { "?".into() } else { bytes_label(b) });
@@ -187,10 +194,14 @@ pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     );
     part("Targets".into(), Some(verdict_table(report)));
     part(format!("{:.0} s", report.seconds), None);
-    out
+    parts
 }
 
-/// A self-contained page: the plot above the tables as text.
+/// A self-contained page: the plot above the tables.
 pub fn html(report: &Report) -> String {
-    plot::page(report, &text(report, Some(100), false))
+    let parts = parts(report).into_iter();
+    let tables: Vec<_> = parts
+        .map(|(heading, table)| table.unwrap_or_default().for_page(heading))
+        .collect();
+    plot::page(report, &tables)
 }

@@ -1,17 +1,17 @@
 //! Plots GB/s over the length of the extent, one line per strategy.
 
 use super::report::{Report, bytes_label};
-use quell_experiments::charts::{self, COLORS, Chart, Line, VerticalScale};
+use quell_experiments::charts::{self, COLORS, Chart, Line, PageTable, VerticalScale};
 
 /// The figures of one core as SVG; rings are the engine's choices.
 pub fn svg(report: &Report) -> String {
     with_chart(report, |chart| chart.file())
 }
 
-/// A page with the same drawing above all figures as `text`.
-pub fn page(report: &Report, text: &str) -> String {
+/// Builds a page with the drawing above all figures.
+pub fn page(report: &Report, tables: &[PageTable]) -> String {
     with_chart(report, |chart| {
-        charts::of_text("Zeroing on this machine", chart, text)
+        charts::of_tables("Zeroing on this machine", chart, tables)
     })
 }
 
