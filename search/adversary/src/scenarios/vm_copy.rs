@@ -126,6 +126,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-unmap-tables")
         .about("unmap across leaf tables against access")
         .finds(&["VmUnmapForgetsEntry"])
+        .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             k.map(511, 2);
             k.write(511, 1);

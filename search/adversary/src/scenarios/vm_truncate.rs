@@ -421,6 +421,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-truncate-middle")
         .about("truncation in the middle of a page")
         .finds(&["VmTruncatesUnmarked", "VmTruncateLeavesTail"])
+        .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             let file = k.create(1, 1);
             k.write_second(file, 0, 2);

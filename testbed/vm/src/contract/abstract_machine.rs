@@ -565,12 +565,9 @@ impl AbstractMachine {
             | Call::Protect { address, bytes, .. } => {
                 pages(address, bytes).for_each(|page| self.change(cpu, Place::Area(process, page)));
             }
-            Call::Remap {
-                address,
-                bytes,
-                to: Some(to),
-            } => {
-                let both = pages(to, bytes).chain(pages(address, bytes));
+            Call::Remap { address, bytes, to } => {
+                let to = to.into_iter().flat_map(|to| pages(to, bytes));
+                let both = to.chain(pages(address, bytes));
                 both.for_each(|page| self.change(cpu, Place::Area(process, page)));
             }
             Call::Discard { address, bytes } => {
@@ -795,6 +792,10 @@ impl AbstractMachine {
             return Ok(());
         };
         let verdict = self.judge_return(cpu, (process, begun), call, result, device);
+        let call = match result {
+            Ok(chosen) => self.settle_on(cpu, process, call, chosen),
+            Err(_) => call,
+        };
         match (call, result) {
             (Call::Create { .. }, Ok(file)) => self.change(cpu, Place::Length(file as FileId)),
             (Call::Fork, Ok(child)) => self.fork(cpu, process, child as ProcessId, begun),
@@ -825,6 +826,32 @@ impl AbstractMachine {
         verdict
     }
 
+    /// Returns the call with the address that the manager chose, if the call left that to it.
+    fn settle_on(&mut self, cpu: usize, process: ProcessId, call: Call, chosen: u64) -> Call {
+        let mut call = call;
+        let bytes = match &mut call {
+            Call::Map {
+                address: place @ None,
+                bytes,
+                ..
+            }
+            | Call::Remap {
+                to: place @ None,
+                bytes,
+                ..
+            } => {
+                *place = Some(chosen);
+                *bytes
+            }
+            _ => return call,
+        };
+        if let Some(operation) = &mut self.operations[cpu] {
+            operation.action = Action::Call(call);
+        }
+        pages(chosen, bytes).for_each(|page| self.change(cpu, Place::Area(process, page)));
+        call
+    }
+
     fn judge_return(
         &self,
         cpu: usize,
@@ -835,26 +862,22 @@ impl AbstractMachine {
     ) -> Verdict {
         let may_lack = |page| self.areas(process, page, since).contains(&None);
         match (call, result) {
-            (_, Err(Error::NotMapped)) => {
+            (_, Err(Error::NotMapped))
                 if required(call)
-                    .is_some_and(|(address, bytes)| !pages(address, bytes).any(may_lack))
-                {
-                    return breach(
-                        Clause::Misuse,
-                        format!("{call:x?} finds a page unmapped that is mapped"),
-                    );
-                }
+                    .is_some_and(|(address, bytes)| !pages(address, bytes).any(may_lack)) =>
+            {
+                return breach(
+                    Clause::Misuse,
+                    format!("{call:x?} finds a page unmapped that is mapped"),
+                );
             }
-            (Call::Read { file, offset }, Ok(held)) => {
-                if !self
-                    .numbers(Place::Word(file, offset), cpu, since)
-                    .contains(&held)
-                {
-                    let account = format!(
-                        "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
-                    );
-                    return breach(Clause::C2, account);
-                }
+            (Call::Read { file, offset }, Ok(held))
+                if !(self.numbers(Place::Word(file, offset), cpu, since)).contains(&held) =>
+            {
+                let account = format!(
+                    "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
+                );
+                return breach(Clause::C2, account);
             }
             (Call::Read { file, offset }, Err(Error::BeyondEnd)) => {
                 let lengths = self.numbers(Place::Length(file), cpu, since);
