@@ -532,7 +532,7 @@ fn programs_that_were_written_down_are_searched_and_repeated() {
         .code(1)
         .stdout(contains("VIOLATED"));
     // The fixed scheduler lets the first CPU finish, and the second reads what is gone.
-    quell(&["explore", "--replay", path])
+    quell(&["explore", "--replay", path, "--lines", "1000"])
         .assert()
         .stdout(contains("Unmap"));
     std::fs::write(path, program.replace("page = 0, pages", "page = -1, pages")).unwrap();

@@ -58,12 +58,16 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
         .unwrap()
         .iter()
         .map(|row| {
-            let percent = |key: &str| format!("{:+.1}", 100.0 * row[key].as_f64().unwrap());
+            let percent = |key: &str| match row[key].as_f64() {
+                Some(share) => format!("{:+.1}", 100.0 * share),
+                None => "–".into(),
+            };
             vec![
                 digits(&row["published_before"]),
                 digits(&row["published_after"]),
                 digits(&row["model_before"]),
                 digits(&row["model_after"]),
+                percent("before_off"),
                 percent("change_published"),
                 percent("change_predicted"),
                 digits(&row["all_on"]),
