@@ -1,4 +1,4 @@
-//! Finds the flush that a change of an entry needs: [`quell::change`] for C.
+//! Finds the flush that a change of an entry needs: [`quell::flush_needed`] for C.
 //!
 //! The functions take decoded entries ([`quell_entry`]). [`quell_entry_of`] decodes a word of a table in the three
 //! formats that quell knows; a kernel with another format fills in the fields itself. Nothing here needs an engine.

@@ -109,7 +109,7 @@ impl HostArgs {
         } else if report.interrupted {
             INTERRUPTED.into()
         } else if report.benchmarks.iter().any(|b| b.failed.is_some())
-            || asked && !report.machine_file.is_some_and(|file| file.path.is_some())
+            || asked && report.machine_file.is_none_or(|file| file.path.is_none())
         {
             ExitCode::FAILURE
         } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
