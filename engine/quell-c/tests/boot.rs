@@ -90,7 +90,17 @@ fn a_kernel_in_c_reads_no_page_that_is_gone_and_passes_the_suite() {
         };
         assert_eq!(status, 1, "{output}");
         assert_eq!(number(&output, "stale with quell: "), 0, "{output}");
-        assert!(number(&output, "stale without a flush: ") > 0, "{output}");
+        // The emulator's second CPU may have slept while pages went away: a busy host gets a few tries.
+        let mut stale = number(&output, "stale without a flush: ");
+        for _ in 0..8 {
+            if stale > 0 {
+                break;
+            }
+            let (_, again) = booted(folder.path(), flags).expect("it has booted before");
+            assert_eq!(number(&again, "stale with quell: "), 0, "{again}");
+            stale = number(&again, "stale without a flush: ");
+        }
+        assert!(stale > 0, "{output}");
         let kept = output.lines().filter(|line| line.starts_with("kept "));
         assert_eq!(kept.count(), checks, "{output}");
         assert!(!output.contains("FAILED"), "{output}");
