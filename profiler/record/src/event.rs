@@ -146,15 +146,7 @@ pub fn of(sample: &Sample) -> Event<'_> {
         },
         "sums:flushes" => Event::Summed {
             call: text("call"),
-            flushes: Flushes {
-                flushes: bits("flushes"),
-                full: bits("full"),
-                pages: bits("pages"),
-                remote: bits("remote"),
-                interrupts: bits("interrupts"),
-                waited_ns: bits("waited_ns"),
-                work_ns: bits("work_ns"),
-            },
+            flushes: Flushes::from_counts(|(name, _)| bits(name)),
         },
         "sums:taken" => Event::SummedTaken {
             interrupts: bits("interrupts"),

@@ -4,7 +4,7 @@
 //! and passes.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quell_record::attribute::Evidence;
@@ -20,20 +20,27 @@ fn skipped(why: &str) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
+/// Compiles `programs/allocator.c`; `None` without a C compiler.
+fn allocator(folder: &Path) -> Option<PathBuf> {
+    let program = folder.join("allocator");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"])
+        .arg(&program)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/allocator.c"))
+        .status();
+    compiled
+        .is_ok_and(|status| status.success())
+        .then_some(program)
+}
+
 #[test]
 #[ignore = "records a live host for seconds, with perf: `cargo xtask ci host`"]
 fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("allocator");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"])
-        .arg(&program)
-        .arg(here.join("programs/allocator.c"))
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
+    let Some(program) = allocator(folder.path()) else {
         return skipped("there is no C compiler");
-    }
+    };
     let recording = folder.path().join("recording.txt");
     let output = Command::new(here.join("../../scripts/record-with-perf"))
         .arg(&recording)
@@ -106,17 +113,10 @@ fn said(program: &Path) -> Result<(String, String), String> {
 #[test]
 #[ignore = "records a live host for half a minute: `cargo xtask ci host`"]
 fn ten_recordings_of_a_program_say_the_same_nine_times() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("allocator");
-    let compiled = Command::new("cc")
-        .args(["-O1", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"])
-        .arg(&program)
-        .arg(here.join("programs/allocator.c"))
-        .status();
-    if !compiled.is_ok_and(|status| status.success()) {
+    let Some(program) = allocator(folder.path()) else {
         return skipped("there is no C compiler");
-    }
+    };
     let mut times = std::collections::HashMap::new();
     for _ in 0..10 {
         match said(&program) {

@@ -111,17 +111,8 @@ fn begins_alike(site: &Place, sum: &Place) -> bool {
 impl Site {
     /// Adds this part of a sum.
     fn add_sum(&mut self, flushes: Flushes, part: f64) {
-        let of = |count: u64| (count as f64 * part).round() as u64;
         let summed = self.summed.get_or_insert_default();
-        summed.add(&Flushes {
-            flushes: of(flushes.flushes),
-            full: of(flushes.full),
-            pages: of(flushes.pages),
-            remote: of(flushes.remote),
-            interrupts: of(flushes.interrupts),
-            waited_ns: of(flushes.waited_ns),
-            work_ns: of(flushes.work_ns),
-        });
+        summed.add(&flushes.times(part));
     }
 
     /// Has all its interrupts known, with what they cost, and says what a recorded one stands for.

@@ -459,31 +459,51 @@ pub struct Flushes {
     pub work_ns: u64,
 }
 
+/// A count of [`Flushes`]: its name in recordings, and how to read it.
+pub type FlushCount = (&'static str, fn(&Flushes) -> u64);
+
 impl Flushes {
+    /// Every count.
+    pub const COUNTS: [FlushCount; 7] = [
+        ("flushes", |f| f.flushes),
+        ("full", |f| f.full),
+        ("pages", |f| f.pages),
+        ("remote", |f| f.remote),
+        ("interrupts", |f| f.interrupts),
+        ("waited_ns", |f| f.waited_ns),
+        ("work_ns", |f| f.work_ns),
+    ];
+
+    /// Makes flushes of one value for each of [`COUNTS`](Self::COUNTS).
+    pub fn from_counts(value: impl FnMut(FlushCount) -> u64) -> Flushes {
+        let [flushes, full, pages, remote, interrupts, waited_ns, work_ns] =
+            Self::COUNTS.map(value);
+        Flushes {
+            flushes,
+            full,
+            pages,
+            remote,
+            interrupts,
+            waited_ns,
+            work_ns,
+        }
+    }
+
     /// What came since these were as in `before`.
     #[must_use]
     pub fn since(&self, before: &Flushes) -> Flushes {
-        let less = |of: fn(&Flushes) -> u64| of(self).saturating_sub(of(before));
-        Flushes {
-            flushes: less(|f| f.flushes),
-            full: less(|f| f.full),
-            pages: less(|f| f.pages),
-            remote: less(|f| f.remote),
-            interrupts: less(|f| f.interrupts),
-            waited_ns: less(|f| f.waited_ns),
-            work_ns: less(|f| f.work_ns),
-        }
+        Self::from_counts(|(_, of)| of(self).saturating_sub(of(before)))
     }
 
     /// Adds another place's.
     pub fn add(&mut self, other: &Flushes) {
-        self.flushes += other.flushes;
-        self.full += other.full;
-        self.pages += other.pages;
-        self.remote += other.remote;
-        self.interrupts += other.interrupts;
-        self.waited_ns += other.waited_ns;
-        self.work_ns += other.work_ns;
+        *self = Self::from_counts(|(_, of)| of(self) + of(other));
+    }
+
+    /// Multiplies each count, and rounds it.
+    #[must_use]
+    pub fn times(&self, factor: f64) -> Flushes {
+        Self::from_counts(|(_, of)| (of(self) as f64 * factor).round() as u64)
     }
 }
 

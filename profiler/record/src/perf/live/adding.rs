@@ -37,16 +37,7 @@ impl Total {
     fn times(&self, scale: f64) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
-        let times = |of: u64| (of as f64 * scale).round() as u64;
-        Flushes {
-            flushes: times(all.flushes),
-            full: times(all.full),
-            pages: times(all.pages),
-            remote: times(all.remote),
-            interrupts: times(all.interrupts),
-            waited_ns: times(all.waited_ns),
-            work_ns: times(all.work_ns),
-        }
+        all.times(scale)
     }
 
     /// What was not told yet, if all stands for so many times as much.
@@ -214,16 +205,7 @@ impl Adding {
             }
             let mut fields = vec![(names.get("call"), text(&call(caller.call), names))];
             fields.extend(
-                [
-                    ("flushes", new.flushes),
-                    ("full", new.full),
-                    ("pages", new.pages),
-                    ("remote", new.remote),
-                    ("interrupts", new.interrupts),
-                    ("waited_ns", new.waited_ns),
-                    ("work_ns", new.work_ns),
-                ]
-                .map(|(name, value)| (names.get(name), Value::Unsigned(value))),
+                Flushes::COUNTS.map(|(name, of)| (names.get(name), Value::Unsigned(of(&new)))),
             );
             processes.catch_up(caller.pid, names);
             let addresses = [caller.after, caller.return_to];

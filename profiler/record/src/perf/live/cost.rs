@@ -5,6 +5,7 @@
 //! all. To add up a second time costs as much as to add up once. So what is printed was measured in these programs, not
 //! reckoned from the price of an event in a loop.
 
+use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
 
 /// What is done in a turn.
@@ -164,12 +165,10 @@ impl Cost {
         if ratios.len() < 3 {
             return None;
         }
-        ratios.sort_unstable_by(f64::total_cmp);
-        let share = middle(&ratios);
+        let share = median(&mut ratios)?;
         let mut apart: Vec<f64> = ratios.iter().map(|ratio| (ratio - share).abs()).collect();
-        apart.sort_unstable_by(f64::total_cmp);
         // Of a normal distribution: the median's absolute deviation, and the median's own error.
-        let deviation = 1.4826 * middle(&apart);
+        let deviation = 1.4826 * median(&mut apart)?;
         Some(Measured {
             share,
             error: 2.0 * 1.2533 * deviation / (ratios.len() as f64).sqrt(),
@@ -249,15 +248,6 @@ impl Cost {
             error,
             pairs: sums.pairs,
         })
-    }
-}
-
-/// The median of numbers in rising order.
-fn middle(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 => (sorted[half - 1] + sorted[half]) / 2.0,
-        _ => sorted[half],
     }
 }
 
