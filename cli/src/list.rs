@@ -252,7 +252,7 @@ pub fn parameter_table() -> Table {
                     "{} to {}{}",
                     description.least,
                     description.most,
-                    base(unit)
+                    unit.of_ranges()
                 );
                 (units.join(", "), range)
             }
@@ -265,17 +265,6 @@ pub fn parameter_table() -> Table {
         ]);
     }
     rows
-}
-
-/// The unit in which ranges are given.
-fn base(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Time => " ns",
-        Unit::Frequency => " GHz",
-        Unit::Bytes => " B",
-        Unit::Rate => " GB/s",
-        Unit::Count | Unit::Factor | Unit::Choice(_) => "",
-    }
 }
 
 fn values(machine: &MachineFile) {

@@ -45,6 +45,17 @@ impl Unit {
             Unit::Choice(_) => &[],
         }
     }
+
+    /// Returns the unit in which ranges are given, behind a blank; nothing for plain numbers and words.
+    pub const fn of_ranges(self) -> &'static str {
+        match self {
+            Unit::Time => " ns",
+            Unit::Frequency => " GHz",
+            Unit::Bytes => " B",
+            Unit::Rate => " GB/s",
+            Unit::Count | Unit::Factor | Unit::Choice(_) => "",
+        }
+    }
 }
 
 /// A row of the table of parameters.

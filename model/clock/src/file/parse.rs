@@ -83,7 +83,7 @@ fn value(
                     "expected a number from {} to {}{}, found {}",
                     description.least,
                     description.most,
-                    base_unit(unit),
+                    unit.of_ranges(),
                     found(inner.get_ref())
                 );
                 reader.refuse(at, &name, message);
@@ -120,7 +120,7 @@ fn value(
     let (least, most) = bounds(description);
     if !(least..=most).contains(&amount) {
         let (low, high) = (description.least, description.most);
-        let in_unit = base_unit(description.unit);
+        let in_unit = description.unit.of_ranges();
         // With all digits only if they are few.
         let written = match written.len() < 20 {
             true => written,
@@ -153,17 +153,6 @@ fn value(
         source,
         assumed,
     })
-}
-
-/// The unit in which ranges are given, behind a blank.
-fn base_unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Time => " ns",
-        Unit::Frequency => " GHz",
-        Unit::Bytes => " B",
-        Unit::Rate => " GB/s",
-        Unit::Count | Unit::Factor | Unit::Choice(_) => "",
-    }
 }
 
 /// The number of an integer or float, if it is one and finite.
