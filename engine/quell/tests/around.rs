@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::serve;
 use quell::{
     AddressSpace, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, Hardware,
     Invalidate, KernelEntries, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu,
@@ -54,12 +55,7 @@ impl Machine {
     fn answer(&self) {
         if self.pending.take() {
             let me = self.me.replace(1);
-            self.engine
-                .get()
-                .expect("an engine")
-                .this_cpu()
-                .mask_interrupts()
-                .on_interrupt();
+            serve(self.engine.get());
             self.me.set(me);
         }
     }

@@ -23,6 +23,7 @@ use quell::{
     PerCpu, Policy, Purpose, Tag, TagPolicy, Tagging,
 };
 
+use crate::support::serve;
 use crate::support::word::{Around, Surrounded};
 
 const CPUS: usize = 3;
@@ -158,14 +159,7 @@ impl Machine {
         }
         state.masked.set(true);
         self.drain(cpu);
-        self.on(cpu, || {
-            self.engine
-                .get()
-                .expect("an engine")
-                .this_cpu()
-                .mask_interrupts()
-                .on_interrupt()
-        });
+        self.on(cpu, || serve(self.engine.get()));
         state.masked.set(false);
         true
     }

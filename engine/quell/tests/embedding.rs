@@ -7,6 +7,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::serve;
 use quell::{
     AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, FrameList, Hardware, InPlace,
     Invalidate, LedgerEntry, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag,
@@ -63,12 +64,7 @@ unsafe impl Hardware for Machine {
     fn relax(&self) {
         assert!(self.pending.take(), "the initiator waits in vain");
         let me = self.me.replace(1);
-        self.engine
-            .get()
-            .expect("an engine")
-            .this_cpu()
-            .mask_interrupts()
-            .on_interrupt();
+        serve(self.engine.get());
         self.me.set(me);
     }
 }

@@ -137,12 +137,7 @@ unsafe impl Hardware for Machine {
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
         self.tag.set(tag.0);
         if self.breach.get() == Some(Breach::InterruptsTheSwitch) {
-            self.engine
-                .get()
-                .expect("an engine")
-                .this_cpu()
-                .mask_interrupts()
-                .on_interrupt();
+            serve(self.engine.get());
         }
         if let Some(engine) = self.engine.get() {
             self.nmis_at_load
@@ -206,12 +201,7 @@ unsafe impl Hardware for Machine {
         let other = 1 - self.me.get();
         if self.pending[usize::from(other)].take() {
             let me = self.me.replace(other);
-            self.engine
-                .get()
-                .expect("an engine")
-                .this_cpu()
-                .mask_interrupts()
-                .on_interrupt();
+            serve(self.engine.get());
             self.me.set(me);
         }
         if self.breach.get() == Some(Breach::HandlerJoins)
@@ -233,6 +223,13 @@ unsafe impl Hardware for Machine {
     }
 }
 
+/// Handles a shootdown interrupt on the CPU that executes the call.
+pub fn serve<H: Hardware>(engine: Option<&&Engine<'_, H>>) {
+    let engine = engine.expect("an engine");
+    engine.this_cpu().mask_interrupts().on_interrupt();
+}
+
+/// Keeps a value for as long as the test runs.
 pub fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
