@@ -83,7 +83,7 @@ impl<H: Hardware> Cpu<'_, H> {
         coalesced.end(before);
     }
 
-    /// Flushes a batch's request for one space on this CPU (`me`) and others: mostly one range, or everything. The
+    /// Flushes a batch's request for one space on this CPU and others: mostly one range, or everything. The
     /// batch has checked that it may wait.
     #[inline(never)]
     pub(crate) fn flush_one(self, space: &AddressSpace<H>, request: &Request) {

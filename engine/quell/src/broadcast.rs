@@ -15,7 +15,7 @@ use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Flushes like [`Engine::flush`], on a machine that broadcasts.
+    /// Flushes like [`Cpu::shoot_down`], on a machine that broadcasts.
     pub(crate) fn broadcast_flush<'s>(
         self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
@@ -38,7 +38,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Sends the broadcasts of one change now. [`Engine::complete`] must follow.
+    /// Sends the broadcasts of one change now. [`Cpu::complete`] must follow.
     pub(crate) fn broadcast_early(self, space: &AddressSpace<H>, request: &Request) {
         self.fence_before_tag();
         self.count(Counter::Requested, 1);

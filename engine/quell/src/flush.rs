@@ -57,7 +57,7 @@ pub(crate) struct Posting<'i> {
     pub(crate) concern: Concern,
 }
 
-/// A shootdown under way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
+/// A shootdown under way: made by [`Cpu::begin_shootdown`], ended by [`Cpu::wait`].
 pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
     /// The targets to interrupt. A target of several requests is interrupted once.
@@ -212,7 +212,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// the space loaded.
     ///
     /// No table was written since the batch was counted as pending. So this count takes the place of the generation in
-    /// [`Engine::flush`]: a CPU that loads the space enters the set before it reads the count. See [`crate::space`].
+    /// [`Cpu::shoot_down`]: a CPU that loads the space enters the set before it reads the count. See [`crate::space`].
     #[inline(always)]
     pub(crate) fn flush_alone(self, space: &AddressSpace<H>, request: &Request) -> bool {
         // Kernel mappings never occupy a slot, even on a single-CPU machine.
@@ -318,7 +318,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     // The initiator's side.
 
-    /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
+    /// Masks interrupts until [`Cpu::let_interrupts_in`], which comes after [`Cpu::interrupt`].
     pub(crate) fn begin_shootdown(self) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
         // A flush that this one has preempted may still wait for targets that read the outbox.
@@ -326,7 +326,7 @@ impl<H: Hardware> Cpu<'_, H> {
         shootdown
     }
 
-    /// Begins a shootdown like [`Engine::begin_shootdown`], without an outbox.
+    /// Begins a shootdown like [`Cpu::begin_shootdown`], without an outbox.
     #[inline]
     pub(crate) fn begin_without_outbox(self) -> Shootdown {
         let mut shootdown = Shootdown::none();
@@ -446,7 +446,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Restores interrupts as they were before [`Engine::begin_shootdown`].
+    /// Restores interrupts as they were before [`Cpu::begin_shootdown`].
     pub(crate) fn let_interrupts_in(self, shootdown: &Shootdown) {
         self.hw.restore_interrupts(shootdown.were_on);
     }
@@ -456,7 +456,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait_inlined(shootdown, scope, kernel);
     }
 
-    /// Waits like [`Engine::wait`], but is inlined.
+    /// Waits like [`Cpu::wait`], but is inlined.
     #[inline(always)]
     pub(crate) fn wait_inlined(self, shootdown: &Shootdown, scope: Scope, kernel: bool) {
         self.assert_still_here();

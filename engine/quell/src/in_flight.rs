@@ -42,7 +42,7 @@ use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A flush under way: made by [`Engine::start_flush`], checked by [`InFlight::is_done`].
+/// A flush under way: made by [`Cpu::start_flush`], checked by [`InFlight::is_done`].
 struct StartedFlush {
     /// The targets that have not answered yet.
     targets: CpuSet,
@@ -56,7 +56,7 @@ struct StartedFlush {
 }
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Begins a flush like [`Engine::flush`], but waits for no target.
+    /// Begins a flush like [`Cpu::shoot_down`], but waits for no target.
     fn start_flush<'s>(
         self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,

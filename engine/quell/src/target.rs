@@ -2,7 +2,7 @@
 //!
 //! # Generations
 //!
-//! A request may be merged, late or doubled on its way. So [`Engine::flush_here`] compares its generations with the one
+//! A request may be merged, late or doubled on its way. So [`Cpu::flush_here`] compares its generations with the one
 //! that this CPU has caught up with. If the request is the next step, the CPU flushes its ranges. If it is behind, the
 //! CPU ignores it. If there is a gap, the CPU flushes the whole tag.
 

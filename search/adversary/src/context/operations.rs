@@ -202,7 +202,7 @@ impl Context {
         }
     }
 
-    /// [`point`], in a run.
+    /// [`point`](super::point), in a run.
     #[inline]
     pub(super) fn wait_at(&self, op: Op) -> bool {
         match self.legible {
