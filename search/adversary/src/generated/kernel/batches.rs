@@ -197,7 +197,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
                 let block = Frame(upper.swap(0, AcqRel) >> 12);
                 let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
-                open.batch.unmapped(space, range, held(What::Block(block)));
+                open.batch.changed(space, range, kernel.resizing());
+                open.batch.hold(held(What::Block(block)));
                 continue;
             }
             let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);

@@ -40,7 +40,8 @@ impl<'m> Kernel<'m> {
         if entry.load(Relaxed) & tables::PRESENT == 0
             && let Some(index) = self.take_bit(&self.free_blocks)
         {
-            self.make_ready(space, 0);
+            // A table may have gone from there.
+            self.engine.flush_pending_tables(space);
             entry.store(Self::leaf_word(self.layout.block(index), true), Release);
         }
         self.unlock(slot);
@@ -198,7 +199,9 @@ impl<'m> Kernel<'m> {
         {
             let block = Frame(large.swap(0, AcqRel) >> 12);
             let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
-            self.flush_now(space, &[range]);
+            // Pages of another size follow: a receipt is not enough everywhere.
+            let scope = self.resizing();
+            self.engine.this_cpu().flush(space, Some(range), scope);
             self.capture(block, WINDOW);
             let pages = PAGES.into_iter().filter(|page| page / WINDOW == window);
             for page in pages.filter(|&page| Self::file_at(page).is_none()).take(2) {
@@ -249,7 +252,7 @@ impl<'m> Kernel<'m> {
             batch.table_unlinked(space, range, Held { kernel: self, what });
             drop(batch.finish());
             // What others have cleared here and not flushed.
-            self.engine.flush_pending_batches(space);
+            self.engine.flush_pending_tables(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);
                 self.hw.copy_frames(frame, block.plus(page % WINDOW), 1);

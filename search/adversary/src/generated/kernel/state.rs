@@ -12,7 +12,7 @@ use crate::stage::Hw;
 use crate::tables;
 use quell::{
     AddressSpace, Batch, Break, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware,
-    InPlace, Purpose, Word,
+    InPlace, Purpose, Scope, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
@@ -324,7 +324,7 @@ impl<'m> Kernel<'m> {
             let table = self.take_table()?;
             // Another table, or a large page, may have gone from there, and its flush be outstanding.
             if self.hw.tlb_rules().break_before_make != Break::Never {
-                self.engine.flush_pending_batches(self.space(slot));
+                self.engine.flush_pending_tables(self.space(slot));
             }
             self.link(window, table);
         }
@@ -339,6 +339,14 @@ impl<'m> Kernel<'m> {
     pub(super) fn leaf_word(frame: Frame, write: bool) -> u64 {
         let rights = tables::PRESENT | tables::USER | tables::DIRTY;
         frame.0 << 12 | rights | if write { tables::WRITABLE } else { 0 }
+    }
+
+    /// Returns the scope of a flush after which an entry of another page size may follow.
+    pub(super) fn resizing(&self) -> Scope {
+        match self.hw.tlb_rules().break_before_make {
+            Break::Never => Scope::Leaf,
+            Break::Size | Break::Translation => Scope::Tables,
+        }
     }
 
     /// Before an empty entry is written: everything that went from there has been flushed.
