@@ -317,10 +317,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let machine = self.machine();
         machine.note(Event::Captured { frame, frames: 1 });
         machine.charge(Work::WriteDevice { bytes: PAGE_BYTES });
-        let mut data = slot
-            .device
-            .take()
-            .unwrap_or_else(|| vec![0; PAGE_BYTES as usize].into());
+        // Until all is written, the device holds the old page.
+        let mut data: Box<[u8]> = vec![0; PAGE_BYTES as usize].into();
         // [mutant VmWritesBackOldBytes]
         machine.read_frame(frame, 0, &mut data);
         slot.device = data.iter().any(|&byte| byte != 0).then_some(data);
