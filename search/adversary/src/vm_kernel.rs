@@ -123,7 +123,7 @@ impl VmKernel<'_> {
         let verdict = heap::off(|| body(&mut machine));
         context::with(|core| {
             core.abstract_machine = machine;
-            if let (Err(violation), None) = (verdict, &core.end) {
+            if let Err(violation) = verdict {
                 core.fail(violation);
             }
         });
@@ -221,10 +221,7 @@ impl VmKernel<'_> {
             }
             context::with(|core| {
                 core.show_stores();
-                if let (Err(violation), None) = (
-                    core.abstract_machine.end_access(me, result, stale),
-                    &core.end,
-                ) {
+                if let Err(violation) = core.abstract_machine.end_access(me, result, stale) {
                     core.fail(violation.by(CpuId(me as u16)).through(address(page)));
                 }
             });

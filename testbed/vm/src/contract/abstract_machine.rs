@@ -87,6 +87,13 @@ enum Source {
     Shared(FileId, u64),
 }
 
+impl Source {
+    /// Whether it's this page of an object.
+    fn is_own(self, of: u32, at: u64) -> bool {
+        matches!(self, Source::Own(object, page, _) if (object, page) == (of, at))
+    }
+}
+
 impl Area {
     /// Whether it allows loads, and all that `rights` do.
     fn grants(&self, rights: Protection) -> bool {
@@ -120,6 +127,8 @@ struct Change {
     /// The operation may have left the place as it was.
     unsure: bool,
     drops_pages: bool,
+    /// A store has copied a page of a file: it holds this until others see the store.
+    is_copy: bool,
     values: Values,
 }
 
@@ -144,7 +153,10 @@ fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
 
 /// Whether a CPU that looks since a moment no longer finds what this change left.
 fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) -> bool {
-    let ends_before = |later: &Change| later.begun > settled(history, change, later.by);
+    let ends_before = |later: &Change| {
+        let is_its_store = change.is_copy && !later.is_copy && later.begun == change.begun;
+        is_its_store || later.begun > settled(history, change, later.by)
+    };
     let mut later = history
         .iter()
         .filter(|later| !later.unsure && ends_before(later));
@@ -296,21 +308,29 @@ impl AbstractMachine {
                 (_, None) => words.push(0),
             }
         });
-        // A store under way may have copied the page at any moment since it began.
         if let Some(behind) = behind {
-            let own = Place::Own(object, page, word);
-            let copies = |by: &&Operation| {
-                matches!(by.action, Action::Access(..)) && by.changed.contains(&own)
-            };
-            for by in self.operations.iter().flatten().filter(copies) {
-                words.extend(self.numbers(
-                    Place::Word(behind.0, byte(behind.1, word)),
-                    cpu,
-                    by.begun,
-                ));
-            }
+            words.extend(self.copies_under_way(Place::Own(object, page, word), behind, word));
         }
         words
+    }
+
+    /// What stores under way may have copied from a page of a file, at any moment since they began.
+    fn copies_under_way(
+        &self,
+        own: Place,
+        (file, page): (FileId, u64),
+        word: usize,
+    ) -> impl Iterator<Item = u64> {
+        let operations = self.operations.iter().enumerate();
+        operations.flat_map(move |(cpu, by)| {
+            let copies = move |by: &&Operation| {
+                matches!(by.action, Action::Access(..)) && by.changed.contains(&own)
+            };
+            let copied = Place::Word(file, byte(page, word));
+            by.iter()
+                .filter(copies)
+                .flat_map(move |by| self.numbers(copied, cpu, by.begun))
+        })
     }
 
     /// Whether an area's page may be there, and whether it may lie beyond the end of its file.
@@ -359,8 +379,7 @@ impl AbstractMachine {
         };
         match (operation.action, place) {
             (Action::Access(_, page, word, _), Place::Own(object, at, other)) if other != word => {
-                let of = |area: &Area| matches!(area.source, Source::Own(o, p, _) if (o, p) == (object, at));
-                let areas = mapped(page).filter(of);
+                let areas = mapped(page).filter(|area| area.source.is_own(object, at));
                 areas
                     .flat_map(|area| self.words(&area, other, cpu, since))
                     .map(Value::Number)
@@ -457,6 +476,7 @@ impl AbstractMachine {
                 ended: [0; 2],
                 unsure: false,
                 drops_pages: false,
+                is_copy: false,
                 values: initial
             }]
         });
@@ -473,12 +493,17 @@ impl AbstractMachine {
             ended: [OPEN; 2],
             unsure: true,
             drops_pages,
+            is_copy: false,
             values,
         });
         if let Some(operation) = &mut self.operations[cpu] {
             operation.changed.push(place);
         }
-        // Calls under way that drop pages reach what comes to be there, too.
+        self.meet(cpu, place, is_new);
+    }
+
+    /// Calls under way may come upon what another operation leaves in a place, too.
+    fn meet(&mut self, cpu: usize, place: Place, is_new: bool) {
         let by = self.operations[cpu]
             .as_ref()
             .map(|by| (by.process, by.action));
@@ -509,8 +534,41 @@ impl AbstractMachine {
                 {
                     self.discard(other, page);
                 }
+                (Call::Protect { .. }, Place::Area(..), _)
+                | (Call::Write { .. }, Place::Length(_), _) => self.extend(other, place),
+                (
+                    Call::Remap {
+                        address,
+                        bytes,
+                        to: Some(to),
+                    },
+                    Place::Area(of, page),
+                    _,
+                ) if process == of && pages(address, bytes).contains(&page) => {
+                    let to = to / PAGE_BYTES + page - address / PAGE_BYTES;
+                    self.extend(other, Place::Area(of, to));
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// Adds what an operation under way may leave in a place by now.
+    fn extend(&mut self, cpu: usize, place: Place) {
+        let values = self.effect(cpu, place);
+        let changes = self.places.get_mut(&place).into_iter().flatten();
+        let mut own = changes.filter(|change| change.by == cpu && change.ended[0] == OPEN);
+        let Some(change) = own.next() else {
+            return;
+        };
+        let known = change.values.len();
+        for value in values {
+            if !change.values.contains(&value) {
+                change.values.push(value);
+            }
+        }
+        if change.values.len() > known {
+            self.meet(cpu, place, false);
         }
     }
 
@@ -604,8 +662,8 @@ impl AbstractMachine {
         }
     }
 
-    /// The store under way changes what lies behind each area that may be there; whether it is one place.
-    fn store(&mut self, cpu: usize) -> bool {
+    /// The store under way changes what lies behind each area that may be there.
+    fn store(&mut self, cpu: usize) {
         let Some(Operation {
             begun,
             process,
@@ -613,34 +671,57 @@ impl AbstractMachine {
             ..
         }) = self.operations[cpu]
         else {
-            return false;
+            return;
         };
         let areas = self.areas(process, page, begun).into_iter().flatten();
-        let mut sources: SmallVec<[Source; 1]> = SmallVec::new();
         for area in areas.filter(|area| area.allows(Access::Write)) {
-            Self::stored_to(&area, word)
-                .into_iter()
-                .for_each(|place| self.change(cpu, place));
-            if !sources.contains(&area.source) {
-                sources.push(area.source);
+            for place in Self::stored_to(&area, word) {
+                self.change(cpu, place);
             }
         }
-        sources.len() == 1
     }
 
-    /// Ends the operation of a CPU. It has left what it would, perhaps (`unsure`), or has changed nothing but what
-    /// `partly` names.
-    fn end(&mut self, cpu: usize, done: bool, unsure: bool, partly: impl Fn(Place) -> bool) {
+    /// Whether an operation has changed a place for certain: no other area can have been where it looked.
+    fn is_certain(&self, operation: &Operation, place: Place) -> bool {
+        let source = |page, access: Option<Access>| {
+            let areas = self.areas(operation.process, page, operation.begun);
+            let mut areas = areas
+                .into_iter()
+                .flatten()
+                .filter(|area| access.is_none_or(|access| area.allows(access)));
+            let first = areas.next()?;
+            areas
+                .all(|area| area.source == first.source)
+                .then_some(first)
+        };
+        match operation.action {
+            Action::Access(access, page, word, _) => source(page, Some(access))
+                .is_some_and(|area| Self::stored_to(&area, word).contains(&place)),
+            Action::Call(Call::Discard { address, bytes }) => {
+                pages(address, bytes).any(|page| match (source(page, None), place) {
+                    (Some(area), Place::Own(object, at, _)) => area.source.is_own(object, at),
+                    _ => false,
+                })
+            }
+            Action::Call(_) => true,
+        }
+    }
+
+    /// Ends the operation of a CPU. It has done all that it would, or has changed nothing but what `partly` names.
+    fn end(&mut self, cpu: usize, done: bool, partly: impl Fn(Place) -> bool) {
         let Some(operation) = &self.operations[cpu] else {
             return;
         };
-        let changed = operation.changed.clone();
-        let values: SmallVec<[Values; 2]> = changed
+        let changed: SmallVec<[(Place, Values, bool); 2]> = operation
+            .changed
             .iter()
-            .map(|place| self.effect(cpu, *place))
+            .map(|&place| {
+                let certain = done && self.is_certain(operation, place);
+                (place, self.effect(cpu, place), certain)
+            })
             .collect();
         self.now += 1;
-        for (place, values) in changed.into_iter().zip(values) {
+        for (place, values, certain) in changed {
             let Some(history) = self.places.get_mut(&place) else {
                 continue;
             };
@@ -653,7 +734,7 @@ impl AbstractMachine {
                 .filter(|change| change.by == cpu && change.ended[0] == OPEN);
             for change in open {
                 change.ended[0] = self.now;
-                change.unsure = unsure || !done;
+                change.unsure = !certain;
                 // What others have changed meanwhile it may have come upon, too.
                 for value in &values {
                     if !change.values.contains(value) {
@@ -737,39 +818,47 @@ impl AbstractMachine {
                 }
             }
         };
-        let one = access == Access::Write && self.store(cpu);
-        let stored = access == Access::Write && result.is_ok();
-        let copied = stored.then(|| self.copied(cpu, &areas, word)).flatten();
+        if access == Access::Write {
+            self.store(cpu);
+        }
+        let copied = match access {
+            Access::Write => self.copied(cpu, &areas, word),
+            Access::Read | Access::Execute => Vec::new(),
+        };
         // Refused after the page was copied, it has frozen what the page held.
-        self.end(cpu, result.is_ok(), !one, |place| {
-            matches!(place, Place::Own(..))
-        });
-        if let Some((place, values)) = copied
-            && let Some(history) = self.places.get_mut(&place)
-        {
-            let (by, ended, unsure, drops_pages) = (cpu, [begun - 1; 2], true, false);
-            history.push(Change {
-                by,
-                begun: begun - 1,
-                ended,
-                unsure,
-                drops_pages,
-                values,
-            });
+        self.end(cpu, result.is_ok(), |place| matches!(place, Place::Own(..)));
+        for (place, values) in copied {
+            if let Some(history) = self.places.get_mut(&place) {
+                history.push(Change {
+                    by: cpu,
+                    begun,
+                    ended: [self.now; 2],
+                    unsure: true,
+                    drops_pages: false,
+                    is_copy: true,
+                    values,
+                });
+            }
         }
         verdict
     }
 
-    /// What others find in a word of a page that a store has copied, until they see the store.
-    fn copied(&self, cpu: usize, areas: &[Option<Area>], word: usize) -> Option<(Place, Values)> {
-        areas.iter().flatten().find_map(|area| match area.source {
+    /// What others find in a word of the pages that a store may have copied, until they see the store.
+    fn copied(&self, cpu: usize, areas: &[Option<Area>], word: usize) -> Vec<(Place, Values)> {
+        let since = self.operations[cpu].as_ref().map_or(0, |by| by.begun);
+        let copied = |area: &Area| match area.source {
             Source::Own(object, page, Some(_)) => {
-                let words = self.words(area, word, cpu, self.operations[cpu].as_ref()?.begun);
+                let words = self.words(area, word, cpu, since);
                 let values = words.into_iter().map(Value::Number).collect();
                 Some((Place::Own(object, page, word), values))
             }
             _ => None,
-        })
+        };
+        let areas = areas.iter().flatten();
+        areas
+            .filter(|area| area.allows(Access::Write))
+            .filter_map(copied)
+            .collect()
     }
 
     /// A call has returned. `device` is the word that the device behind a file holds at a byte.
@@ -820,7 +909,7 @@ impl AbstractMachine {
             ) => pages(to, bytes).contains(&page),
             _ => false,
         };
-        self.end(cpu, result.is_ok(), false, |place| {
+        self.end(cpu, result.is_ok(), |place| {
             result == Err(Error::OutOfMemory) && partly(place)
         });
         verdict
@@ -918,6 +1007,7 @@ impl AbstractMachine {
             ended: [self.now; 2],
             unsure: false,
             drops_pages: false,
+            is_copy: false,
             values,
         };
         let mut copies: BTreeMap<u32, u32> = BTreeMap::new();
@@ -932,7 +1022,7 @@ impl AbstractMachine {
             let mut values = self.candidates(*place, cpu, since);
             for value in &mut values {
                 if let Value::Area(Area {
-                    source: Source::Own(object, at, _),
+                    source: Source::Own(object, at, behind),
                     ..
                 }) = value
                 {
@@ -941,10 +1031,12 @@ impl AbstractMachine {
                     for word in 0..WORDS {
                         let own = Place::Own(*object, *at, word);
                         if self.places.contains_key(&own) {
-                            made.push((
-                                Place::Own(copy, *at, word),
-                                copied(self.candidates(own, cpu, since)),
-                            ));
+                            let mut values = self.candidates(own, cpu, since);
+                            if let Some(behind) = *behind {
+                                let numbers = self.copies_under_way(own, behind, word);
+                                values.extend(numbers.map(Value::Number));
+                            }
+                            made.push((Place::Own(copy, *at, word), copied(values)));
                         }
                     }
                     *object = copy;
