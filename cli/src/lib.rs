@@ -215,8 +215,6 @@ pub fn main() -> ExitCode {
 mod chapters {
     #[doc = include_str!("../../docs/guide/architecture.md")]
     mod architecture {}
-    #[doc = include_str!("../../docs/guide/broadcast.md")]
-    mod broadcast {}
     #[doc = include_str!("../../docs/guide/experiment.md")]
     mod experiment {}
     #[doc = include_str!("../../docs/guide/machine-file.md")]
