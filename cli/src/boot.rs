@@ -41,7 +41,7 @@ fn run_name(name: &str) -> Result<String, String> {
     }
     let names = workloads::names();
     Err(format!(
-        "no such run{}; there are {}, the workloads {}, and files of workloads by their paths",
+        "no run of that name{}; expected {}, a workload ({}), or the path of a workload file",
         hint(name, RUNS[..3].iter().copied().chain(names.iter().copied())),
         RUNS[..3].join(", "),
         names.join(", ")
@@ -63,59 +63,57 @@ fn runs() -> impl TypedValueParser<Value = String> {
 /// What `quell boot` takes.
 #[derive(Debug, Args)]
 pub struct BootArgs {
-    /// What the kernel runs: selftest, conformance, stress, a workload such as dontneed or swap, or the path of a
+    /// Run this in the kernel: selftest, conformance, stress, a workload such as dontneed or swap, or the path of a
     /// workload file
     #[arg(default_value = "selftest", value_parser = runs(), hide_possible_values = true)]
     run: String,
-    /// Which architecture
+    /// Boot this architecture
     #[arg(long, value_parser = archs(), default_value = "all")]
     arch: &'static [Arch],
-    /// How many CPUs (1 to 64)
+    /// Use this many CPUs, 1 to 64
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: u16,
-    /// Memory in megabytes
+    /// Give the machine this many megabytes of memory
     #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
     memory: u32,
-    /// Count instructions: the run is reproduced byte for byte, and takes several times as long
+    /// Count instructions: the run repeats byte for byte, and takes several times as long
     #[arg(long)]
     icount: bool,
-    /// What executes the guest: QEMU's translation, the host's processor, the latter where it works, or Bochs
+    /// Execute the guest with QEMU's translation, the host's processor, the latter where it works, or Bochs
     #[arg(long, value_enum, default_value = "tcg")]
     accel: Accelerator,
-    /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
+    /// Run each emulated CPU on its own thread: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// The seed of all random choices, which are the same on every host: the operations of a stress, the pages of a
-    /// workload
+    /// Set the seed of all random choices: the operations of a stress, the pages of a workload
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How long a stress lasts, in minutes [default: one]
+    /// Stop a stress after this many minutes [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "rounds",
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
-    /// How long a stress lasts instead, in rounds of 1000 operations on each CPU
+    /// Stop a stress after this many rounds of 1000 operations on each CPU instead
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
-    /// Boot that many times in a row, until a boot fails
+    /// Boot this many times in a row, until a boot fails
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Words for the kernel's command line: policy=POLICY (`quell list policies`), parameters=NAME:VALUE,… of the
+    /// Add to the kernel's command line: policy=POLICY (`quell list policies`), parameters=NAME:VALUE,… of the
     /// workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that they run out),
-    /// break=request|here|broadcast|nmi or a mutant's name from `quell explore --mutants` (leaves something out: the run must
-    /// then fail)
+    /// break=request|here|broadcast|nmi or a mutant's name from `quell explore --mutants` (leaves a step out: the run
+    /// must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
-    /// Seconds that the emulator may run without a word before the machine is examined and ended: of its
-    /// own processor time, not of the clock
+    /// End a silent emulator after this many seconds of its own processor time, and print where its CPUs are
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
-    /// Use these built files instead of building: a directory with quell-kernel and quell-user
+    /// Use quell-kernel and quell-user from this directory instead of building them
     #[arg(long, value_name = "DIR")]
     kernel: Option<PathBuf>,
-    /// Build, print QEMU's command line, and do not run it
+    /// Build, and print QEMU's command line instead of running it
     #[arg(long)]
     print_command: bool,
-    /// Only say whether everything needed is installed
+    /// Only check whether everything needed is installed
     #[arg(long, conflicts_with = "json")]
     check: bool,
     /// Print the kernel's events as lines of JSON

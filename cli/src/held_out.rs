@@ -23,17 +23,16 @@ const QUICK: Duration = Duration::from_secs(60);
 /// What `quell held-out` takes.
 #[derive(Debug, Args)]
 pub struct HeldOutArgs {
-    /// A table that is built in, or a folder with a published.toml, or with several such folders [default: all tables
-    /// that are built in]
+    /// A built-in table, a folder with a published.toml, or a folder of such folders [default: all built-in tables]
     #[arg(value_name = "TABLE|PATH")]
     tables: Vec<String>,
-    /// Runs only the tables that together are expected to take less than a minute
+    /// Run only tables that together take less than a minute
     #[arg(long)]
     quick: bool,
-    /// Prints one JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Prints the table of docs/held-out.md and nothing else
+    /// Print only the table of docs/held-out.md
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 }
@@ -116,8 +115,8 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         }
         say!("{}", table(rows()));
         paragraph(format_args!(
-            "{hits} of {} ratios are predicted within {:.0} %. None was used to calibrate the model; docs/held-out.md says \
-             what explains the misses.",
+            "{hits} of {} ratios are predicted within {:.0} %. None was used to calibrate the model; docs/held-out.md \
+             explains the misses.",
             rows().count(),
             held_out::NEAR * 100.0
         ));

@@ -54,17 +54,17 @@ impl Host {
         let record = match (RECORDS && self.linux.is_some(), self.root) {
             (true, true) => [
                 format!("{quell} record -- ./server"),
-                "which calls of your program cause shootdowns, who pays, what would remove them"
+                "find the calls of your program that cause shootdowns, the threads that pay, the changes that help"
                     .into(),
             ],
             (true, false) => [
                 format!("sudo {quell} record -- ./server"),
-                "which calls of your program cause shootdowns, who pays, what would remove them"
+                "find the calls of your program that cause shootdowns, the threads that pay, the changes that help"
                     .into(),
             ],
             (false, _) => [
                 format!("{quell} record --import FILE"),
-                "shootdowns of a program that was recorded on Linux; nothing can be recorded here"
+                "show a recording from a Linux host; this system cannot record"
                     .into(),
             ],
         };
@@ -72,12 +72,12 @@ impl Host {
             record,
             [
                 format!("{quell} run dontneed --cpus 64 --policy all"),
-                "a workload on a modelled machine of up to 1024 CPUs; `quell list` has the others"
+                "run a workload on a modelled machine of up to 1024 CPUs; `quell list` has others"
                     .into(),
             ],
             [
                 format!("{quell} reproduce --details"),
-                "the table below with every figure, its source, and what misses".into(),
+                "show the table below with every figure and its source, misses first".into(),
             ],
         ]
     }

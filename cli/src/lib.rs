@@ -45,7 +45,7 @@ use output::note;
 #[global_allocator]
 static ALLOCATOR: memory::Allocator = memory::Allocator;
 
-/// Keeps translation caches coherent: experiments, exploration, boots and measurements.
+/// Keeps TLBs coherent: records shootdowns, predicts costs, searches for races, boots kernels.
 #[derive(Debug, Parser)]
 #[command(name = "quell", version, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -58,9 +58,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put every published headline beside what the model predicts (what `quell` alone does)
+    /// Compare published figures with the model's predictions (`quell` alone does this)
     Reproduce(reproduce::ReproduceArgs),
-    /// Put published tables that the model was not made for beside what it predicts
+    /// Compare published tables that nothing was calibrated for with the model's predictions
     HeldOut(held_out::HeldOutArgs),
     /// Run one workload on one machine with one policy
     Run(run::RunArgs),
@@ -68,19 +68,19 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// Run a grid of machines, policies, CPUs, parameters and seeds
     Sweep(sweep::SweepArgs),
-    /// Put the parts of a sweep or of a search together
+    /// Join the parts of a sweep or of a search
     Merge(merge::MergeArgs),
-    /// List workloads, machines, policies and what each parameter means
+    /// List workloads, machines, policies and parameters
     List(list::ListArgs),
-    /// Search for interleavings that break the contract, and show that known mistakes are found
+    /// Search for interleavings that break the contract, or for known mistakes
     Explore(explore::ExploreArgs),
-    /// Run one workload on threads of this host, each a CPU, with every access checked
+    /// Run one workload on threads of this host, one per CPU, and check every access
     Stress(stress::StressArgs),
-    /// Boot the engine on the MMU of an emulator: x86-64, AArch64 and RISC-V
+    /// Boot a kernel with the engine in an emulator: x86-64, AArch64 and RISC-V
     Boot(boot::BootArgs),
-    /// Measure this machine: zeroing, and what shootdowns cost the running kernel
+    /// Measure this machine: zeroing, and the cost of shootdowns in the running kernel
     Measure(measure::MeasureArgs),
-    /// Predict what each mechanism would save on this host, from `measure host`'s machine file
+    /// Predict the savings of each mechanism on this host, from `measure host`'s machine file
     Predict(predict::PredictArgs),
     Record(record::RecordArgs),
     Advise(record::advise::AdviseArgs),
@@ -94,7 +94,7 @@ enum Command {
         any(target_arch = "x86_64", target_arch = "aarch64")
     ))]
     Try(record::attempt::TryArgs),
-    /// Run the same workloads on stock Linux in the same emulator, side by side
+    /// Compare a stock Linux with Linux on the engine, in one emulator
     Versus(versus::VersusArgs),
     /// Print completions for a shell
     Completions {

@@ -16,13 +16,13 @@ use crate::usage::usage;
 /// What `quell list` takes.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// What to list; everything but the values of machines unless given
+    /// List only these [default: everything except the values of machines]
     #[arg(value_enum)]
     what: Option<What>,
-    /// With `parameters`: the values of this machine, with their sources
+    /// With `parameters`: show the values of this machine, with their sources
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
-    /// Prints one JSON object with a key for each list
+    /// Print one JSON object with a key for each list
     #[arg(long)]
     json: bool,
 }
@@ -33,9 +33,9 @@ enum What {
     Workloads,
     /// Built-in machines
     Machines,
-    /// How policies are written
+    /// The language of policies
     Policies,
-    /// Parameters of machine files, and with --machine their values and sources
+    /// Parameters of machine files; with --machine also their values and sources
     Parameters,
 }
 

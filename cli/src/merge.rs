@@ -17,10 +17,10 @@ use crate::usage::usage;
 /// What `quell merge` takes.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// Files of results of one sweep, or of one search
+    /// Result files of one sweep, or of one search
     #[arg(required = true, value_name = "FILE")]
     parts: Vec<PathBuf>,
-    /// The file to which all of them are written
+    /// Write all results to this file
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
     #[command(flatten)]

@@ -55,7 +55,7 @@ fn listed(text: &str) -> Result<Vec<usize>, String> {
             Some((first, last)) => (number(first)?, number(last)?),
         };
         if first > last {
-            return Err(format!("{part} goes downwards"));
+            return Err(format!("the first number of {part} is above the last"));
         }
         let doubled = std::iter::successors(Some(first), |cpus| Some(2 * cpus));
         cpus.extend(doubled.take_while(|&cpus| cpus <= last));

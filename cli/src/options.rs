@@ -54,14 +54,13 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
 /// A workload and its parameters.
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
-    /// The workload: a built-in one (`quell list workloads` shows them with their parameters) or the path of a
-    /// workload file (docs/workloads.md)
+    /// A built-in workload (`quell list workloads`) or the path of a workload file (docs/workloads.md)
     #[arg(value_parser = WORKLOADS, hide_possible_values = true)]
     workload: String,
-    /// Sets a parameter of the workload, as in `--param pages=512`; may be repeated
+    /// Set a parameter of the workload, for example `--param pages=512`; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Reads parameters from a TOML file of lines like `size = "64M"`; --param overrides it
+    /// Read parameters from a TOML file of lines like `size = "64M"`; --param overrides it
     #[arg(long = "params", value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -69,10 +68,10 @@ pub struct WorkloadArgs {
 /// A machine, and what is different there.
 #[derive(Debug, Args)]
 pub struct MachineArgs {
-    /// A built-in machine (`quell list machines`) or the path of a machine file
+    /// Use a built-in machine (`quell list machines`) or the path of a machine file
     #[arg(long, default_value = "haswell-server", value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
-    /// Sets a parameter of the machine (`quell list parameters`), as in `--set interrupt.send=900ns`; may be
+    /// Set a parameter of the machine (`quell list parameters`), for example `--set interrupt.send=900ns`; may be
     /// repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,

@@ -187,8 +187,8 @@ fn refused(payload: &(dyn Any + Send)) -> Option<String> {
 /// What is said where no thread can be made.
 pub fn without_threads(why: impl fmt::Display) -> String {
     format!(
-        "the system makes no more threads: see the limits of processes (`ulimit -u`, or pids.max of the control group) \
-         and of memory ({why})"
+        "cannot start another thread ({why}): raise the limit of processes (`ulimit -u`, or pids.max of the control \
+         group) or of memory"
     )
 }
 

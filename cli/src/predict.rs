@@ -25,13 +25,14 @@ use crate::usage::usage;
 /// machine file, under what the host's kernel does and with one mechanism more.
 #[derive(Args, Debug)]
 pub struct PredictArgs {
-    /// The machine: a file as `quell measure host` writes it, or a built-in name
+    /// Use this machine: a file from `quell measure host`, or a built-in name
     #[arg(long, value_name = "FILE", default_value = HOST_FILE, value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
-    /// What the kernel does already, as a policy (`quell list policies`) [default: by the release that runs here]
+    /// Name the mechanisms that the kernel already has, as a policy (`quell list policies`) [default: by the release
+    /// that runs here]
     #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     kernel: Option<Policy>,
-    /// Print one JSON document instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +113,7 @@ fn print(
     }
     if lines.iter().any(|line| line.in_kernel) {
         paragraph(
-            "  saved already: this kernel has the mechanism; \"without\" is what it would be without it",
+            "  saved already: this kernel has the mechanism; \"without\" predicts a kernel without it",
         );
     }
     say!("\nThis rests on:");

@@ -47,13 +47,10 @@ pub fn of_controls() -> Option<String> {
 /// What the parser says over several lines, in one.
 pub fn of(error: &Error, root: Command) -> String {
     let (command, path) = named(root);
-    let help = format!("`{path} --help` says more");
+    let help = format!("see `{path} --help`");
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
-        return format!(
-            "`{path}` alone does nothing: it takes <{}>; {help}",
-            names.join("|")
-        );
+        return format!("`{path}` needs a command: <{}>; {help}", names.join("|"));
     }
     if error.kind() == ErrorKind::InvalidUtf8 {
         let mut words = std::env::args_os().skip(1);

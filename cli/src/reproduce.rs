@@ -29,25 +29,25 @@ use crate::usage::usage;
 /// What `quell reproduce` takes.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Prints one JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Shows every experiment with its figures, and why those miss that do
+    /// Show every experiment with its figures, and the reasons for misses
     #[arg(long, conflicts_with_all = ["guards", "json", "markdown"])]
     details: bool,
-    /// Where the HTML report goes [default: quell-report.html in target/, or here if there is none]
+    /// Write the HTML report here [default: quell-report.html in target/ or the current directory]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Runs only the experiments of the table, without the report
+    /// Run only the experiments of the table, without the report
     #[arg(long, conflicts_with = "report")]
     no_report: bool,
-    /// Runs only the table of what the guards cost: the work on fast paths that closes holes
+    /// Show only the cost of the guards: the checks that make each mechanism safe
     #[arg(long, conflicts_with = "report")]
     guards: bool,
-    /// Prints the table of docs/headlines.md, with --guards that of model/experiments/results/guards.txt, and nothing else
+    /// Print only the table of docs/headlines.md, or with --guards that of model/experiments/results/guards.txt
     #[arg(long, conflicts_with_all = ["json", "report"])]
     markdown: bool,
-    /// Only this mechanism, S0 to S4, or this workload
+    /// Run only this mechanism, S0 to S4, or this workload
     #[arg(long, value_name = "MECHANISM|WORKLOAD")]
     only: Option<String>,
 }
@@ -322,13 +322,12 @@ fn print_details(rows: &[Row]) {
 }
 
 fn print_guards(rows: &[guards::Row]) {
-    paragraph("Cost of the guards: time that closing a hole takes, beside the mechanism's gain\n");
+    paragraph("Cost of the guards, beside each mechanism's gain\n");
     say!("{}\n", guard_table(rows));
     paragraph(
-        "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \
-         against the same run without it, in which the contract may break; of several seeds the mean, \
-         the least and the most, and what is below 0.1 % is chance. 0 broken: this workload does not \
-         come across the hole; `quell explore --mutants NAME` does, see docs/how-far.md.",
+        "Gain: time saved by the mechanism, guard included. Cost: time with the guard against the same run without it, in \
+         which the contract may break: mean, least and most of several seeds. Less than 0.1 % is chance. 0 broken: \
+         this workload does not show the mistake; `quell explore --mutants NAME` does (docs/how-far.md).",
     );
 }
 

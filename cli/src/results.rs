@@ -178,12 +178,12 @@ impl<W: Header> ResultsFile<W> {
             all.merge(read(Part::open(path)?)?)
                 .map_err(|apart| match apart {
                     MergeError::OtherWhole => usage(format_args!(
-                        "{shown} is of {} of other {}s than {shown_first}",
+                        "{shown} belongs to {} of other {}s than {shown_first}",
                         W::WHAT,
                         W::EACH,
                     )),
                     MergeError::Differ(index) => anyhow::anyhow!(
-                        "{shown}: {} {index} came to something else than in another file",
+                        "{shown}: {} {index} has another result than in another file",
                         W::EACH
                     ),
                 })?;

@@ -32,28 +32,27 @@ pub struct RunArgs {
     workload: WorkloadArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
+    /// Switch on these mechanisms: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
     #[arg(long, default_value = "all", value_parser = policy(), hide_possible_values = true)]
     policy: Policy,
-    /// How many CPUs, 1 to 1024; the workload's own number unless given
+    /// Use this many CPUs, 1 to 1024 [default: the workload's own number]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
-    /// The seed of all random choices, which are the same on every host: those of the workload, and which of two CPUs
-    /// at the same virtual time comes first
+    /// Set the seed of all random choices: the workload's, and the order of CPUs at the same virtual time. The same
+    /// seed gives the same run on every host
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs it with so many seeds, from --seed on, and says how far the figure depends on them. The counts are those of
-    /// the first
+    /// Run with this many seeds, from --seed on, and report the spread. Counts are those of the first seed
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: u16,
-    /// Prints one JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Writes what every CPU did to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write a trace of all CPUs to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant that
-    /// `quell explore --mutants` lists; may be repeated. The contract may break, and the run may never end
+    /// Leave a guard out, to see its cost and what breaks: the name of a mutant from `quell explore --mutants`; may be
+    /// repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Vec<&'static Mutant>,
 }

@@ -25,19 +25,19 @@ pub struct ScaleArgs {
     workload: WorkloadArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
+    /// Compare this policy; may be repeated [default: baseline, the workload's own mechanism, and all]
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
-    /// The numbers of CPUs, separated by commas; one number alone stands for the powers of two up to it
+    /// Run on these numbers of CPUs, separated by commas; a single number means the powers of two up to it
     #[arg(long, default_value = "1024", value_name = "LIST")]
     cpus: Cpus,
-    /// Shows each figure as a ratio to that of the first policy
+    /// Show each figure as a ratio to that of the first policy
     #[arg(long)]
     relative: bool,
-    /// Prints one JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the plot goes, as SVG [default: quell-scale.svg in target/, or here if there is none]
+    /// Write the plot here, as SVG [default: quell-scale.svg in target/ or the current directory]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

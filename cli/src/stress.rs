@@ -25,21 +25,21 @@ use crate::usage::usage;
 pub struct StressArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
+    /// Switch on these mechanisms: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
     #[arg(long, default_value = "all", value_parser = policy(), hide_possible_values = true)]
     policy: Policy,
-    /// How many CPUs, each a thread, 1 to 256; the workload's own number unless given. More than the host has cores are
-    /// taken off them at any point
+    /// Use this many CPUs, each a thread, 1 to 256 [default: the workload's own number]. More threads than cores are
+    /// preempted at any point
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Option<u16>,
-    /// The seed of the workload's random choices; how the CPUs interleave is up to the host
+    /// Set the seed of the workload's random choices; the host decides the interleaving
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Prints one JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Leaves a guard out until what it guards against is seen, to see that it is: the name of a mutant that
-    /// `quell explore --mutants` lists. The run ends there
+    /// Leave a guard out, to show that the oracle notices: the name of a mutant from `quell explore --mutants`. The run
+    /// ends at the first violation
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Option<&'static Mutant>,
 }

@@ -266,7 +266,7 @@ impl Table {
             .collect();
         if !left_out.is_empty() {
             let note = format!(
-                "Left out for want of width: {}; a wider terminal shows them, and so do pipes and --json.",
+                "Not shown for lack of width: {}. A wider terminal, a pipe and --json show them.",
                 left_out.join("; ")
             );
             for line in wrap(&note, limit) {
@@ -459,12 +459,12 @@ mod tests {
     fn a_narrow_terminal_goes_on_in_the_next_line_then_spares_then_stacks() {
         let text = example().render(Some(60), false);
         assert!(
-            text.contains("needed") && !text.contains("Left out"),
+            text.contains("needed") && !text.contains("Not shown"),
             "{text}"
         );
         let text = example().render(Some(32), false);
         assert!(
-            text.contains("Left out for want of width: a\nlong remark;"),
+            text.contains("Not shown for lack of width: a\nlong remark."),
             "{text}"
         );
         let text = example().render(Some(20), false);

@@ -9,7 +9,7 @@ Exit codes:
   3      nothing found, but not everything was searched or measured
   4      measure host could not put back a setting of this host
   128+N  ended by signal N: 130 after Ctrl-C
-  A command that `quell record` started and that failed: the command's own code.";
+  `quell record -- COMMAND` ends with the code of a command that failed.";
 
 /// Something on the command line, or in a file that it names, is wrong: exit code 2.
 #[derive(Debug, thiserror::Error)]

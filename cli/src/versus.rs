@@ -25,27 +25,27 @@ pub struct VersusArgs {
 /// Whom to compare with.
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Stock Linux, in the same emulator, instruction by instruction
+    /// Compare with a stock Linux, instruction by instruction
     Linux(LinuxArgs),
 }
 
 /// What `quell versus linux` takes.
 #[derive(Debug, Args)]
 struct LinuxArgs {
-    /// A Linux kernel image for x86-64, such as /boot/vmlinuz-6.12.0-cloud-amd64
+    /// Boot this Linux kernel image for x86-64, for example /boot/vmlinuz-6.12.0-cloud-amd64
     #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
     kernel: Option<PathBuf>,
-    /// The kernel's modules; found by themselves where a package has put them
+    /// Use the kernel's modules from here [default: where its package has put them]
     #[arg(long, value_name = "DIR", requires = "kernel")]
     modules: Option<PathBuf>,
-    /// Get Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
+    /// Fetch Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
     #[arg(long)]
     fetch: bool,
-    /// Another column: the image of a Linux with quell's engine in it, as `kernels/linux/run build quell` makes
-    /// it. Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
+    /// Add a column for this Linux image with quell's engine, from `kernels/linux/run build quell`. For --kernel, use
+    /// the image of `build stock`, which has the same configuration
     #[arg(long, value_name = "FILE")]
     on_quell: Option<PathBuf>,
-    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags, lazy and remote, separated
+    /// Switch on these mechanisms in that Linux: all, off, or some of batch, extents, tags, lazy and remote, separated
     /// by commas
     #[arg(
         long,
@@ -54,48 +54,47 @@ struct LinuxArgs {
         requires = "on_quell"
     )]
     mechanisms: String,
-    /// Which workloads, or paths of workload files, separated by commas; all built-in ones unless told otherwise
+    /// Run these workloads, or paths of workload files, separated by commas [default: all built-in ones]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     workload: Vec<String>,
-    /// How many CPUs, separated by commas
+    /// Boot with these numbers of CPUs, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// Leave quell's own kernel out: boot Linux alone
+    /// Boot only Linux, not quell's own kernel
     #[arg(long)]
     without_own: bool,
-    /// What quell's engine may do in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
+    /// Use this policy in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
     #[arg(long, default_value = "all")]
     policy: Policy,
-    /// How many times as much to do in each workload
+    /// Multiply the work of each workload by this
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Do a fifth of the work: the same shape, less exact
+    /// Do a fifth of the work, less exactly
     #[arg(long)]
     quick: bool,
-    /// Boot each Linux so often, each time beginning at another point between two ticks of its timer: rows are medians,
-    /// with the least and the most
+    /// Boot each Linux this many times, each time at another point of a timer tick; rows are medians, with least and
+    /// most
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=99))]
     boots: u16,
-    /// Words to add to Linux's command line, such as mitigations=auto
+    /// Add this word to Linux's command line, for example mitigations=auto
     #[arg(long = "linux-option", value_name = "WORD")]
     linux_options: Vec<String>,
     /// Print the rows as JSON
     #[arg(long)]
     json: bool,
-    /// Print them as a table in Markdown, with the command that made it
+    /// Print the rows as a table in Markdown, with the command that made it
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Build what is needed, print QEMU's command lines, and run none
+    /// Build, and print QEMU's command lines instead of running them
     #[arg(long)]
     print_command: bool,
-    /// Only say whether everything needed is here
+    /// Only check whether everything needed is here
     #[arg(long, conflicts_with_all = ["json", "markdown"])]
     check: bool,
-    /// Seconds that an emulator may run without a word before the boot is examined and ended: of its own
-    /// processor time, not of the clock
+    /// End a silent emulator after this many seconds of its own processor time, and print where its CPUs are
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     timeout: u64,
     /// Show every line of the serial consoles

@@ -123,7 +123,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     assert_ne!(differs, rows);
     fs::write(at.join("differs.jsonl"), format!("{head}\n{differs}")).expect("a file");
     let differs = merge(&["whole.jsonl", "differs.jsonl"], &["--results", "x.jsonl"]);
-    assert!(errors(&differs).contains("came to something else than in another file"));
+    assert!(errors(&differs).contains("has another result than in another file"));
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn parts_that_are_merged_are_the_file_of_one_machine() {
     );
     assert!(!refused.status.success());
     assert!(
-        errors(&refused).contains("run 0 came to something else"),
+        errors(&refused).contains("run 0 has another result"),
         "{}",
         errors(&refused)
     );

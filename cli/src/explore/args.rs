@@ -26,42 +26,42 @@ Examples:
   quell explore mine.toml --param rounds=2 search the runs of a workload file, made small
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if
-    /// none is named
+    /// Scenarios, workloads, or files with programs or workloads; with --mutants, the mutants [default: all scenarios
+    /// or mutants]
     #[arg(value_name = "NAME", value_parser = Suggested(programs), hide_possible_values = true)]
     pub names: Vec<String>,
-    /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. Runs must be short here
+    /// Set a parameter of the workloads, for example `--param iterations=2`; may be repeated. Runs must be short here
     #[arg(long = "param", value_name = "NAME=VALUE", conflicts_with_all = ["mutants", "generate", "replay"])]
     pub parameters: Vec<String>,
-    /// On how many CPUs workloads run, 1 to 4; 2, or less if that is their own number, unless given
+    /// Run workloads on this many CPUs, 1 to 4 [default: 2, or the workload's own number if that is less]
     #[arg(long, value_name = "N", conflicts_with_all = ["mutants", "generate", "replay"])]
     pub cpus: Option<usize>,
-    /// Only on these machines (see --list)
+    /// Search only on these machines (see --list)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Suggested(machines), hide_possible_values = true)]
     pub machine: Vec<String>,
-    /// Only under this policy, may be repeated: baseline, all, S0+S4, all-S3 … (`quell list policies`);
-    /// unless given the baseline, each mechanism alone, and all of them
+    /// Search only under this policy (`quell list policies`); may be repeated [default: the baseline, each mechanism
+    /// alone, and all]
     #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     pub policy: Vec<Policy>,
-    /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
-    /// --generate: of all programs together
+    /// Try this many random schedules for each case, or a fraction of them if its runs are long [default: 1000]. With
+    /// --generate: for all programs together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub schedules: Option<u64>,
-    /// Searches a part of the cases alone, as 2/5: the second of five
+    /// Search only one part of the cases: 2/5 is the second of five
     #[arg(long, value_name = "PART/ALL", conflicts_with_all = ["mutants", "generate", "replay", "list"])]
     pub shard: Option<Shard>,
-    /// The file in which results are kept, one JSON object a line; what it holds already is not searched again, and
-    /// `quell merge` puts the files of parts together
+    /// Keep results in this file, one JSON object a line; cases that it already has are skipped, and `quell merge`
+    /// joins the files of parts
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with_all = ["mutants", "generate", "replay", "list", "minutes", "trace", "coverage"]
     )]
     pub results: Option<PathBuf>,
-    /// Run every schedule, but only one of several equivalent ones, and what follows a state of the machine only once
+    /// Try every schedule: one of each set of equivalent ones, and each state of the machine once
     #[arg(long, conflicts_with = "minutes")]
     pub exhaustive: bool,
-    /// With --exhaustive: give a case up after so many runs, those cut short included
+    /// With --exhaustive: give a case up after this many runs, including those cut short
     #[arg(
         long,
         value_name = "N",
@@ -70,18 +70,18 @@ pub struct ExploreArgs {
         requires = "exhaustive"
     )]
     pub most: u64,
-    /// Spread so many minutes evenly over the cases, instead of counting schedules. With --generate: search so
-    /// long, one minute unless given
+    /// Spread this many minutes evenly over the cases, instead of counting schedules. With --generate: search this long
+    /// [default: 1]
     #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// The seed of all random choices, which are the same on every host: the schedules, and with --generate the
-    /// programs
+    /// Set the seed of all random choices: the schedules, and with --generate the programs. The same seed gives the
+    /// same search on every host
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The greatest depth of priority-based search, from 1 to 9
+    /// Limit the depth of priority-based search, 1 to 9
     #[arg(long, value_name = "D", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub depth: u32,
-    /// Threads; as many as the host has CPUs if not given
+    /// Use this many threads [default: one for each CPU of the host]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
     /// List scenarios, machines, policies and mutants
@@ -90,20 +90,21 @@ pub struct ExploreArgs {
     /// Make each known mistake in turn; every one must be found
     #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list"])]
     pub mutants: bool,
-    /// Search programs that are drawn at random instead of the scenarios
+    /// Search random programs instead of the scenarios
     #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy"])]
     pub generate: bool,
-    /// With --generate: go on with the programs in this folder, and keep there what shows something new, what
-    /// breaks the contract and what kills a mutant
+    /// With --generate: start from the programs in this folder, and keep there programs that reach something new, break
+    /// the contract or kill a mutant
     #[arg(long, value_name = "DIR", requires = "generate")]
     pub corpus: Option<PathBuf>,
-    /// With --mutants: print the table of search/adversary/results/mutants.txt; with --generate, too, that of search/adversary/results/survival.txt
+    /// With --mutants: print the table of search/adversary/results/mutants.txt; with --generate as well, that of
+    /// search/adversary/results/survival.txt
     #[arg(long, requires = "mutants")]
     pub markdown: bool,
-    /// Repeat the run of a replay code, or of a program that was written down, and print what each CPU does
+    /// Repeat the run of a replay code or of a program file, and print the steps of each CPU
     #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "names"])]
     pub replay: Option<String>,
-    /// With --replay: print so many lines of the timeline
+    /// With --replay: print this many lines of the timeline
     #[arg(long, value_name = "N", default_value_t = 60, requires = "replay")]
     pub lines: usize,
     /// Write the failing or replayed run as a trace for Perfetto or Chrome
@@ -112,7 +113,7 @@ pub struct ExploreArgs {
     /// Print results as JSON
     #[arg(long)]
     pub json: bool,
-    /// Print which transitions of the protocol fired how often
+    /// Print how often each transition of the protocol fired
     #[arg(long)]
     pub coverage: bool,
 }

@@ -16,7 +16,7 @@ pub fn scenarios() -> Table {
     let mut rows = Table::new([
         words("scenario"),
         number("CPUs"),
-        words("what races with what"),
+        words("race"),
         words("bugs").spare(),
         words("finds").spare(),
     ]);
@@ -34,7 +34,7 @@ pub fn scenarios() -> Table {
 
 /// The machines.
 pub fn machines() -> Table {
-    let mut rows = Table::new([words("machine"), words("what is particular about it")]);
+    let mut rows = Table::new([words("machine"), words("properties")]);
     for kind in MachineKind::ALL {
         rows.row([kind.name, kind.about]);
     }

@@ -17,14 +17,14 @@ use crate::table::{Cell, Table, number, verdict, words};
 /// The arguments of `quell measure engine`.
 #[derive(Args, Debug)]
 pub struct EngineArgs {
-    /// Print one JSON document instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// How often each operation is timed; the medians of samples on an unshared core are printed
+    /// Time each operation this often; prints the medians of samples on an unshared core
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: u32,
-    /// Measures what closing holes costs instead: operations beside the same without a guard, in the copy of the
-    /// sources that can leave it out
+    /// Measure the cost of the guards instead: each operation with and without its guard, in a copy of the sources that
+    /// can leave it out
     #[arg(long)]
     guards: bool,
 }
@@ -61,7 +61,7 @@ fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
     if args.json {
         output::object(json!({ "guards": values(&guards) }));
     } else {
-        say!("What closing holes costs (the rest: quell reproduce --guards):");
+        say!("Cost of the guards (the rest: quell reproduce --guards):");
         say!("{}", guard_table(&guards));
     }
     Ok(ExitCode::SUCCESS)

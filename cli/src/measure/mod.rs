@@ -22,10 +22,10 @@ pub struct MeasureArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Zeroing: every way to clear memory at every length, and which of them the engine picks
+    /// Measure zeroing: each strategy at each length, and the engine's choices
     #[cfg(target_os = "linux")]
     Clear(clear::ClearArgs),
-    /// The engine itself: nanoseconds and cycles of each operation beside what it replaces
+    /// Measure the engine: nanoseconds and cycles of each operation, beside the one it replaces
     Engine(engine::EngineArgs),
     #[cfg(target_os = "linux")]
     Host(host::HostArgs),

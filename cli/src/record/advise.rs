@@ -12,16 +12,16 @@ use super::read::{analysed, open};
 use super::{replay, show};
 use crate::output::say;
 
-/// What would remove the shootdowns of a recording, and by how much
+/// Advise on a recording: the changes that remove shootdowns, and how many each removes
 ///
-/// Reads a recording that `quell record -o FILE` kept, or the text of `perf script` or `trace-cmd report`. Prints the
-/// answer, each change before and after, and what limits next. `quell record` says the same beside its tables.
+/// Reads a recording from `quell record -o FILE`, or the text of `perf script` or `trace-cmd report`. Prints the
+/// answer, each change before and after, and the next limit. `quell record` prints the same beside its tables.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
     /// The recording; `-` is text on standard input
     #[arg(value_name = "FILE")]
     recording: PathBuf,
-    /// Advise on this program alone
+    /// Advise only on this program
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
     /// Print one JSON object with the key `advice` (docs/guide/record.md), and `replay` with --replay

@@ -20,20 +20,20 @@ use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// Whether a setting helps a command: runs it as it is and with the setting, by turns
+/// Try a setting: run a command with and without it, by turns
 ///
-/// Runs the command until the difference in CPU time is known or the time is over, and prints what changed with its
-/// bounds (99 % confidence). The command must end by itself and do the same each time; its standard output is dropped.
-/// `quell try --advice FILE -- COMMAND` takes the setting from a recording that `quell record -o FILE` kept.
+/// Runs the command until the difference in CPU time is known or the time is over, and prints each change with 99 %
+/// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
+/// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// Set this environment variable; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     env: Vec<String>,
-    /// Set what this recording advises first that is a setting
+    /// Use the first setting that this recording advises
     #[arg(long, value_name = "FILE", conflicts_with = "env")]
     advice: Option<PathBuf>,
-    /// Stop after so many seconds, and say what is known then
+    /// Stop after this many seconds, and print the result so far
     #[arg(long, value_name = "N", default_value = "60", value_parser = seconds)]
     seconds: Duration,
     /// Print one JSON object instead of a table
@@ -175,8 +175,7 @@ impl TryArgs {
         let knob = report.advice.into_iter().find_map(|advice| advice.knob);
         let Some(knob) = knob else {
             return Err(usage(format_args!(
-                "--advice {name}: none of what it advises is a setting of an allocator or a runtime that is known; \
-                 name one with --env"
+                "--advice {name}: it advises no setting of a known allocator or runtime; name one with --env"
             )));
         };
         note!(
@@ -202,8 +201,7 @@ fn verdict(cpu: &Pairs, shown: &str, pairs: usize, took: Duration) -> String {
             format!("{shown} changes nothing: CPU time is the same within 1 % ({within})")
         }
         Finding::Unknown => format!(
-            "Whether {shown} helps cannot be told: CPU time {change} ({within}); more time (--seconds) or a quieter machine \
-             would tell"
+            "Unknown whether {shown} helps: CPU time {change} ({within}). Try more time (--seconds) or a quieter machine"
         ),
     }
 }

@@ -29,27 +29,26 @@ use crate::usage::usage;
 #[derive(Debug, Args)]
 #[group(id = "live", multiple = true)]
 pub struct LiveArgs {
-    /// Record this process, its children and what these start; may be repeated
+    /// Record this process and its descendants; may be repeated
     #[arg(short, long = "pid", value_name = "PID", conflicts_with_all = ["all", "cgroup", "command"])]
     pids: Vec<u32>,
-    /// Record everything that runs here
+    /// Record all processes
     #[arg(short, long, conflicts_with_all = ["cgroup", "command"])]
     all: bool,
     /// Record the processes of this control group (a directory in /sys/fs/cgroup: a container, a service)
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "command")]
     cgroup: Option<PathBuf>,
-    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended: of a COMMAND, until that has, though
-    /// what it started may still run
+    /// Record for this long [default: until the recorded processes end, or Ctrl-C; with a COMMAND, until that ends]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent: 5 of a COMMAND, else
-    /// 1; what exceeds it is estimated from stretches of time
+    /// Limit the cost of recording to this share of CPU time, of the machine and of the recorded programs, in percent
+    /// [default: 5 with a COMMAND, else 1]. Beyond it, parts of the time stand for the rest
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
     overhead: Option<f64>,
-    /// Start this command, and record it and what it starts
+    /// Start this command, and record it and its children
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -134,7 +133,7 @@ impl LiveArgs {
                     }));
                 } else {
                     paragraph(format!(
-                        "The kernel's own counters, in {seconds:.1} s on all CPUs together, whichever process it was:"
+                        "The kernel's own counters over {seconds:.1} s, of all CPUs and processes:"
                     ));
                     say!("{}", table(&times, seconds));
                 }
@@ -179,7 +178,7 @@ impl LiveArgs {
             return;
         }
         if !self.command.is_empty() {
-            note!("the command is not recorded any more, and was left running");
+            note!("recording has stopped; the command was left running");
         }
         match self.output {
             Some(_) => note!(
@@ -328,7 +327,7 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
         Some(exit) if !exit.success() => note!("the command ended with {exit}"),
         Some(_) if summary.outlived => {
             note!(
-                "the command ended, and what it started still runs: --seconds N records that, too"
+                "the command ended, but what it started still runs: --seconds N records that too"
             );
         }
         None if command => note!("the command still runs"),

@@ -40,12 +40,11 @@ use crate::output::{Destination, INTERRUPTED};
 use crate::usage::usage;
 use read::{analysed, open};
 
-/// What shootdowns cost a program: which calls cause them, who pays, what would remove them
+/// Record a program's shootdowns: the calls that cause them, the threads that pay, the changes that help
 ///
-/// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel
-/// counts of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept,
-/// or one that was made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md
-/// says how to make one).
+/// Records as root or with CAP_PERFMON: `quell record -- COMMAND`, `-p PID`, `-a`. Without these rights it names what
+/// is missing and shows the kernel's counters of the whole machine. `--import` reads a recording: one from `-o`, or the
+/// text of `perf script` or `trace-cmd report`, made where quell is not installed (docs/record.md).
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
@@ -64,22 +63,22 @@ pub struct RecordArgs {
 /// How what was recorded is shown.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Show sites and advice of this program alone
+    /// Show only sites and advice of this program
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
     /// Print one JSON object instead of tables (keys: docs/guide/record.md)
     #[arg(long, conflicts_with = "folded")]
     json: bool,
-    /// Print folded stacks for flame graphs instead, weighed by this
+    /// Print folded stacks for flame graphs instead, with this weight
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "interrupts", require_equals = true)]
     folded: Option<Weigh>,
     /// Write a trace for Perfetto, with CPUs as rows
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Write one page with flame graph, timeline, matrix and advice
+    /// Write a page with flame graph, timeline, matrix and advice
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write a workload that makes the calls of the busiest process (of --program) again, for `quell run FILE`
+    /// Write the calls of the busiest process (of --program) as a workload, for `quell run FILE`
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
     #[command(flatten)]
@@ -89,7 +88,7 @@ pub struct ShowArgs {
 /// What the width of a flame stands for.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Weigh {
-    /// Interrupts that were sent
+    /// Interrupts sent
     Interrupts,
     /// Nanoseconds that targets lost
     Stolen,

@@ -19,12 +19,12 @@ const BUILT_IN: &str = "haswell-server";
 /// Whether the recording is replayed, and where.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Predict what kernels with other mechanisms (S0 to S4), and larger calls, would change: the calls of the busiest
-    /// process (of --program) run again on the machine in software
+    /// Predict the effect of other mechanisms (S0 to S4), and of larger calls: repeats the calls of the busiest process
+    /// (of --program) on the machine in software
     #[arg(long)]
     replay: bool,
-    /// The machine of --replay: a file as `quell measure host` writes it, or a built-in name [default: quell-host.toml
-    /// if there is one here, else haswell-server]
+    /// Use this machine for --replay: a file from `quell measure host`, or a built-in name [default: quell-host.toml if
+    /// it is here, else haswell-server]
     #[arg(long, value_name = "FILE", requires = "replay")]
     machine: Option<String>,
 }

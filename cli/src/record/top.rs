@@ -15,23 +15,24 @@ use super::live::{percent as percentage, seconds, told_to_end};
 use crate::output::{self, note, say};
 use crate::table::{Table, number, words};
 
-/// What shootdowns cost each process, live: a line per process, refreshed each second
+/// Show the cost of shootdowns live: a line per process, refreshed each second
 ///
-/// As root or with CAP_BPF and CAP_PERFMON, on x86-64. The kernel adds flushes up; everything that runs here is looked at; Ctrl-C
-/// ends it. Costs are shares of one CPU: what the process waited for CPUs that it had asked to flush, and what was taken from
-/// it to flush for others. `quell record -p PID` says from where.
+/// Needs x86-64, and root or CAP_BPF and CAP_PERFMON. Shows all processes until Ctrl-C. Costs are shares of one CPU:
+/// the time that the process waited for other CPUs to flush, and the time that others' flushes took from it. `quell
+/// record -p PID` shows the call sites.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Show this process alone; may be repeated
+    /// Show only this process; may be repeated
     #[arg(short, long = "pid", value_name = "PID")]
     pids: Vec<u32>,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// The share of the busy CPU time that this may cost, in percent; what exceeds it is estimated from a part of each second
+    /// Limit the cost to this share of the busy CPU time, in percent. Beyond it, a part of each second stands for the
+    /// rest
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, allow_negative_numbers = true, value_parser = percentage)]
     overhead: f64,
-    /// Print one JSON object in a line for each second
+    /// Print one line of JSON each second
     #[arg(long)]
     json: bool,
 }

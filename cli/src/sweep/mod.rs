@@ -29,10 +29,10 @@ use crate::usage::usage;
 /// What `quell sweep` takes.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// The workload: a built-in one or the path of a workload file
+    /// A built-in workload or the path of a workload file
     #[arg(value_parser = WORKLOADS, hide_possible_values = true)]
     workload: String,
-    /// Machines, built-in ones or paths of machine files, separated by commas
+    /// Use these machines: built-in names or paths of machine files, separated by commas
     #[arg(
         long = "machine",
         value_name = "LIST",
@@ -42,28 +42,26 @@ pub struct SweepArgs {
         hide_possible_values = true
     )]
     machines: Vec<String>,
-    /// A policy (`quell list policies`); may be repeated; baseline and all unless given
+    /// Use this policy (`quell list policies`); may be repeated [default: baseline and all]
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
-    /// Numbers of CPUs, separated by commas; the workload's own number unless given
+    /// Run on these numbers of CPUs, separated by commas [default: the workload's own number]
     #[arg(long, value_name = "LIST")]
     cpus: Option<Listed>,
-    /// A parameter of the workload with its values: pages=1,8,64, or pages=1..64 for each doubling from 1 to 64; may be
-    /// repeated
+    /// Vary a parameter of the workload: pages=1,8,64, or pages=1..64 for each doubling from 1 to 64; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUES")]
     parameters: Vec<String>,
-    /// A parameter of the machines with its values (`quell list parameters`): interrupt.send=500ns,900ns; may be
-    /// repeated
+    /// Vary a parameter of the machines (`quell list parameters`): interrupt.send=500ns,900ns; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUES")]
     figures: Vec<String>,
-    /// With how many seeds each is run
+    /// Run each cell with this many seeds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Runs a part of the grid alone, as 2/5: the second of five
+    /// Run only one part of the grid: 2/5 is the second of five
     #[arg(long, value_name = "PART/ALL")]
     shard: Option<Shard>,
-    /// The file of results, one JSON object a line; what it holds already is not run again [default:
-    /// quell-sweep.jsonl in target/, or here if there is none]
+    /// Keep results in this file, one JSON object a line; runs that it already has are skipped [default:
+    /// quell-sweep.jsonl in target/ or the current directory]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     #[command(flatten)]
@@ -104,7 +102,9 @@ fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), Stri
                 };
                 let (first, last) = (read(first)?, read(last)?);
                 if first > last {
-                    return Err(format!("{name}: {value} goes downwards"));
+                    return Err(format!(
+                        "{name}: the first value of {value} is above the last"
+                    ));
                 }
                 let mut now = first;
                 while now <= last {

@@ -19,13 +19,13 @@ use crate::usage::usage;
 /// Where else a sweep's results go.
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
-    /// Writes every run as a line of comma-separated values to this file
+    /// Write every run to this file, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Writes the same columns with their types to this file, as Parquet (if built with `--features parquet`)
+    /// Write typed columns to this file, as Parquet (if built with `--features parquet`)
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
-    /// Draws the medians to this file, as SVG
+    /// Draw the medians to this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -96,9 +96,9 @@ pub fn print(results: &Results<Head>, places: &Places) -> Result<bool> {
                 place.write(&drawn)?;
                 say!("plot: {}", place.shown());
             }
-            None => note!(
-                "no plot: neither CPUs nor a parameter that is a number has two values with figures"
-            ),
+            None => {
+                note!("no plot: no numeric parameter, and not --cpus, has two values with figures")
+            }
         }
     }
     let (mut violations, mut failed) = (0, 0);

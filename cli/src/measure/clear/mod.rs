@@ -15,7 +15,7 @@ use crate::output::{self, Destination, write};
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]
 pub struct ClearArgs {
-    /// Print one JSON document instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
     /// Write a self-contained page with the tables and the plot
@@ -24,13 +24,13 @@ pub struct ClearArgs {
     /// Write the plot as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// The longest extent, in bytes or with K, M or G; takes that much memory per CPU
+    /// Measure extents up to this length, in bytes or with K, M or G; takes that much memory per CPU
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     max_bytes: u64,
-    /// How long to measure; more time means more samples
+    /// Measure for this long; more time means more samples
     #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// Leave out strategies that overwrite vector registers, as kernels must that do not save these
+    /// Leave out strategies that overwrite vector registers, which kernels often do not save
     #[arg(long)]
     no_vectors: bool,
 }

@@ -19,29 +19,28 @@ const EXIT_NOTHING_MEASURED: u8 = 3;
 /// Something that was set up could not be put back.
 const EXIT_NOT_RESTORED: u8 = 4;
 
-/// Measure what TLB shootdowns and page clearing cost on the running kernel.
+/// Measure the cost of TLB shootdowns and page clearing in the running kernel.
 ///
-/// Runs without privileges as far as that goes and says what root or a knob would add. Whatever it sets up (a zram swap
-/// device, a memory cgroup, a hugetlb page, temporary files) is put back at the end, on an error and on Ctrl-C.
+/// Runs without privileges as far as possible, and lists what root or a setting would add. Removes what it sets up (a
+/// zram swap device, a memory cgroup, a hugetlb page, temporary files) at the end, on an error and on Ctrl-C.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Print one JSON object instead of tables (keys: docs/measuring.md)
     #[arg(long)]
     json: bool,
-    /// Time for all benchmarks together; set-up (files, devices) comes on top
+    /// Measure for this long in all; set-up (files, devices) takes extra time
     #[arg(long, value_name = "N", default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Run only these benchmarks, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = known_name)]
     only: Vec<String>,
-    /// List the benchmarks and end
+    /// List the benchmarks and exit
     #[arg(long, conflicts_with = "json")]
     list: bool,
-    /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
+    /// Use this directory, on a disk, for temporary files of up to 128 MiB [default: the system's]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where to write this host's machine file for the model (`quell run --machine`, `quell predict`) [default:
-    /// quell-host.toml]
+    /// Write this host's machine file here, for `quell run --machine` and `quell predict` [default: quell-host.toml]
     #[arg(long, value_name = "FILE")]
     machine_file: Option<PathBuf>,
     /// Write no machine file

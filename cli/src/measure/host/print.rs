@@ -254,7 +254,7 @@ fn beside(report: &Report) {
     if let Some(file) = &report.machine_file {
         match &file.path {
             Some(path) => paragraph(format_args!(
-                "\nmachine file: {path}; `quell predict --machine {path}` says what each mechanism would save here"
+                "\nmachine file: {path}; `quell predict --machine {path}` predicts the savings of each mechanism here"
             )),
             None => paragraph(format_args!("\nno machine file was written")),
         }
