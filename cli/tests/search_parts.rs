@@ -102,7 +102,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     // A part is none of a search with another seed, and no part of a sweep.
     search(at, &["--seed", "2", "--results", "other.jsonl"]);
     let other = merge(&["whole.jsonl", "other.jsonl"], &["--results", "x.jsonl"]);
-    refused(&other, "other.jsonl is of a search of other cases");
+    refused(&other, "other.jsonl belongs to a search of other cases");
     let plot = merge(
         &["whole.jsonl"],
         &["--results", "x.jsonl", "--csv", "x.csv"],
