@@ -384,8 +384,8 @@ impl Table {
             let longest = text.lines().map(length).max().unwrap_or(0);
             assert!(longest <= width.unwrap_or(usize::MAX), "{}", context());
             let left_out = |heading: &str| {
-                text.contains("Left out") && {
-                    let note = &text[text.rfind("Left out").unwrap_or(0)..];
+                text.contains("Not shown") && {
+                    let note = &text[text.rfind("Not shown").unwrap_or(0)..];
                     let note: Vec<&str> = note.split_whitespace().collect();
                     !heading.is_empty() && note.join(" ").contains(heading)
                 }
