@@ -369,22 +369,9 @@ fn a_copy_that_is_not_made_saves_at_least_what_it_takes_to_fill_a_page() {
 #[test]
 fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended() {
     let time_ns = 300_000_000;
-    let (pid, tid, parent, parent_tid) = (8, 8, 7, 7);
-    let forked = Item::Change(Change::Forked {
-        time_ns,
-        pid,
-        tid,
-        parent,
-        parent_tid,
-    });
-    let exited = Item::Change(Change::Exited { time_ns, pid, tid });
-    let loaded = Item::Change(Change::Named {
-        time_ns,
-        pid,
-        tid,
-        comm: "server".into(),
-        exec: true,
-    });
+    let forked = Item::Change(Change::forked(time_ns, 8, 7));
+    let exited = Item::Change(Change::exited(time_ns, 8));
+    let loaded = Item::Change(Change::named(time_ns, 8, "server", true));
     let fault = |number_of: u64| {
         let fields = vec![number("address", number_of << 12)];
         let event = "exceptions:page_fault_user";

@@ -1,8 +1,6 @@
 //! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which
 //! another program flushes more. The file is long because every test writes a recording of its own.
 
-use std::sync::Arc;
-
 use crate::written::{number, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
@@ -52,14 +50,7 @@ pub(crate) fn recorded(scope: &str, server: u64, other: u64) -> Attribution {
         }),
         &mut (),
     );
-    let comm: Arc<str> = "server".into();
-    let started = Change::Named {
-        time_ns: 0,
-        pid: 7,
-        tid: 7,
-        comm,
-        exec: true,
-    };
+    let started = Change::named(0, 7, "server", true);
     all.item(Item::Change(started), &mut ());
     for round in 0..server.max(other) {
         let at = round * 200_000;

@@ -65,11 +65,7 @@ fn others() -> Vec<Item> {
             parent: 17,
             parent_tid: 18,
         }),
-        Item::Change(Change::Exited {
-            time_ns: 2,
-            pid: 19,
-            tid: 19,
-        }),
+        Item::Change(Change::exited(2, 19)),
         Item::Window(Window {
             start_ns: 1,
             end_ns: 9,

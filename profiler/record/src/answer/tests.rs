@@ -125,13 +125,7 @@ prop_compose! {
 fn of(scope: &str, own: &str) -> Attribution {
     let mut from = Attribution::new();
     let scope = scope.into();
-    let started = Change::Named {
-        time_ns: 0,
-        pid: 7,
-        tid: 7,
-        comm: own.into(),
-        exec: true,
-    };
+    let started = Change::named(0, 7, own, true);
     from.item(
         Item::Host(Host {
             scope,

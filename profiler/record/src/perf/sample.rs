@@ -181,6 +181,39 @@ pub enum Change<N = Arc<str>> {
     },
 }
 
+impl Change {
+    /// Names a process by its main thread; `exec` if it loaded another program.
+    pub fn named(time_ns: u64, pid: u32, comm: impl Into<Arc<str>>, exec: bool) -> Self {
+        Change::Named {
+            time_ns,
+            pid,
+            tid: pid,
+            comm: comm.into(),
+            exec,
+        }
+    }
+
+    /// Begins a process, made by the main thread of `parent`.
+    pub fn forked(time_ns: u64, pid: u32, parent: u32) -> Self {
+        Change::Forked {
+            time_ns,
+            pid,
+            tid: pid,
+            parent,
+            parent_tid: parent,
+        }
+    }
+
+    /// Ends a process with its main thread.
+    pub fn exited(time_ns: u64, pid: u32) -> Self {
+        Change::Exited {
+            time_ns,
+            pid,
+            tid: pid,
+        }
+    }
+}
+
 impl<N> Change<N> {
     /// The same change with its name, if it has one, in another form.
     ///

@@ -8,12 +8,12 @@ use std::collections::BinaryHeap;
 use std::io;
 
 use super::processes::{self, Processes};
-use super::records::{News, Opened, change, keep};
+use super::records::{Notice, Opened, keep, named};
 use super::rings::{Entry, Point, Ring, Unread};
 use super::running::Running;
 use super::times::Times;
 use super::unwind::Unwinder;
-use crate::perf::sample::{Item, LossReason, Lost, Names};
+use crate::perf::sample::{Change, Item, LossReason, Lost, Names};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
@@ -74,7 +74,7 @@ impl Reader<'_> {
         self.tell_windows(time_ns.saturating_sub(1), sink)?;
         match entry {
             Entry::Sample(unread) => self.sample(&unread, sink),
-            Entry::Other(News::Lost(count)) => {
+            Entry::Other(Notice::Lost(count)) => {
                 self.state.lost += count;
                 sink.item(&Item::Lost(Lost {
                     why: LossReason::Full,
@@ -83,7 +83,7 @@ impl Reader<'_> {
                     count,
                 }))
             }
-            Entry::Other(news) => self.news(&news, time_ns, sink),
+            Entry::Other(Notice::Change(change)) => self.change(&change, sink),
         }
     }
 
@@ -124,11 +124,9 @@ impl Reader<'_> {
         sink.sample(&sample, &self.state.places, self.symbols)
     }
 
-    /// Takes news of a process, and hands it on if it concerns the recording.
-    fn news<S: Sink>(&mut self, news: &News<'_>, time_ns: u64, sink: &mut S) -> io::Result<()> {
-        let Some(change) = change(news, time_ns, self.names) else {
-            return Ok(());
-        };
+    /// Takes a change of a process, and hands it on if it concerns the recording.
+    fn change<S: Sink>(&mut self, change: &Change<&[u8]>, sink: &mut S) -> io::Result<()> {
+        let change = named(change, self.names);
         if !self.processes.take(&change) {
             return Ok(());
         }
@@ -142,7 +140,7 @@ impl Reader<'_> {
         sink.item(&Item::Change(change))
     }
 
-    /// Tells of windows that closed before, behind their samples and before what comes after them.
+    /// Writes the windows that closed until this time, after their samples and before later items.
     fn tell_windows<S: Sink>(&mut self, until_ns: u64, sink: &mut S) -> io::Result<()> {
         while let Some(window) = self.state.windows.first().copied()
             && window.end_ns <= until_ns

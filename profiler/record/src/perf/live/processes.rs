@@ -529,16 +529,6 @@ mod tests {
         }
     }
 
-    fn fork(pid: u32, parent: u32) -> Change {
-        Change::Forked {
-            time_ns: 0,
-            pid,
-            tid: pid,
-            parent,
-            parent_tid: parent,
-        }
-    }
-
     fn module(processes: &Processes, pid: u32, address: u64) -> Option<(String, u64)> {
         let module = processes.place(pid, address, false, false).module;
         module.map(|(name, offset)| (name.to_string(), offset))
@@ -566,13 +556,16 @@ mod tests {
             ..Processes::default()
         };
         assert!(processes.take(&map(1, 0x1000, 0x1000, "a")));
-        assert!(processes.take(&fork(2, 1)));
-        assert!(!processes.take(&fork(4, 3)));
+        assert!(processes.take(&Change::forked(0, 2, 1)));
+        assert!(!processes.take(&Change::forked(0, 4, 3)));
         processes.take(&map(1, 0x1000, 0x1000, "new"));
         assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
-        assert!(!processes.take(&fork(2, 3)), "the number was used again");
+        assert!(
+            !processes.take(&Change::forked(0, 2, 3)),
+            "the number was used again"
+        );
         processes.want_command(5);
-        assert!(processes.take(&fork(5, 3)));
+        assert!(processes.take(&Change::forked(0, 5, 3)));
     }
 
     #[test]
@@ -590,19 +583,12 @@ mod tests {
             parent_tid: 2,
         };
         let exited = |time_ns, pid, tid| Change::Exited { time_ns, pid, tid };
-        let named = |pid, comm: &str| Change::Named {
-            time_ns: 0,
-            pid,
-            tid: pid,
-            comm: comm.into(),
-            exec: false,
-        };
         for change in [
-            named(1, "server"),
+            Change::named(0, 1, "server", false),
             map(1, 0x1000, 0x1000, "a"),
-            fork(2, 1),
+            Change::forked(0, 2, 1),
             thread(3),
-            fork(4, 1),
+            Change::forked(0, 4, 1),
             // The first thread of a process may end before the others.
             exited(10, 2, 2),
             exited(20, 4, 4),
@@ -625,8 +611,8 @@ mod tests {
         assert_eq!(module(&processes, 4, 0x1000), None);
         // The last thread ends, and its number and its process' are another's at once.
         processes.take(&exited(30, 2, 3));
-        processes.take(&fork(3, 1));
-        processes.take(&fork(2, 1));
+        processes.take(&Change::forked(0, 3, 1));
+        processes.take(&Change::forked(0, 2, 1));
         assert_eq!(forget(&mut processes, u64::MAX), []);
         assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
         assert!(processes.is_wanted(2) && processes.is_wanted(3));

@@ -1,5 +1,6 @@
-//! What the kernel's records say, as items of a recording.
+//! Reads the kernel's records as items of a recording.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use perf_event::data;
@@ -71,38 +72,16 @@ pub(super) fn keep(
     })
 }
 
-/// A record that is of no event, as the kernel lays it out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News<'r> {
-    /// So many records found no room.
+/// A record that is no event, as the kernel lays it out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notice<'r> {
+    /// The buffer had no room for this many records.
     Lost(u64),
-    /// A thread has another name; whether because a program was loaded.
-    Named {
-        pid: u32,
-        tid: u32,
-        comm: &'r [u8],
-        exec: bool,
-    },
-    /// A thread or a process begins.
-    Forked {
-        pid: u32,
-        parent: u32,
-        tid: u32,
-        parent_tid: u32,
-    },
-    /// A thread ends.
-    Exited { pid: u32, tid: u32 },
-    /// Code was mapped.
-    Mapped {
-        pid: u32,
-        start: u64,
-        bytes: u64,
-        offset: u64,
-        module: &'r [u8],
-    },
+    /// A process or thread changed. Its name is still in bytes, with the zeros behind it.
+    Change(Change<&'r [u8]>),
 }
 
-/// The kernel's numbers for these records, and the bit of those of a name that says that a program was loaded.
+/// The kernel's numbers for these records. `COMM_EXEC` marks a name that comes from `execve`.
 mod kinds {
     pub const LOST: u32 = 2;
     pub const COMM: u32 = 3;
@@ -112,11 +91,12 @@ mod kinds {
     pub const COMM_EXEC: u16 = 1 << 13;
 }
 
-impl<'r> News<'r> {
-    /// What a record of this kind says, whose header has these bits; `None` if it is of another kind or too short. It is
-    /// read here, not by the library that reads events, because a program that starts thousands of others a second has ten
-    /// for each, and the library takes memory for each of them.
-    pub(super) fn of(kind: u32, bits: u16, bytes: &'r [u8]) -> Option<Self> {
+impl<'r> Notice<'r> {
+    /// Reads a record of this kind; `bits` are those of its header. Returns `None` if it is of another kind or too short.
+    ///
+    /// The library that reads events would do the same, but allocates for each record, and a program that starts
+    /// thousands of others a second causes ten for each.
+    pub(super) fn of(kind: u32, bits: u16, time_ns: u64, bytes: &'r [u8]) -> Option<Self> {
         let short = |at: usize| {
             let word = bytes.get(at..)?.first_chunk()?;
             Some(u32::from_ne_bytes(*word))
@@ -125,26 +105,30 @@ impl<'r> News<'r> {
             let word = bytes.get(at..)?.first_chunk()?;
             Some(u64::from_ne_bytes(*word))
         };
-        Some(match kind {
-            kinds::LOST => News::Lost(long(8)?),
-            kinds::COMM => News::Named {
+        Some(Notice::Change(match kind {
+            kinds::LOST => return Some(Notice::Lost(long(8)?)),
+            kinds::COMM => Change::Named {
+                time_ns,
                 pid: short(0)?,
                 tid: short(4)?,
                 comm: bytes.get(8..)?,
                 exec: bits & kinds::COMM_EXEC != 0,
             },
-            kinds::EXIT => News::Exited {
+            kinds::EXIT => Change::Exited {
+                time_ns,
                 pid: short(0)?,
                 tid: short(8)?,
             },
-            kinds::FORK => News::Forked {
+            kinds::FORK => Change::Forked {
+                time_ns,
                 pid: short(0)?,
                 parent: short(4)?,
                 tid: short(8)?,
                 parent_tid: short(12)?,
             },
             // The file's numbers, and what may be done with the memory, lie in between.
-            kinds::MMAP2 => News::Mapped {
+            kinds::MMAP2 => Change::Mapped {
+                time_ns,
                 pid: short(0)?,
                 start: long(8)?,
                 bytes: long(16)?,
@@ -152,62 +136,18 @@ impl<'r> News<'r> {
                 module: bytes.get(64..)?,
             },
             _ => return None,
-        })
+        }))
     }
 }
 
-/// The change of a process that a record tells of.
-pub(super) fn change(news: &News<'_>, time_ns: u64, names: &mut Names) -> Option<Change> {
-    let mut text = |bytes: &[u8]| {
-        let end = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(bytes.len());
-        let text = String::from_utf8_lossy(&bytes[..end]);
-        names.get(text.strip_suffix(" (deleted)").unwrap_or(&text))
-    };
-    Some(match *news {
-        News::Lost(_) => return None,
-        News::Named {
-            pid,
-            tid,
-            comm,
-            exec,
-        } => Change::Named {
-            time_ns,
-            pid,
-            tid,
-            comm: text(comm),
-            exec,
-        },
-        News::Forked {
-            pid,
-            parent,
-            tid,
-            parent_tid,
-        } => Change::Forked {
-            time_ns,
-            pid,
-            tid,
-            parent,
-            parent_tid,
-        },
-        News::Exited { pid, tid } => Change::Exited { time_ns, pid, tid },
-        News::Mapped {
-            pid,
-            start,
-            bytes,
-            offset,
-            module,
-        } => Change::Mapped {
-            time_ns,
-            pid,
-            start,
-            bytes,
-            offset,
-            module: text(module),
-        },
-    })
+/// Returns the change with its name as text.
+pub(super) fn named(change: &Change<&[u8]>, names: &mut Names) -> Change {
+    let Ok(change) = change.with_name(|bytes| {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
+        Ok::<_, Infallible>(names.get(text.strip_suffix(" (deleted)").unwrap_or(&text)))
+    });
+    change
 }
 
 #[cfg(test)]
@@ -228,20 +168,20 @@ mod tests {
     #[test]
     fn records_of_processes_are_read_as_the_kernel_lays_them_out() {
         let mut names = Names::default();
-        let mut read = |kind, bits, bytes: &[u8]| {
-            let news = News::of(kind, bits, bytes)?;
-            change(&news, 9, &mut names)
+        let mut read = |kind, bits, bytes: &[u8]| match Notice::of(kind, bits, 9, bytes)? {
+            Notice::Change(change) => Some(named(&change, &mut names)),
+            Notice::Lost(_) => None,
         };
-        let named = |exec| Change::Named {
+        let comm = record(&[1, 2], &[], b"make");
+        let make = |exec| Change::Named {
             time_ns: 9,
             pid: 1,
             tid: 2,
             comm: "make".into(),
             exec,
         };
-        let comm = record(&[1, 2], &[], b"make");
-        assert_eq!(read(3, 1 << 13, &comm), Some(named(true)));
-        assert_eq!(read(3, 0, &comm), Some(named(false)));
+        assert_eq!(read(3, 1 << 13, &comm), Some(make(true)));
+        assert_eq!(read(3, 0, &comm), Some(make(false)));
         let forked = Change::Forked {
             time_ns: 9,
             pid: 1,
@@ -249,13 +189,14 @@ mod tests {
             parent: 2,
             parent_tid: 4,
         };
-        assert_eq!(read(7, 0, &record(&[1, 2, 3, 4], &[5], b"")), Some(forked));
+        let ids = record(&[1, 2, 3, 4], &[5], b"");
+        assert_eq!(read(7, 0, &ids), Some(forked));
         let exited = Change::Exited {
             time_ns: 9,
             pid: 1,
             tid: 3,
         };
-        assert_eq!(read(4, 0, &record(&[1, 2, 3, 4], &[5], b"")), Some(exited));
+        assert_eq!(read(4, 0, &ids), Some(exited));
         let mut map = record(&[1, 2], &[0x1000, 0x2000, 0x3000, 6, 7, 8, 9], b"");
         map.truncate(64);
         map.extend(b"/lib/x.so (deleted)\0\0\0");
@@ -268,10 +209,9 @@ mod tests {
             module: "/lib/x.so".into(),
         };
         assert_eq!(read(10, 0, &map), Some(mapped));
-        assert_eq!(read(2, 0, &record(&[], &[1, 5], b"")), None);
         let lost = record(&[], &[1, 5], b"");
-        assert_eq!(News::of(2, 0, &lost), Some(News::Lost(5)));
-        assert_eq!(read(11, 0, &comm), None);
+        assert_eq!(Notice::of(2, 0, 9, &lost), Some(Notice::Lost(5)));
+        assert_eq!(Notice::of(11, 0, 9, &comm), None);
     }
 
     proptest! {
@@ -279,9 +219,8 @@ mod tests {
         fn whatever_a_record_holds_it_is_read_or_passed_over(
             kind in 0u32..16, bits: u16, bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            if let Some(news) = News::of(kind, bits, &bytes) {
-                let change = change(&news, 0, &mut Names::default());
-                prop_assert_eq!(change.is_none(), matches!(news, News::Lost(_)));
+            if let Some(Notice::Change(change)) = Notice::of(kind, bits, 0, &bytes) {
+                named(&change, &mut Names::default());
             }
         }
     }

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::Stack;
-use super::records::News;
+use super::records::Notice;
 use crate::perf::sample::FAULTS;
 
 /// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
@@ -101,8 +101,8 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 pub(super) enum Entry<'r> {
     /// An event, of which nothing was read yet but whose it is.
     Sample(Unread<'r>),
-    /// News of a process, or of what was lost.
-    Other(News<'r>),
+    /// Anything else: a change of a process, or records that were lost.
+    Other(Notice<'r>),
 }
 
 /// A record of an event. To read all of it takes longer than the kernel took to write it.
@@ -382,11 +382,12 @@ impl Ring {
         };
         let bytes = record.to_contiguous();
         if record.ty() != SAMPLE {
-            if let Some(news) = News::of(record.ty(), record.misc(), &bytes) {
-                if let News::Lost(count) = news {
+            let time_ns = record_time(&record);
+            if let Some(notice) = Notice::of(record.ty(), record.misc(), time_ns, &bytes) {
+                if let Notice::Lost(count) = notice {
                     self.lost += count;
                 }
-                take(Entry::Other(news));
+                take(Entry::Other(notice));
             }
             return true;
         }

@@ -374,34 +374,6 @@ mod tests {
         }
     }
 
-    fn forked(pid: u32, parent: u32) -> Change {
-        Change::Forked {
-            time_ns: 0,
-            pid,
-            tid: pid,
-            parent,
-            parent_tid: parent,
-        }
-    }
-
-    fn exited(pid: u32) -> Change {
-        Change::Exited {
-            time_ns: 0,
-            pid,
-            tid: pid,
-        }
-    }
-
-    fn loaded(pid: u32, comm: &Arc<str>) -> Change {
-        Change::Named {
-            time_ns: 0,
-            pid,
-            tid: pid,
-            comm: comm.clone(),
-            exec: true,
-        }
-    }
-
     /// By name: in the program, in the kernel, of the first by processes that were forked, how many pages went.
     fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
         let each = times.ran().into_iter();
@@ -435,16 +407,16 @@ mod tests {
         for forgotten in [false, true] {
             let mut times = Times::default();
             times.started(1);
-            times.change(&forked(2, 1), &name, false);
-            times.change(&forked(3, 2), &name, false);
+            times.change(&Change::forked(0, 2, 1), &name, false);
+            times.change(&Change::forked(0, 3, 2), &name, false);
             for (pid, own, children) in all {
                 times.see(pid, Process::default(), told("sh", own, children));
             }
-            times.change(&exited(3), &name, false);
+            times.change(&Change::exited(0, 3), &name, false);
             if forgotten {
                 times.forget([3].into());
             }
-            times.change(&exited(2), &name, false);
+            times.change(&Change::exited(0, 2), &name, false);
             times.see(1, Process::default(), told("sh", 1, 502));
             assert_eq!(times.ns(), 754, "{forgotten}");
             times.forget([2].into());
@@ -458,13 +430,13 @@ mod tests {
         let mut times = Times::default();
         times.see(1, told("server", 100, 50), told("server", 100, 50));
         for pid in 2..5 {
-            times.change(&forked(pid, 1), &server, false);
+            times.change(&Change::forked(0, pid, 1), &server, false);
         }
-        times.change(&loaded(4, &tool), &tool, false);
+        times.change(&Change::named(0, 4, "tool", true), &tool, false);
         // One of them lives long enough to be looked at.
         times.see(2, Process::default(), told("server", 30, 0));
         for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
-            times.change(&exited(pid), name, false);
+            times.change(&Change::exited(0, pid), name, false);
         }
         // It has used 30 until the look; the other two, together, 100.
         times.see(1, Process::default(), told("server", 100, 180));
@@ -494,16 +466,16 @@ mod tests {
                 looked.take()
             };
             for pid in 2..5 {
-                times.change(&forked(pid, 1), &name, false);
+                times.change(&Change::forked(0, pid, 1), &name, false);
             }
             times.see(2, Process::default(), told("server", 30, 0));
             for pid in 2..5 {
-                times.change(&exited(pid), &name, over);
+                times.change(&Change::exited(0, pid), &name, over);
             }
             let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
             assert_eq!(look(&mut times, 90), expected);
             // The second's number is another's by now.
-            times.change(&forked(2, 1), &name, false);
+            times.change(&Change::forked(0, 2, 1), &name, false);
             look(&mut times, 90);
             look(&mut times, 90);
             assert!(times.gone.is_empty() && times.over.is_empty());
@@ -515,10 +487,10 @@ mod tests {
     fn what_was_forked_and_still_runs_is_no_process_for_each_request() {
         let name: Arc<str> = "server".into();
         let mut times = Times::default();
-        times.change(&forked(2, 1), &name, false);
+        times.change(&Change::forked(0, 2, 1), &name, false);
         times.see(2, Process::default(), told("server", 30, 0));
         assert_eq!(times.ran()[0].forked_user_ns, 0);
-        times.change(&exited(2), &name, false);
+        times.change(&Change::exited(0, 2), &name, false);
         assert_eq!(times.ran()[0].forked_user_ns, 30);
     }
 
@@ -528,10 +500,10 @@ mod tests {
         let mut times = Times::default();
         let last = 3 * MOST as u32;
         for pid in 2..=last {
-            times.change(&forked(pid, 1), &name, false);
+            times.change(&Change::forked(0, pid, 1), &name, false);
         }
         for pid in 2..last {
-            times.change(&exited(pid), &name, false);
+            times.change(&Change::exited(0, pid), &name, false);
         }
         times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
         assert!(times.seen.contains_key(&last));
@@ -561,9 +533,9 @@ mod tests {
         for build in 0..100 {
             // A shell that is looked at, and of its compilers one that is, and one that is not.
             let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
-            times.change(&forked(parent, 1), &shell, false);
+            times.change(&Change::forked(0, parent, 1), &shell, false);
             for child in [seen, unseen] {
-                times.change(&forked(child, parent), &compiler, false);
+                times.change(&Change::forked(0, child, parent), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
@@ -572,14 +544,14 @@ mod tests {
                 _ => None,
             });
             for child in [seen, unseen] {
-                times.change(&exited(child), &compiler, false);
+                times.change(&Change::exited(0, child), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
                 _ if pid == parent => Some(told("sh", 1, 5 + 7)),
                 _ => None,
             });
-            times.change(&exited(parent), &shell, false);
+            times.change(&Change::exited(0, parent), &shell, false);
             waited += 1 + 5 + 7;
             times.look_by(usize::MAX, |pid| {
                 (pid == 1).then(|| told("make", 0, waited))
