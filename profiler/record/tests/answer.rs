@@ -423,6 +423,29 @@ fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
 }
 
 #[test]
+fn a_flush_long_after_the_last_request_is_no_answer_to_it() {
+    // The thread goes on without an event of its own, so the request stays open.
+    let answered_after = |later_ns: u64| {
+        let mut all = recorded("the command server", 0, 0);
+        for (time_ns, cpu, reason) in [(1_000, 0, 4), (1_000 + later_ns, 1, 1)] {
+            let fields = vec![number("reason", reason), number("pages", 1)];
+            let flushed = sample(time_ns, (7, "server"), "tlb:tlb_flush", fields);
+            let flushed = quell_record::perf::Sample { cpu, ..flushed };
+            all.item(Item::Sample(flushed), &mut ());
+        }
+        assert_eq!(all.received, 1);
+        let unmatched = all.unmatched;
+        let site = Report::new(all, None).sites.remove(0);
+        (unmatched, site.interrupts, site.initiator.most)
+    };
+    let (unmatched, interrupts, most) = answered_after(100_000);
+    assert_eq!((unmatched, interrupts), (0, 1));
+    assert!(most >= 99_000.0, "{most}");
+    // 84 ms: its own request was not recorded.
+    assert_eq!(answered_after(84_000_000), (1, 0, 0.0));
+}
+
+#[test]
 fn a_program_of_which_few_were_timed_and_that_loses_little_at_most_is_not_left_out() {
     let mut all = recorded("everything", 60, 0);
     for at in [1_000_000_000, 2_000_000_000] {
