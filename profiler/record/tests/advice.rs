@@ -1,10 +1,10 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose. The file is
 //! long because each kind of advice has a program that asks for it.
 
-use crate::written::{number, sample, work};
+use crate::written::{add, count, interrupt, number, prices, ran, read, sample, work};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Change, Count, CpuTime, Frame, Item, Prices, Sample, Statistics, When};
+use quell_record::perf::{Change, CpuTime, Frame, Item, Sample, Statistics, When};
 use quell_record::report::Report;
 
 /// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each
@@ -48,16 +48,6 @@ impl Default for Filled {
             round_ns: 200_000,
         }
     }
-}
-
-/// A host where a page fault costs so much.
-fn prices(fault_ns: f64) -> Item {
-    Item::Prices(Prices {
-        fault_ns: (fault_ns, fault_ns * 1.5),
-        discard_ns: (100.0, 200.0),
-        zero_ns: (100.0, 200.0),
-        event_ns: [0.0; 3],
-    })
 }
 
 /// The same of a program that fills these pages.
@@ -111,9 +101,7 @@ pub(crate) fn recorded_with(
                 number("behavior", 4),
             ],
         );
-        add("csd:csd_queue_cpu", at + 1_000, work());
-        add("csd:csd_function_entry", at + 3_000, work());
-        add("csd:csd_function_exit", at + 5_000, work());
+        interrupt(&mut add, at + 1_000);
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
         if let Some(start) = protected {
             let range = vec![number("start", start), number("len", 20 << 12)];
@@ -163,14 +151,12 @@ fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
         let cpus = 2;
         for (when, ran) in [(When::Before, 0), (When::After, busy_ns)] {
             let idle = (u64::from(when == When::After) * cpus * elapsed_ns).saturating_sub(ran);
-            let read = Item::Statistics(Statistics {
-                when,
-                time_ns: 1 + u64::from(when == When::After) * elapsed_ns,
-                interrupts: Vec::new(),
-                vmstat: Vec::new(),
+            let time_ns = 1 + u64::from(when == When::After) * elapsed_ns;
+            let read = Statistics {
                 cpu_ns: vec![("user".into(), ran), ("idle".into(), idle)],
-            });
-            all.item(read, &mut ());
+                ..read(when, time_ns)
+            };
+            all.item(Item::Statistics(read), &mut ());
         }
         let (busy, whole) = (all.busy().unwrap(), (cpus * elapsed_ns) as f64);
         assert!((busy - busy_ns as f64 / whole).abs() < 0.01, "{busy}");
@@ -307,9 +293,7 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
     };
     for copy in 0..200 {
         let at = copy * 1_000_000;
-        add("csd:csd_queue_cpu", at + 1_000, work());
-        add("csd:csd_function_entry", at + 3_000, work());
-        add("csd:csd_function_exit", at + 5_000, work());
+        interrupt(&mut add, at + 1_000);
         add(
             "sched:sched_switch",
             at + 10_000,
@@ -320,17 +304,11 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
         all.item(item.clone(), &mut ());
     }
     if let Some(forked_user_ns) = forked_user_ns {
-        all.item(
-            Item::CpuTime(CpuTime {
-                comm: "server".into(),
-                user_ns: 900_000_000,
-                kernel_ns: 100_000_000,
-                forked_user_ns,
-                shrank_pages: 0,
-                faults: 0,
-            }),
-            &mut (),
-        );
+        let ran = CpuTime {
+            forked_user_ns,
+            ..ran("server", 900_000_000, 100_000_000)
+        };
+        all.item(Item::CpuTime(ran), &mut ());
     }
     let report = Report::new(all, None);
     let mut advice = report.advice.into_iter();
@@ -399,10 +377,8 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
 /// The kinds of advice on a program that maps and unmaps 200 times, with these flags.
 fn on_unmapping(flags: u64) -> Vec<Advice> {
     let mut all = Attribution::new();
-    let mut add = |event: &str, time_ns, fields| {
-        let sample = sample(time_ns, (7, "search"), event, fields);
-        all.item(Item::Sample(sample), &mut ());
-    };
+    let mut add =
+        |event: &str, time_ns, fields| add(&mut all, time_ns, (7, "search"), event, fields);
     // Where the kernel puts it is known from what the call returns.
     let place = number("ret", 0x7000_0000);
     for round in 0..200 {
@@ -418,9 +394,7 @@ fn on_unmapping(flags: u64) -> Vec<Advice> {
         }
         let range = vec![number("addr", 0x7000_0000), number("len", 1 << 16)];
         add("syscalls:sys_enter_munmap", at + 100_000, range);
-        add("csd:csd_queue_cpu", at + 101_000, work());
-        add("csd:csd_function_entry", at + 103_000, work());
-        add("csd:csd_function_exit", at + 105_000, work());
+        interrupt(&mut add, at + 101_000);
         add(
             "syscalls:sys_exit_munmap",
             at + 110_000,
@@ -463,22 +437,10 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
     // Of 4000 that were recorded, twenty in each round; all programs together had ten times as many as were recorded.
     let refilled = |faults: Option<u64>| {
         let mut all = recorded_with(Some(1_000.0), true, None, Filled::default());
-        let event = "exceptions:page_fault_user".into();
-        let (exact, seen, kept) = (40_000, 4_000, 4_000);
-        let count = Count {
-            event,
-            exact,
-            seen,
-            kept,
-        };
-        all.item(Item::Count(count), &mut ());
+        all.item(count("exceptions:page_fault_user", 40_000, 4_000), &mut ());
         let ran = faults.map(|faults| CpuTime {
-            comm: "server".into(),
-            user_ns: 10_000_000_000,
-            kernel_ns: 1_000_000_000,
-            forked_user_ns: 0,
-            shrank_pages: 0,
             faults,
+            ..ran("server", 10_000_000_000, 1_000_000_000)
         });
         if let Some(ran) = ran {
             all.item(Item::CpuTime(ran), &mut ());
@@ -540,9 +502,7 @@ fn the_stacks_of_threads_that_end_are_kept_by_keeping_the_threads() {
             number("behavior", 4),
         ];
         add("syscalls:sys_enter_madvise", at, range);
-        add("csd:csd_queue_cpu", at + 1_000, work());
-        add("csd:csd_function_entry", at + 3_000, work());
-        add("csd:csd_function_exit", at + 5_000, work());
+        interrupt(&mut add, at + 1_000);
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
         for page in 0..20 {
             let address = vec![number("address", (1 << 20) + (page << 12))];

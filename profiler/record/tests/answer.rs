@@ -1,25 +1,19 @@
 //! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which
 //! another program flushes more. The file is long because every test writes a recording of its own.
 
-use crate::written::{number, sample, summed, work};
+use crate::written::{add, count, interrupt, number, ran, read, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
-    Change, Count, CpuTime, Host, Interrupts, Item, LossReason, Lost, Statistics, Value, When,
-    Window,
+    Change, Host, Interrupts, Item, LossReason, Lost, Statistics, Value, When, Window,
 };
 use quell_record::report::Report;
 
 /// A flush of a process that interrupts another CPU, from its call to its end.
 fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str) {
-    let mut add = |event: &str, time_ns, fields| {
-        let sample = sample(time_ns, (pid, comm), event, fields);
-        all.item(Item::Sample(sample), &mut ());
-    };
+    let mut add = |event: &str, time_ns, fields| add(all, time_ns, (pid, comm), event, fields);
     let enter = "syscalls:sys_enter_madvise";
     add(enter, at, vec![number("behavior", 4)]);
-    add("csd:csd_queue_cpu", at + 1_000, work());
-    add("csd:csd_function_entry", at + 3_000, work());
-    add("csd:csd_function_exit", at + 5_000, work());
+    interrupt(&mut add, at + 1_000);
     add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
     add(
         "sched:sched_switch",
@@ -131,30 +125,17 @@ fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
     );
 }
 
-/// The server has used so much CPU time by the kernel's account.
-pub(crate) fn ran() -> Item {
-    Item::CpuTime(CpuTime {
-        comm: "server".into(),
-        user_ns: 10_000_000_000,
-        kernel_ns: 1_000_000_000,
-        forked_user_ns: 0,
-        shrank_pages: 0,
-        faults: 0,
-    })
+/// The kernel's account of the server's CPU time.
+fn account() -> Item {
+    Item::CpuTime(ran("server", 10_000_000_000, 1_000_000_000))
 }
 
 #[test]
 fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
     let share = |timed: u64| {
         let mut all = recorded("the command server", timed, 0);
-        let count = Count {
-            event: "csd:csd_queue_cpu".into(),
-            exact: 10_000,
-            seen: timed,
-            kept: timed,
-        };
-        all.item(Item::Count(count), &mut ());
-        all.item(ran(), &mut ());
+        all.item(count("csd:csd_queue_cpu", 10_000, timed), &mut ());
+        all.item(account(), &mut ());
         let report = Report::new(all, None);
         let share = report.programs[0].share.unwrap();
         (share.least, share.most, report.answer)
@@ -237,10 +218,7 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
     let mut add = |time_ns, event: &str, function: &str| {
         let function = ("func".into(), Value::Text(function.into()));
         let fields = vec![number("csd", 9), function];
-        all.item(
-            Item::Sample(sample(time_ns, (7, "server"), event, fields)),
-            &mut (),
-        );
+        add(&mut all, time_ns, (7, "server"), event, fields);
     };
     for function in ["remote_function", "rcu_exp_handler"] {
         add(50_000_000, "csd:csd_function_entry", function);
@@ -248,17 +226,7 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
     }
     let (start_ns, end_ns) = (0, 20_000_000);
     all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
-    let (exact, seen, kept) = (1000, 100, 100);
-    let event = "csd:csd_queue_cpu".into();
-    all.item(
-        Item::Count(Count {
-            event,
-            exact,
-            seen,
-            kept,
-        }),
-        &mut (),
-    );
+    all.item(count("csd:csd_queue_cpu", 1000, 100), &mut ());
     let others = Report::new(all, None).others;
     let count = |cause| {
         others
@@ -274,8 +242,7 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
 fn queued(all: &mut Attribution, function: &str, count: u64) {
     let function = ("func".into(), Value::Text(function.into()));
     let fields = vec![function, number("count", count)];
-    let queued = sample(30_000_000, (9, "other"), "sums:queued", fields);
-    all.item(Item::Sample(queued), &mut ());
+    add(all, 30_000_000, (9, "other"), "sums:queued", fields);
 }
 
 #[test]
@@ -288,8 +255,7 @@ fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
         let function = ("func".into(), Value::Text("ipi_mb".into()));
         let fields = vec![number("csd", 9), function];
         let event = format!("csd:csd_function_{end}");
-        let worked = sample(10_000_000 + at, (7, "server"), &event, fields);
-        all.item(Item::Sample(worked), &mut ());
+        add(&mut all, 10_000_000 + at, (7, "server"), &event, fields);
     }
     let (start_ns, end_ns) = (0, 20_000_000);
     all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
@@ -313,23 +279,20 @@ fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
         let mut all = recorded("the command server", 0, 0);
         // It flushed its own TLB while it was recorded.
         let fields = vec![number("reason", 3), number("pages", 1)];
-        let own = sample(1_000, (7, "server"), "tlb:tlb_flush", fields);
-        all.item(Item::Sample(own), &mut ());
+        add(&mut all, 1_000, (7, "server"), "tlb:tlb_flush", fields);
         for (when, counts, time_ns) in [
             (When::Before, vec![0, 0], 1),
             (When::After, vec![row, 0], 4_000_000_001),
         ] {
             let name = "TLB".into();
+            let interrupts = vec![Interrupts {
+                name,
+                counts,
+                description: String::new(),
+            }];
             let statistics = Statistics {
-                when,
-                time_ns,
-                interrupts: vec![Interrupts {
-                    name,
-                    counts,
-                    description: String::new(),
-                }],
-                vmstat: Vec::new(),
-                cpu_ns: Vec::new(),
+                interrupts,
+                ..read(when, time_ns)
             };
             all.item(Item::Statistics(statistics), &mut ());
         }
@@ -348,8 +311,7 @@ fn an_initiator_that_returns_before_its_target_is_seen_to_be_done_has_waited_for
     for round in 0..100 {
         let at = round * 200_000;
         let mut add = |event: &str, after: u64, fields| {
-            let sample = sample(at + after, (7, "server"), event, fields);
-            all.item(Item::Sample(sample), &mut ());
+            add(&mut all, at + after, (7, "server"), event, fields)
         };
         add("syscalls:sys_enter_madvise", 0, vec![]);
         add("csd:csd_queue_cpu", 1_000, work());
@@ -384,8 +346,7 @@ fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
                 all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
             }
             let at = at + if number >= second { 5_000_000 } else { 0 };
-            let sample = sample(at, (7, "server"), event, fields);
-            all.item(Item::Sample(sample), &mut ());
+            add(&mut all, at, (7, "server"), event, fields);
         }
         let (start_ns, end_ns) = (5_000_000, 6_000_000);
         all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
@@ -451,23 +412,9 @@ fn a_program_of_which_few_were_timed_and_that_loses_little_at_most_is_not_left_o
     for at in [1_000_000_000, 2_000_000_000] {
         flush(&mut all, at, 11, "shell");
     }
-    let count = Count {
-        event: "csd:csd_queue_cpu".into(),
-        exact: 310,
-        seen: 62,
-        kept: 62,
-    };
-    all.item(Item::Count(count), &mut ());
-    all.item(ran(), &mut ());
-    let shell = CpuTime {
-        comm: "shell".into(),
-        user_ns: 0,
-        kernel_ns: 250_000_000,
-        forked_user_ns: 0,
-        shrank_pages: 0,
-        faults: 0,
-    };
-    all.item(Item::CpuTime(shell), &mut ());
+    all.item(count("csd:csd_queue_cpu", 310, 62), &mut ());
+    all.item(account(), &mut ());
+    all.item(Item::CpuTime(ran("shell", 0, 250_000_000)), &mut ());
     let lines = Report::new(all, None).answer;
     assert!(lines[0].contains("no program loses 1 %"), "{lines:#?}");
 }
@@ -480,9 +427,8 @@ fn what_the_kernel_added_up_is_laid_at_the_sites_that_were_recorded_and_exactly(
         all.item(Item::Sample(sum), &mut ());
     }
     let taken = vec![number("interrupts", 5_300), number("work_ns", 10_600_000)];
-    let taken = sample(3_000_000, (9, "compiler"), "sums:taken", taken);
-    all.item(Item::Sample(taken), &mut ());
-    all.item(ran(), &mut ());
+    add(&mut all, 3_000_000, (9, "compiler"), "sums:taken", taken);
+    all.item(account(), &mut ());
     let report = Report::new(all, None);
     let site = |call: &str| report.sites.iter().find(|site| site.call == call).unwrap();
     let (recorded, unseen) = (site("madvise"), site("munmap"));

@@ -1,11 +1,11 @@
 //! Memory that is given back and filled again, whichever call gave it back, in programs that interrupt nobody.
 
 use quell_record::attribute::Attribution;
-use quell_record::perf::{CpuTime, Item, Prices};
+use quell_record::perf::{CpuTime, Item};
 use quell_record::report::Report;
 
 use crate::answer::{one, recorded};
-use crate::written::{Fields, number, sample, summed};
+use crate::written::{Fields, add, number, prices, ran, summed};
 
 const MB: u64 = 1 << 20;
 const PAGES: u64 = 100;
@@ -18,12 +18,7 @@ type Calls = [(&'static str, Fields, u64, bool)];
 /// By the kernel's account it had 60 times as many page faults, at 2 us each, in 11 s.
 fn churned(calls: &Calls) -> Report {
     let mut all = recorded("the command server", 0, 0);
-    let mut add = |at: u64, event: &str, fields| {
-        all.item(
-            Item::Sample(sample(at, (7, "server"), event, fields)),
-            &mut (),
-        );
-    };
+    let mut add = |at: u64, event: &str, fields| add(&mut all, at, (7, "server"), event, fields);
     for round in 0..300_u64 {
         let mut at = 1_000_000 + round * 1_000_000;
         for (call, arguments, result, flushes) in calls {
@@ -50,26 +45,12 @@ fn churned(calls: &Calls) -> Report {
 }
 
 fn account(all: &mut Attribution, faults: u64) {
-    all.item(
-        Item::Prices(Prices {
-            fault_ns: (2_000.0, 3_000.0),
-            discard_ns: (100.0, 200.0),
-            zero_ns: (100.0, 200.0),
-            event_ns: [0.0; 3],
-        }),
-        &mut (),
-    );
-    all.item(
-        Item::CpuTime(CpuTime {
-            comm: "server".into(),
-            user_ns: 6_000_000_000,
-            kernel_ns: 5_000_000_000,
-            forked_user_ns: 0,
-            shrank_pages: 0,
-            faults,
-        }),
-        &mut (),
-    );
+    all.item(prices(2_000.0), &mut ());
+    let ran = CpuTime {
+        faults,
+        ..ran("server", 6_000_000_000, 5_000_000_000)
+    };
+    all.item(Item::CpuTime(ran), &mut ());
 }
 
 fn range(start: u64, bytes: u64) -> Fields {

@@ -7,12 +7,12 @@ use std::io::Cursor;
 use proptest::prelude::*;
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
-use quell_record::perf::{Count, Item, Source, Statistics, When, Window};
+use quell_record::perf::{Item, Source, When, Window};
 use quell_record::report::{Report, SiteRow};
 use quell_record::workload::Calls;
 use unicode_width::UnicodeWidthStr;
 
-use crate::written::{number, sample, summed, work};
+use crate::written::{count, number, read, sample, summed, work};
 
 const PERF: &str = include_str!("recordings/perf.txt");
 const TRACE_CMD: &str = include_str!("recordings/trace-cmd.txt");
@@ -448,32 +448,28 @@ proptest! {
     }
 }
 
-/// A reading of the counters.
-fn read(when: When, time_ns: u64) -> Item {
-    Item::Statistics(Statistics {
-        when,
-        time_ns,
-        interrupts: Vec::new(),
-        vmstat: Vec::new(),
-        cpu_ns: Vec::new(),
-    })
+/// The recording, as one stretch of a tenth of the time.
+fn ten_times_as_long() -> Attribution {
+    let mut all = analysed(PERF);
+    let end_ns = all.elapsed_ns();
+    let (start_ns, whole) = (0, 10 * end_ns);
+    let readings = [read(When::Before, 1), read(When::After, 1 + whole)];
+    let [before, after] = readings.map(Item::Statistics);
+    for item in [before, Item::Window(Window { start_ns, end_ns }), after] {
+        all.item(item, &mut ());
+    }
+    all
 }
 
 #[test]
 fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
-    let mut all = analysed(PERF);
-    let stretch = all.elapsed_ns();
-    let whole = 10 * stretch;
-    let window = Item::Window(Window {
-        start_ns: 0,
-        end_ns: stretch,
-    });
-    for item in [read(When::Before, 1), window, read(When::After, 1 + whole)] {
-        all.item(item, &mut ());
-    }
     let cpu = |report: &Report| report.programs[0].cpu_ns.unwrap();
-    let (once, report) = (Report::new(analysed(PERF), None), Report::new(all, None));
-    assert_eq!((once.ns, report.ns), (stretch, whole));
+    let once = Report::new(analysed(PERF), None);
+    let report = Report::new(ten_times_as_long(), None);
+    assert_eq!(
+        (once.ns, report.ns),
+        (analysed(PERF).elapsed_ns(), 10 * once.ns)
+    );
     // A stretch of a tenth of the time stands for ten times its CPU time.
     assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
 }
@@ -481,28 +477,11 @@ fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
 #[test]
 fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     let calls = |seen: u64| {
-        let mut all = analysed(PERF);
-        let stretch = all.elapsed_ns();
-        let window = Item::Window(Window {
-            start_ns: 0,
-            end_ns: stretch,
-        });
-        let whole = read(When::After, 1 + 10 * stretch);
-        for item in [read(When::Before, 1), window, whole] {
-            all.item(item, &mut ());
-        }
+        let mut all = ten_times_as_long();
         // A hundred interrupts for each that was recorded, in ten times the time.
         let events = ["csd:csd_queue_cpu", "ipi:ipi_send_cpumask", "tlb:tlb_flush"];
         for event in events {
-            all.item(
-                Item::Count(Count {
-                    event: event.to_owned(),
-                    exact: 100 * seen,
-                    seen,
-                    kept: seen,
-                }),
-                &mut (),
-            );
+            all.item(count(event, 100 * seen, seen), &mut ());
         }
         let report = Report::new(all, None);
         report.sites.iter().map(|site| site.calls).sum::<u64>()

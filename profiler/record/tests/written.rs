@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use quell_record::perf::{Sample, Value};
+use quell_record::attribute::Attribution;
+use quell_record::perf::{Count, CpuTime, Item, Prices, Sample, Statistics, Value, When};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
@@ -57,4 +58,66 @@ pub(crate) fn summed(
         number("work_ns", count * waited_ns / 10),
     ];
     sample(time_ns, process, "sums:flushes", fields)
+}
+
+/// Adds an event of this process to a recording.
+pub(crate) fn add(
+    all: &mut Attribution,
+    time_ns: u64,
+    process: (u32, &str),
+    event: &str,
+    fields: Fields,
+) {
+    all.item(
+        Item::Sample(sample(time_ns, process, event, fields)),
+        &mut (),
+    );
+}
+
+/// Adds what is seen of one interrupt: it is queued, and 2 us later a function runs for 2 us.
+pub(crate) fn interrupt(mut add: impl FnMut(&str, u64, Fields), at: u64) {
+    add("csd:csd_queue_cpu", at, work());
+    add("csd:csd_function_entry", at + 2_000, work());
+    add("csd:csd_function_exit", at + 4_000, work());
+}
+
+/// An event that happened `exact` times, of which `seen` were recorded.
+pub(crate) fn count(event: &str, exact: u64, seen: u64) -> Item {
+    Item::Count(Count {
+        event: event.into(),
+        exact,
+        seen,
+        kept: seen,
+    })
+}
+
+/// CPU time that a program used by the kernel's account, in the program and in the kernel.
+pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
+    CpuTime {
+        comm: comm.into(),
+        user_ns,
+        kernel_ns,
+        ..CpuTime::default()
+    }
+}
+
+/// A host where a page fault costs this much, or half as much again.
+pub(crate) fn prices(fault_ns: f64) -> Item {
+    Item::Prices(Prices {
+        fault_ns: (fault_ns, fault_ns * 1.5),
+        discard_ns: (100.0, 200.0),
+        zero_ns: (100.0, 200.0),
+        event_ns: [0.0; 3],
+    })
+}
+
+/// A reading of the kernel's counters, which shows none.
+pub(crate) fn read(when: When, time_ns: u64) -> Statistics {
+    Statistics {
+        when,
+        time_ns,
+        interrupts: Vec::new(),
+        vmstat: Vec::new(),
+        cpu_ns: Vec::new(),
+    }
 }

@@ -376,7 +376,7 @@ pub struct Prices {
 /// of those that ended of each name and were not looked at: what children of these did goes by their parents' name
 /// (`sh` has what its `cc1` used). Where all were looked at, what they did after their last look goes by the name of
 /// the process that waited for them. What nobody waits for before the recording ends is missing.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CpuTime {
     /// Their main threads' name.
     pub comm: String,

@@ -336,11 +336,7 @@ impl Sums {
     fn put(&mut self, comm: &str, used: Used, ended: Option<Ending>, shrank: u64) {
         let sum = self.0.entry(comm.into()).or_insert_with(|| CpuTime {
             comm: comm.to_owned(),
-            user_ns: 0,
-            kernel_ns: 0,
-            forked_user_ns: 0,
-            shrank_pages: 0,
-            faults: 0,
+            ..CpuTime::default()
         });
         sum.faults += used.faults;
         sum.user_ns += used.user_ns;
