@@ -1,49 +1,62 @@
-//! When to record what, so that recording costs no more than was allowed.
+//! Opens and closes the recording window, to keep the cost of recording within its limit.
 //!
-//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and what recording takes of the
-//! programs', measured or reckoned. The latter may be no larger a share of what these do. When too much is spent the window
-//! closes, and until enough has been done to pay for it, events are only added up, or counted; if even that costs more than is
-//! earned, nothing is for a while. What it takes the recorder to look and to wait is no reason for that: it takes it whatever
-//! is recorded, and on a machine that does little it is more than is earned. Then the window opens again. Whole stretches of
-//! time are recorded, not every n-th event, so that an interrupt and what caused it are both there or both missing.
+//! The limit is a share of the CPU time of the machine, and of the recorded programs. The cost has two parts: the recorder's
+//! own CPU time, and the time that recording takes from programs, measured or estimated.
+//!
+//! * If the cost is too high, the window closes: events are only summed or counted until the limit allows more.
+//! * If counting alone costs too much, it stops, too. The recorder's own time does not count here: it is the same whatever
+//!   is recorded, and on an idle machine it exceeds any share.
+//!
+//! Whole stretches of time are recorded, not every n-th event. So an interrupt and its cause are both recorded, or neither.
 
-/// What is recorded now.
+use super::cost::Mode;
+
+/// The level of recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Everything.
     Window,
-    /// Nothing; events are added up, or counted.
+    /// Sums or counts alone.
     Counting,
-    /// Nothing, and nothing is counted.
+    /// Nothing.
     Off,
 }
 
-/// What was allowed, and what was spent.
+impl Phase {
+    /// Returns the mode by which the cost of this phase is measured.
+    pub(super) fn mode(self) -> Mode {
+        match self {
+            Phase::Window => Mode::Window,
+            Phase::Counting | Phase::Off => Mode::Sums,
+        }
+    }
+}
+
+/// The limit on the cost, and the current phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// The share that may be spent.
+    /// The share of CPU time that may be spent.
     share: f64,
-    /// What may be spent before anything was earned.
+    /// CPU time that may be spent in advance.
     ahead_ns: f64,
     phase: Phase,
-    /// Since when.
+    /// When the phase began.
     since_ns: u64,
-    /// What was earned then beyond what events had cost; `None` before the first look.
+    /// The balance of counting at that time; `None` before the first look.
     since_earned_ns: Option<f64>,
 }
 
-/// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3
-/// %.
+/// CPU time that may be spent in advance, so that short recordings are whole: 0.3 % of one second on one CPU.
 const AHEAD_NS: f64 = 3e6;
 
-/// The part of what is earned that counting may cost.
+/// Counting may cost this part of the limit.
 const COUNTING: f64 = 0.5;
 
-/// A phase lasts so long at least: to change it interrupts every CPU.
+/// The shortest phase: each change interrupts every CPU.
 const SHORTEST_NS: u64 = 5_000_000;
 
 impl Budget {
-    /// A budget of this share, whose window is open.
+    /// Makes a budget of this share with an open window.
     pub(super) fn new(share: f64, now_ns: u64) -> Self {
         Self {
             share,
@@ -54,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// Closes the window before what it may spend is spent.
+    /// Closes the window early.
     pub(super) fn pause(&mut self, now_ns: u64) -> Phase {
         self.phase = Phase::Counting;
         self.since_ns = now_ns;
@@ -62,11 +75,12 @@ impl Budget {
         self.phase
     }
 
-    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
-    /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
-    /// least left counts. The same of the machine, and what recording has cost without the recorder's own time, decides
-    /// whether events are counted. To close a window costs so much again, which must be left then; and one that is dear to close
-    /// is opened for something that is worth it.
+    /// Chooses the next phase.
+    ///
+    /// `accounts` are those of the machine and of the recorded programs: CPU time without the recording, and CPU time that the
+    /// recording has cost. The account with the least left decides on the window. `events` is the machine's account
+    /// without the recorder's own time; it decides on counting. Closing a window costs `closing_ns`, which must be left
+    /// when it closes; if that is much, the window opens only when there is more to spend.
     pub(super) fn turn(
         &mut self,
         now_ns: u64,
@@ -86,11 +100,11 @@ impl Budget {
         let before = *self.since_earned_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Counting,
-            // It opens for as much as it may spend at first: a window that closes at once shows little.
+            // A window that closes at once shows little, so there must be something to spend.
             Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => Phase::Window,
-            // What a window has overdrawn is paid back between windows; if it grows there, counting costs more than is earned.
+            // Debts of a window are paid back while counting. If they grow there, counting costs too much.
             Phase::Counting if earned < before - 2.0 * self.ahead_ns => Phase::Off,
-            // It is paid back by what was earned since, whatever the recorder itself takes.
+            // Paid back since then, without the recorder's own time.
             Phase::Off if earned > before + 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
@@ -109,8 +123,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Steps of 5 ms on two busy CPUs, where recording costs `price` of each step, and counting a hundredth of that: what
-    /// share was spent, and in what share of the time the window was open.
+    /// Simulates steps of 5 ms on two busy CPUs. Recording costs `price` of each step, counting a hundredth of that. Returns
+    /// the share of CPU time spent, and the share of time in which the window was open.
     fn simulated(share: f64, price: f64) -> (f64, f64) {
         let mut budget = Budget::new(share, 0);
         let mut phase = Phase::Window;

@@ -1,23 +1,23 @@
-//! What recording costs the programs that are recorded, measured while it runs.
+//! Measures the cost of recording in the recorded programs, while it runs.
 //!
-//! Time is cut into turns: the kernel adds up once, or twice, or events are recorded, too. The programs' CPU time for one of their own
-//! flushes or page faults, compared between turns that are near each other, says what the difference costs them, caches and
-//! all. To add up a second time costs as much as to add up once. So what is printed was measured in these programs, not
-//! reckoned from the price of an event in a loop.
+//! Time is cut into turns with different work: the kernel sums once, or twice, or events are recorded, too. Each turn gives
+//! the programs' CPU time for one of their own flushes or page faults. The difference between neighbouring turns is the cost of
+//! the extra work, caches included. A second sum costs as much as the first, which gives the cost of summing itself. So
+//! the printed cost was measured in these programs, not estimated from the price of an event in a loop.
 
 use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
 
-/// What is done in a turn.
+/// The work in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The kernel adds up.
+    /// The kernel sums.
     Sums,
-    /// It does so twice.
+    /// The kernel sums twice.
     Twice,
-    /// That, and all events are recorded.
+    /// The kernel sums, and all events are recorded.
     Window,
-    /// That, and the kernel closes events.
+    /// The kernel sums, and closes events.
     Closing,
 }
 
@@ -25,10 +25,10 @@ impl Mode {
     const ALL: usize = 4;
 }
 
-/// What processes have done until now, by process: nanoseconds of CPU time, flushes, page faults.
+/// The work of each process until now.
 pub(super) type Reading = FxHashMap<u32, Done>;
 
-/// What a process has done.
+/// The work of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) cpu_ns: u64,
@@ -46,16 +46,16 @@ struct Turn {
 
 /// Turns further apart than this are not compared: the program may do something else by then.
 const NEAR_NS: u64 = 1_000_000_000;
-/// A turn with fewer events of a kind says nothing by these.
+/// A turn needs this many events of a kind to be compared by them.
 const ENOUGH: u64 = 30;
-/// What is less certain than this, and than half of itself, counts as the least that it may be.
+/// A share whose error exceeds this, and half of the share, counts with its lower bound.
 const CERTAIN: f64 = 0.02;
-/// So few pairs may agree by chance.
+/// Fewer pairs may agree by chance.
 const MANY: usize = 6;
-/// How many turns are kept.
+/// The number of turns kept.
 const KEPT: usize = 512;
 
-/// The account of what recording costs.
+/// The measured cost of recording.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     before: Option<Reading>,
@@ -64,19 +64,19 @@ pub(super) struct Cost {
     cpu_ns: [u64; Mode::ALL],
 }
 
-/// A share that was measured: what the programs' time grew by, and between which bounds it lies.
+/// A measured share by which the programs' time grew, with its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The median of all pairs of turns.
     pub share: f64,
-    /// By how much that may be wrong: two standard errors.
+    /// Two standard errors.
     pub error: f64,
-    /// How many pairs.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
 impl Measured {
-    /// As much of it as is certain: on a busy host turns may differ by more than what is measured.
+    /// Returns the certain part of the share: on a busy host, turns may differ by more than the cost.
     fn certain(self) -> f64 {
         match self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0) {
             true => self.share.max(0.0),
@@ -86,7 +86,7 @@ impl Measured {
 }
 
 impl Cost {
-    /// A turn in this mode ends, and the next begins. What processes did that were there at both ends is in it.
+    /// Ends a turn in this mode and begins the next. Only processes present at both ends count.
     pub(super) fn turn(&mut self, mode: Mode, begun_ns: u64, now: Reading) {
         if self.before.is_some() {
             let done = self.since(&now);
@@ -103,7 +103,7 @@ impl Cost {
         self.before = Some(now);
     }
 
-    /// What processes have done since the turn began that were there all the time.
+    /// Returns the work since the turn began, of processes present all the time.
     fn since(&self, now: &Reading) -> Done {
         let mut done = Done::default();
         for (pid, of) in now {
@@ -116,25 +116,25 @@ impl Cost {
         done
     }
 
-    /// How long they have run in this turn.
+    /// Returns their CPU time in this turn.
     pub(super) fn ran_ns(&self, now: &Reading) -> u64 {
         self.since(now).cpu_ns
     }
 
-    /// A turn begins; what was since the last one's end is in none.
+    /// Begins a turn. The time since the last turn's end belongs to none.
     pub(super) fn begin(&mut self, now: Reading) {
         self.before = Some(now);
     }
 
-    /// What a mode costs beside a turn in which the kernel adds up; `None` if that is not known yet.
+    /// Returns the cost of a mode relative to [`Mode::Sums`]; `None` if it is not known yet.
     fn beside_sums(&self, mode: Mode) -> Option<Measured> {
         let kinds: [fn(&Done) -> u64; 2] = [|done| done.flushes, |done| done.faults];
         let measured = kinds.iter().filter_map(|kind| self.by(mode, *kind));
-        // What comes as regularly as time does says most.
+        // The more regular kind of event has the smaller error.
         measured.min_by(|a, b| a.error.total_cmp(&b.error))
     }
 
-    /// The same by one kind of event.
+    /// Returns that cost by one kind of event.
     fn by(&self, mode: Mode, kind: fn(&Done) -> u64) -> Option<Measured> {
         let each = |turn: &Turn| {
             let count = kind(&turn.done);
@@ -176,7 +176,7 @@ impl Cost {
         })
     }
 
-    /// What a mode costs.
+    /// Returns the cost of a mode relative to no recording.
     pub(super) fn of(&self, mode: Mode) -> Option<Measured> {
         let twice = self.beside_sums(Mode::Twice)?;
         // (1 + 2 c) / (1 + c) was measured.
@@ -199,8 +199,7 @@ impl Cost {
         })
     }
 
-    /// Of the CPU time until now, in nanoseconds: what recording has taken of it. `window_ns` is what is reckoned for windows,
-    /// where less or nothing was measured in them.
+    /// Returns the CPU time that recording has taken until now. Windows count at least `window_ns`, the estimate from prices.
     pub(super) fn spent_ns(&self, window_ns: f64) -> f64 {
         let part = |mode: Mode| {
             let share = self.of(mode).map_or(0.0, Measured::certain);
@@ -212,21 +211,19 @@ impl Cost {
         windows + others.map(part).iter().sum::<f64>()
     }
 
-    /// What it costs to close a window, in nanoseconds, with this share of the CPU time that was used until now spent on closing so
-    /// many.
+    /// Returns the average cost of closing a window, of which `windows` have closed.
     pub(super) fn closing_ns(&self, windows: u64) -> f64 {
         let share = self.of(Mode::Closing).map_or(0.0, Measured::certain);
         let each = self.cpu_ns[Mode::Closing as usize] as f64 / windows.max(1) as f64;
         each * share / (1.0 + share)
     }
 
-    /// CPU time of the programs in turns.
+    /// Returns the programs' CPU time in all turns.
     pub(super) fn cpu_ns(&self) -> u64 {
         self.cpu_ns.iter().sum()
     }
 
-    /// What recording has cost all in all, as a share of what the programs would have used without; `None` if that was not
-    /// measured.
+    /// Returns the total cost as a share of the programs' CPU time without recording; `None` if it was not measured.
     pub(super) fn overall(&self, window_ns: f64) -> Option<Measured> {
         let sums = self.of(Mode::Sums)?;
         let windows = self.of(Mode::Window);
@@ -255,8 +252,8 @@ impl Cost {
 mod tests {
     use super::*;
 
-    /// A program that flushes each 4 us, and takes so much more in each mode; each turn it drifts, and another process
-    /// comes and goes.
+    /// Simulates a program that flushes every 4 us and slows down by `more` in each mode. It drifts from turn to turn, and
+    /// another process comes and goes.
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
         let (mut done, mut state) = (Done::default(), 1u64);

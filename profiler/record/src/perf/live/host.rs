@@ -1,4 +1,4 @@
-//! What is known of this host, its clocks, and what this process may open.
+//! Reads this host's properties and clocks, and raises this process's limits.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::perf::sample::Host;
 
-/// The recording's clock, in nanoseconds: `CLOCK_MONOTONIC`, which other programs can read as well.
+/// Returns the recording's clock in nanoseconds: `CLOCK_MONOTONIC`, which other programs can read as well.
 pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process.
 pub(super) fn spent_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of another process, of all its threads; `None` if it has ended.
+/// Returns the CPU time of all threads of another process; `None` if it has ended.
 pub(super) fn process_ns(pid: u32) -> Option<u64> {
-    // How Linux names the clock of a process's threads: by its number's complement.
+    // Linux names the clock of a process by the complement of its number.
     let clock = (!(pid.cast_signed()) << 3) | 2;
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -31,13 +31,20 @@ pub(super) fn process_ns(pid: u32) -> Option<u64> {
         .then(|| time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// A clock in nanoseconds.
+/// Returns the nanoseconds of this thread's CPU time that `work` takes.
+pub(super) fn timed(work: impl FnOnce()) -> f64 {
+    let before = nanoseconds(ClockId::ThreadCPUTime);
+    work();
+    (nanoseconds(ClockId::ThreadCPUTime) - before) as f64
+}
+
+/// Reads a clock in nanoseconds.
 fn nanoseconds(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What is known of this host.
+/// Reads the kernel's release, the CPUs and the processor's model.
 pub(super) fn host() -> Host {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| {
@@ -57,7 +64,7 @@ pub(super) fn host() -> Host {
     }
 }
 
-/// The CPUs that are online.
+/// Lists the CPUs that are online.
 pub(super) fn online() -> io::Result<Vec<u32>> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut cpus = Vec::new();
@@ -70,20 +77,20 @@ pub(super) fn online() -> io::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The buffer of each of so many CPUs: at most what 30 000 flushes a second fill with stacks of four kilobytes in an
-/// eighth of a second, and a quarter of a gigabyte in all.
+/// Returns the size of each CPU's buffer: at most 16 MB, which 30 000 flushes a second with 4 KB of stack fill in an eighth
+/// of a second, and at most 256 MB in all.
 pub(super) fn buffer_for(cpus: usize) -> usize {
     ((256 << 20) / cpus.max(1)).clamp(LEAST_BUFFER, 16 << 20)
 }
 
-/// What Linux lets everybody have (`kernel.perf_event_mlock_kb`), and the least that is of use.
+/// The smallest useful buffer, which Linux allows everybody (`kernel.perf_event_mlock_kb`).
 pub(super) const LEAST_BUFFER: usize = 512 << 10;
 
-/// How many files this process might open before it was let open as many as it may: each event is two on each CPU.
+/// The limit on open files before it was raised: each event needs two files on each CPU.
 pub(super) struct FileLimit(Rlimit);
 
 impl FileLimit {
-    /// Raises it.
+    /// Raises the limit as far as allowed.
     pub(super) fn raise() -> Self {
         let before = getrlimit(Resource::Nofile);
         let limit = FileLimit(before);
@@ -93,11 +100,11 @@ impl FileLimit {
 
     fn raised(&self) {
         let current = self.0.maximum;
-        // If this is refused, opening the events says what is missing.
+        // If this fails, opening the events fails with an error that explains it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..self.0 });
     }
 
-    /// Does something as if it had not been raised: what is started then inherits what it would have.
+    /// Runs `start` with the old limit, which a child process then inherits.
     pub(super) fn without<T>(&self, start: impl FnOnce() -> T) -> T {
         let _ = setrlimit(Resource::Nofile, self.0);
         let started = start();
@@ -106,26 +113,25 @@ impl FileLimit {
     }
 }
 
-/// This thread before others while it lives: the thread that empties buffers must not wait for those that fill them.
+/// A higher priority for this thread, until dropped: the thread that empties buffers must not wait for those that fill them.
 ///
-/// A real-time thread is run at once. Niceness is not enough: where each session or control group has its share, it
-/// orders only the threads of one.
+/// A real-time thread runs at once. Niceness is not enough: if each session or control group has its share, it orders only
+/// the threads within one.
 pub(super) struct Ahead(Option<Before>);
 
-/// How the thread was scheduled.
+/// The thread's scheduling before.
 enum Before {
-    /// By this policy, with this priority.
+    /// A policy with its priority.
     Policy(libc::c_int, libc::sched_param),
-    /// With this niceness.
+    /// A niceness.
     Nice(i32),
 }
 
-/// What a thread starts is not scheduled by its policy: a flag of that policy.
+/// The flag of a policy by which children do not inherit it.
 const RESET: libc::c_int = libc::SCHED_RESET_ON_FORK;
 
 impl Ahead {
-    /// From now on, as far as this process may. What a real-time thread starts is scheduled as any other; what a thread
-    /// with a niceness starts has that niceness, too.
+    /// Raises the priority as far as allowed. Children do not inherit real-time priority, but they inherit niceness.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
         let mut param = libc::sched_param { sched_priority: 0 };
@@ -148,7 +154,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // It was allowed to rise, so it may fall; but to take the flag away may be refused.
+        // Lowering is always allowed, but removing the flag may be refused.
         match self.0.take() {
             Some(Before::Policy(policy, param)) => {
                 let _ = scheduled(policy, param) || scheduled(policy | RESET, param);
@@ -161,7 +167,7 @@ impl Drop for Ahead {
     }
 }
 
-/// Has this thread scheduled by a policy and its flags, if it may.
+/// Sets this thread's policy and flags. Returns whether that was allowed.
 fn scheduled(policy: libc::c_int, param: libc::sched_param) -> bool {
     // SAFETY: the calling thread is meant, and the kernel only reads `param`.
     unsafe { libc::sched_setscheduler(0, policy, &raw const param) == 0 }

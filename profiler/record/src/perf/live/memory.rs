@@ -1,16 +1,15 @@
-//! What filling memory costs on this host, measured just before a recording.
+//! Measures the cost of filling memory on this host, just before a recording.
 //!
-//! A program that gives memory back and needs it again pays for the page faults, and for the zeroing that is a part of
-//! them. A recording counts the faults; to time each would cost as much as the fault itself. So this process fills and
-//! gives back memory of its own, in pages of the least size, and takes its own CPU time. The range lies between the
-//! best that a program can meet (a few pages, always the same, no other thread) and what a busy one does (a large area
-//! on every CPU at once, so that locks and caches are shared).
+//! A program that gives memory back and uses it again pays for page faults, and for the zeroing in them. A recording only
+//! counts faults: timing each would cost as much as the fault itself. So this process fills and gives back memory of its
+//! own and takes its CPU time. The lower end is the best case of a program: the same few pages, no other thread. The
+//! upper end is a busy one: a large area on every CPU at once, which share locks and caches.
 
 use std::ptr::null_mut;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use rustix::time::{ClockId, clock_gettime};
 
+use super::host::timed;
 use super::price::Price;
 use crate::perf::sample::Prices;
 
@@ -22,7 +21,7 @@ const MANY: usize = 1024;
 /// More threads than this would take longer than they tell.
 const THREADS: usize = 8;
 
-/// What was measured: at least and at most, in nanoseconds for a page.
+/// Costs of a page in nanoseconds: at least and at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     fault_ns: (f64, f64),
@@ -31,7 +30,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// With what events cost.
+    /// Combines them with the cost of events.
     pub(super) fn with(self, price: &Price) -> Prices {
         Prices {
             fault_ns: self.fault_ns,
@@ -42,7 +41,7 @@ impl Memory {
     }
 }
 
-/// Measures it, in some ten milliseconds; `None` where there is no memory for it.
+/// Measures the costs in some ten milliseconds. Returns `None` if there is no memory for it.
 pub(super) fn measure(cpus: usize) -> Option<Memory> {
     let least = Area::new(FEW)?.rounds(64)?;
     let each = std::thread::scope(|scope| {
@@ -60,7 +59,7 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
     })
 }
 
-/// Nanoseconds for a page: the quickest round.
+/// Nanoseconds for a page in the fastest round.
 struct PageTimes {
     fault: f64,
     discard: f64,
@@ -83,7 +82,7 @@ impl Area {
             start: start.ok()?.cast(),
             pages,
         };
-        // A kernel without huge pages refuses, and needs no telling.
+        // A kernel without huge pages refuses, and needs no such advice.
         let _ = area.advise(Advice::LinuxNoHugepage);
         Some(area)
     }
@@ -137,17 +136,6 @@ impl Drop for Area {
         // SAFETY: the mapping is this value's, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.cast(), self.pages * PAGE) };
     }
-}
-
-/// Nanoseconds of this thread's CPU time.
-fn timed(work: impl FnOnce()) -> f64 {
-    let now = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
-    };
-    let before = now();
-    work();
-    now() - before
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What was asked for, as far as this kernel has it: events, and the tracepoints that they are recorded by.
+//! Looks up the wanted events and their tracepoints in this kernel.
 //!
-//! One event may need no tracepoint of its own ([`Ends`] of system calls share two). One that this kernel lacks is
-//! noted and left out. If the kernel refuses an event's filter, all of the event is recorded, or none, as was asked.
+//! An event may need no tracepoint of its own: [`Ends`] of system calls share two. Events that this kernel lacks are noted
+//! and left out. If the kernel refuses an event's filter, all of the event is recorded, or none, as requested.
 
 use std::ffi::CString;
 use std::io;
@@ -14,20 +14,20 @@ use super::rings::{self, Of, Point};
 use crate::perf::sample::{Host, Names};
 use crate::perf::tracefs::Tracefs;
 
-/// What is to be opened.
+/// Events and tracepoints to open.
 pub(super) struct Plan {
-    /// The events, as they are told to the sink.
+    /// The events, as the sink sees them.
     pub(super) events: Vec<Opened>,
-    /// The tracepoints. What is opened first is closed first.
+    /// The tracepoints, in the order of opening and closing.
     pub(super) points: Vec<Point>,
-    /// What the kernel would not do as it was asked.
+    /// Requests that the kernel refused.
     pub(super) notes: Vec<String>,
     /// The numbers of the two tracepoints of all system calls, if this kernel has both and takes a filter for them.
     all_calls: Option<[u64; 2]>,
 }
 
 impl Plan {
-    /// Looks these events up, and tells `host` which there are.
+    /// Looks up these events, and lists in `host` those that exist.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Notes it once.
+    /// Adds a note once.
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -142,7 +142,7 @@ fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
     Some([id(enter)?, id(exit)?])
 }
 
-/// What is done about an event whose filter this kernel refuses, in one line.
+/// Explains in one line how an event is recorded without its filter.
 fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
     let Wanted { event, .. } = wanted;
     let done = match asked.or_all {

@@ -1,7 +1,7 @@
-//! What one event costs on this host, from a call that does nothing, with and without it.
+//! Measures the cost of one event on this host: a system call that does nothing, with and without the event.
 //!
-//! Between the calls the caches are filled with something else, as a program does: in a loop of nothing but calls an event
-//! costs a third of what it costs a program.
+//! Between calls the caches are filled with other data, as a program does. In a loop of calls alone, an event seems to cost
+//! a third of its cost in a program.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +9,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event::Builder;
 use perf_event::events::Tracepoint;
 
+use super::host::timed;
 use super::options::Stack;
 use super::rings::of_this_thread;
 
 /// The call that is timed, and its tracepoint.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
 
-/// Calls in a round; the fastest of the rounds counts. A round is so short that nothing else happens in one of so many.
+/// Calls in a round. The fastest round counts: rounds are so short that at least one is undisturbed.
 const CALLS: u32 = 20;
 const ROUNDS: usize = 50;
 
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// If it is only counted.
+    /// Counted only.
     pub counted_ns: f64,
-    /// If it is recorded without a stack; without what the recorder does with the record.
+    /// Recorded without a stack; the recorder's own time is not included.
     pub plain_ns: f64,
-    /// If it is recorded with a stack.
+    /// Recorded with a stack.
     pub recorded_ns: f64,
-    /// If a part of the program's stack is copied with it.
+    /// Recorded with a copy of part of the program's stack.
     pub unwound_ns: f64,
 }
 
 impl Price {
-    /// Measures it on this CPU, in some milliseconds. The stack is this thread's: a deeper one costs more.
+    /// Measures the prices on this CPU in a few milliseconds. A stack deeper than this thread's costs more.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl Price {
         let mut count = Builder::new(Tracepoint::with_id(id))
             .include_kernel()
             .build()?;
-        // What all calls take more because one is traced is told apart.
+        // Every system call gets slower while one is traced: only the rest is the event's.
         let without = round();
         count.enable()?;
         let counted = round();
@@ -59,7 +60,7 @@ impl Price {
         })
     }
 
-    /// What is assumed where it cannot be measured.
+    /// Returns assumed prices for hosts that refuse the measurement.
     pub(super) fn assumed() -> Self {
         Self {
             counted_ns: 200.0,
@@ -70,7 +71,7 @@ impl Price {
     }
 }
 
-/// Nanoseconds for the calls while they are recorded.
+/// Returns the nanoseconds of a round that is recorded.
 fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
     let mut event = of_this_thread(id, stack).build()?.sampled(1 << 20)?;
     event.as_counter_mut().enable()?;
@@ -81,34 +82,28 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
     }))
 }
 
-/// Nanoseconds for the calls, in the fastest of the rounds.
+/// Returns the nanoseconds of the fastest round.
 fn round() -> f64 {
     fastest(ROUNDS, once)
 }
 
-/// The least of so many rounds.
 fn fastest(rounds: usize, mut round: impl FnMut() -> f64) -> f64 {
     (0..rounds).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Nanoseconds of this thread's CPU time for the calls.
+/// Returns this thread's CPU time for the calls.
 fn once() -> f64 {
-    use rustix::time::{ClockId, clock_gettime};
-    let now = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
-    };
-    let before = now();
-    for _ in 0..CALLS {
-        elsewhere();
-        let _ = rustix::process::getppid();
-    }
-    now() - before
+    timed(|| {
+        for _ in 0..CALLS {
+            elsewhere();
+            let _ = rustix::process::getppid();
+        }
+    })
 }
 
 /// Fills the nearest cache with other memory.
 fn elsewhere() {
-    /// 64 KB: at least the nearest cache of all processors that are recorded on.
+    /// 64 KB: at least the first-level data cache of the processors that are recorded on.
     static OTHERS: [AtomicU64; 8192] = [const { AtomicU64::new(0) }; 8192];
     for other in OTHERS.iter().step_by(8) {
         other.fetch_add(1, Ordering::Relaxed);

@@ -43,7 +43,7 @@ pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
     frequent: Frequent,
-    /// What the kernel adds up, where it can.
+    /// The kernel's sums, if it has BPF.
     adding: Option<Adding>,
     cost: Cost,
     trial: Trial,
@@ -56,7 +56,7 @@ pub struct Recorder {
     memory: Option<Memory>,
     host: Host,
     changes: Vec<Change>,
-    /// What the kernel would not do as it was asked.
+    /// Requests that the kernel refused.
     notes: Vec<String>,
     command: Option<Command>,
     file_limit: FileLimit,
@@ -64,55 +64,55 @@ pub struct Recorder {
     begun_ns: u64,
 }
 
-/// Records are held back for so long, so that no CPU has an older one.
+/// Records are held back this long, so that no CPU has an older one.
 const HELD_NS: u64 = 2_000_000;
 
-/// How often it is looked at what the machine does. That is most of what the recorder takes where little comes, and it
-/// must be little of what a program takes that waits most of the time.
+/// Time between two looks at the machine's and the programs' CPU time. Looks are most of the recorder's cost if few events
+/// come, and must be cheap even against a program that mostly waits.
 const LOOK_NS: u64 = 250_000_000;
 
-/// A turn of a trial is at least as long as the first of these, and, up to the second, until the programs have run for the
-/// third. What interrupts them weighs less then.
+/// The shortest and longest turn of a trial. A turn ends in between once the programs have run for `RUN_NS`: the longer, the
+/// less a disturbance weighs.
 const TURN_NS: (u64, u64) = (20_000_000, 150_000_000);
 const RUN_NS: u64 = 10_000_000;
-/// How long the pauses are between the first trials and between later ones.
+/// Pauses between the first trials, and between later ones.
 const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
-/// How many trials are the first ones.
+/// The number of first trials.
 const FIRST_TRIALS: u32 = 12;
 
-/// How many processes are looked at to measure the cost.
+/// The cost is measured in this many processes at most.
 const MEASURED: usize = 64;
 
 /// The turns of a trial.
 const TURNS: [Mode; 5] = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Twice, Mode::Sums];
 
-/// Where the measuring of the cost stands.
+/// The state of measuring the cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
-    /// When the next one is due.
+    /// When the next trial is due.
     due_ns: u64,
-    /// The turn that runs, if one does, since when, and when it is looked at next.
+    /// The running turn, if any, its begin, and the time of the next look at it.
     turn: Option<usize>,
     begun_ns: u64,
     looks_ns: u64,
-    /// How many there were.
+    /// Trials so far.
     count: u32,
 }
 
-/// What failed where events cannot be started or stopped.
+/// The failed step if events cannot be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
-/// What failed where the sink refuses.
+/// The failed step if the sink fails.
 const WRITTEN: &str = "the recording cannot be written";
-/// What failed where `/proc` or the events' own counts do.
+/// The failed step if `/proc` or the events' counts cannot be read.
 const COUNTERS: &str = "reading counters";
 
-/// How often the events' counts are read, which interrupts every CPU.
+/// Time between two readings of the events' counts, which interrupt every CPU.
 const COUNT_NS: u64 = 1_000_000_000;
 
-/// The event of which one tells of each interrupt.
+/// The event that happens once for each interrupt.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// How often the sink is told of the time.
+/// Time between two calls of [`Sink::second`].
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Recorder {
@@ -377,8 +377,8 @@ impl Recorder {
         self.go_on_with(next, state)
     }
 
-    /// What recording has taken from all programs until now, and from those that it is about, in nanoseconds: measured, as far
-    /// as it could be, else reckoned.
+    /// Returns the CPU time that recording has taken from all programs, and from the recorded ones: measured where possible,
+    /// else estimated.
     fn spent(&self, state: &Running) -> (u64, u64) {
         let (kernel, hit) = state.kernel(&self.price);
         let hit = self.cost.spent_ns(hit);
@@ -390,10 +390,7 @@ impl Recorder {
         if next == state.phase {
             return Ok(());
         }
-        self.measure(match state.phase {
-            Phase::Window => Mode::Window,
-            Phase::Counting | Phase::Off => Mode::Sums,
-        })?;
+        self.measure(state.phase.mode())?;
         if next == Phase::Window {
             if self.frequent.open(&mut self.rings)? {
                 self.processes.missed_mappings();
@@ -419,12 +416,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Whether the cost is to be measured again.
+    /// Returns whether the cost is to be measured again.
     fn trial_is_due(&self, now: u64) -> bool {
         self.adding.is_some() && self.options.overhead.is_finite() && now >= self.trial.due_ns
     }
 
-    /// Measures what recording costs, turn by turn, where that is due and no window is open. Returns whether it does.
+    /// Measures the cost turn by turn, if that is due and no window is open. Returns whether a trial runs.
     fn trial(&mut self, now: u64, state: &mut Running) -> io::Result<bool> {
         if state.phase != Phase::Counting {
             return Ok(false);
@@ -469,21 +466,21 @@ impl Recorder {
         Ok(mode.is_some())
     }
 
-    /// Ends a turn in which this was open, and begins the next.
+    /// Ends a turn in this mode, and begins the next.
     fn measure(&mut self, mode: Mode) -> io::Result<()> {
         let reading = self.reading()?;
         self.cost.turn(mode, now_ns(), reading);
         Ok(())
     }
 
-    /// Begins a turn, and leaves out what was since the last one's end.
+    /// Begins a turn. The time since the last turn's end belongs to none.
     fn measure_from_now(&mut self) -> io::Result<()> {
         let reading = self.reading()?;
         self.cost.begin(reading);
         Ok(())
     }
 
-    /// What the processes have done that the recording is about, or of all those that flush most.
+    /// Reads the work of the recorded processes, or of those that flush most.
     fn reading(&mut self) -> io::Result<Reading> {
         let mut reading = Reading::default();
         let Some(adding) = &mut self.adding else {
@@ -512,18 +509,18 @@ impl Recorder {
         Ok(reading)
     }
 
-    /// How far it has come, with so many bytes written.
+    /// Returns the progress; `bytes` were written.
     fn progress(&self, now: u64, bytes: u64, state: &Running) -> Progress {
         let summed_ns = self.adding.as_ref().map_or(0, Adding::summed_ns);
         state.progress(now, Duration::from_nanos(summed_ns), bytes)
     }
 
-    /// Reads what the kernel has added up until now.
+    /// Reads the kernel's sums.
     fn take_sums(&mut self) -> io::Result<()> {
         self.adding.as_mut().map_or(Ok(()), Adding::take)
     }
 
-    /// Hands what the kernel has added up since the last time to the sink.
+    /// Writes the kernel's sums since the last time to the sink.
     fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), Refused> {
         let Some(adding) = &mut self.adding else {
             return Ok(());
@@ -536,14 +533,14 @@ impl Recorder {
         Ok(())
     }
 
-    /// Notes it once.
+    /// Adds a note once.
     fn note(&mut self, note: &str) {
         if !self.notes.iter().any(|known| known == note) {
             self.notes.push(note.to_owned());
         }
     }
 
-    /// Whether the recording is about all processes.
+    /// Returns whether the recording is about all processes.
     fn is_about_all(&self) -> bool {
         self.processes.wanted().is_none()
     }
@@ -562,11 +559,7 @@ impl Recorder {
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
-        self.measure(match state.phase {
-            Phase::Window => Mode::Window,
-            Phase::Counting | Phase::Off => Mode::Sums,
-        })
-        .map_err(failed(COUNTERS))?;
+        self.measure(state.phase.mode()).map_err(failed(COUNTERS))?;
         state.close(end_ns);
         // Close to each other: by the one the other is judged.
         let taken = self.take_sums();
@@ -670,7 +663,7 @@ impl Recorder {
         Ok(summary)
     }
 
-    /// Goes from recording one thing to recording another on every CPU.
+    /// Switches every CPU from one phase to another.
     fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
         self.rings
             .iter_mut()
@@ -721,7 +714,7 @@ impl Recorder {
         reader.drain(&mut self.rings, self.frequent.points(), until_ns, sink)
     }
 
-    /// Tells of what was lost and the kernel has not told: it does when the next record finds room.
+    /// Writes losses that the kernel has not reported: it reports them with the next record that finds room.
     fn missing<S: Sink>(
         &mut self,
         time_ns: u64,
@@ -746,7 +739,7 @@ impl Recorder {
     }
 }
 
-/// What this was, failed.
+/// Makes an error of a failed step.
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
     move |error| Refused::Other {
         what: what.to_owned(),

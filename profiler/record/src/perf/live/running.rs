@@ -1,4 +1,4 @@
-//! What changes while a recording runs.
+//! The state of a running recording.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::perf::file::Place;
 use crate::perf::sample::Window;
 use crate::perf::sink::Progress;
 
-/// Events that were read, by what their records carry.
+/// Counts of events that were read, by the stack in their records.
 #[derive(Clone, Copy, Default)]
 struct Events {
     plain: u64,
-    /// With a stack that was walked.
+    /// With a stack that the kernel walked.
     walked: u64,
-    /// With a copy of one.
+    /// With a copy of the stack.
     copied: u64,
 }
 
@@ -39,32 +39,32 @@ impl Events {
     }
 }
 
-/// What changes while a recording runs.
+/// The state of a running recording.
 pub(super) struct Running {
     pub(super) begin_ns: u64,
     pub(super) own_before: u64,
     pub(super) budget: Budget,
     pub(super) phase: Phase,
-    /// Since when the window is open.
+    /// When the window opened, if it is open.
     pub(super) open_ns: Option<u64>,
-    /// Windows that closed and are not written yet.
+    /// Closed windows that are not written yet.
     pub(super) windows: Vec<Window>,
     pub(super) recorded_ns: u64,
-    /// Records of events that were read, all together and in the last round.
+    /// Events read so far, and in the last round.
     pub(super) seen: u64,
     pub(super) recently: u64,
-    /// The same by what they cost: of all processes, and of those that the recording is about.
+    /// Events by their cost: of all processes, and of the recorded ones.
     events: Events,
     hitting: Events,
     pub(super) kept: u64,
     pub(super) lost: u64,
-    /// How often recording was started or stopped.
+    /// Changes of the phase.
     pub(super) turns: u64,
-    /// Events that happened, as of the last look.
+    /// Events counted by the kernel at the last look.
     pub(super) counted: u64,
     pub(super) counted_ns: u64,
     pub(super) looked_ns: u64,
-    /// CPU time of the machine, and of the processes that the recording is about, as of the last look.
+    /// CPU time of the machine and of the recorded processes at the last look.
     pub(super) busy_ns: u64,
     pub(super) used_ns: u64,
     pub(super) told_ns: u64,
@@ -72,7 +72,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Begins now.
+    /// Begins a recording now.
     pub(super) fn new(overhead: f64, own_before: u64) -> Self {
         let now = now_ns();
         Self {
@@ -108,13 +108,13 @@ impl Running {
         }
     }
 
-    /// How long windows were open until now.
+    /// Returns the total time of windows until now.
     pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
         let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
         self.recorded_ns + open
     }
 
-    /// How far it has come, with so many bytes written.
+    /// Returns the progress; `bytes` were written.
     pub(super) fn progress(&self, now_ns: u64, summed: Duration, bytes: u64) -> Progress {
         Progress {
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
@@ -126,7 +126,7 @@ impl Running {
         }
     }
 
-    /// An event was read, of a process that the recording is about or of another.
+    /// Counts an event that was read; `is_wanted` if its process is recorded.
     pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: bool) {
         self.seen += 1;
         self.events.count(sample);
@@ -135,14 +135,14 @@ impl Running {
         }
     }
 
-    /// An event without a stack was read, of a process that the recording is not about.
+    /// Counts an event without a stack of a process that is not recorded.
     pub(super) fn saw_elsewhere(&mut self) {
         self.seen += 1;
         self.events.plain += 1;
     }
 
-    /// CPU time that the kernel used for recorded and counted events until now, by their number and price; and what of it hit
-    /// the processes that the recording is about: an event that was lost or only counted may be theirs.
+    /// Estimates the kernel's CPU time for events until now from their number and price: of all processes, and of the
+    /// recorded ones. Lost and counted events may be of either, so both include them.
     pub(super) fn kernel(&self, price: &Price) -> (f64, f64) {
         let lost = self.lost as f64 * price.plain_ns;
         let counted = self.counted as f64 * price.counted_ns;
@@ -150,8 +150,7 @@ impl Running {
         (of(self.events), of(self.hitting))
     }
 
-    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as
-    /// much as some hundred events.
+    /// Returns the pause before the next look. A look costs as much as some hundred events, so it is longer if little comes.
     pub(super) fn pause(&self) -> Duration {
         Duration::from_millis(match (self.open_ns, self.recently) {
             (_, 2000..) => 1,

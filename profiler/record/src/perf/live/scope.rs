@@ -1,4 +1,4 @@
-//! Which processes a recording is about.
+//! Resolves the processes that a recording is about.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,26 +8,26 @@ use std::process::Command;
 use super::rights::Refused;
 use crate::perf::sample::Host;
 
-/// What a recording is about.
+/// The processes that a recording is about.
 #[derive(Debug)]
 pub enum Scope {
     /// All processes.
     Everything,
-    /// These, what they have started that still runs, and what they start meanwhile.
+    /// These, their running descendants, and all that they start meanwhile.
     Processes(Vec<u32>),
-    /// Those that are in this control group or below it as the recording begins (a directory of cgroup v2, or of a
-    /// hierarchy of v1), and what they start.
+    /// The processes in this control group or below it when the recording begins, and all that they start. The group is a
+    /// directory of cgroup v2, or of a hierarchy of v1.
     Cgroup(PathBuf),
-    /// A command that is started for it, and what it starts. The recording ends when the command has ended, unless
-    /// [`outlives`](super::Options::outlives) says otherwise.
+    /// A command to start, and all that it starts. The recording ends with the command, unless
+    /// [`outlives`](super::Options::outlives) is set.
     Command(Command),
 }
 
-/// The processes of a scope (`None` for all) and the command that is to be started; `host` says it in words.
+/// Returns the processes of a scope (`None` for all) and the command to start. Describes the scope in `host`.
 ///
 /// # Errors
 ///
-/// A process or a control group is not there.
+/// A process or a control group does not exist.
 pub(super) fn resolve(
     scope: Scope,
     host: &mut Host,
@@ -67,12 +67,12 @@ pub(super) fn resolve(
     Ok((Some(pids.into_iter().collect()), command))
 }
 
-/// Whether there is a process of this number now.
+/// Returns whether this process exists.
 pub fn is_running(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// The processes of a control group and of those below it.
+/// Gathers the processes of a control group and of those below it.
 fn gather(group: &Path, pids: &mut Vec<u32>) -> io::Result<()> {
     let listed = std::fs::read_to_string(group.join("cgroup.procs"))?;
     pids.extend(listed.lines().filter_map(|line| line.parse::<u32>().ok()));

@@ -1,5 +1,5 @@
-//! What a command takes from its start to its end, by the kernel's account, with hardly anything recorded: how often it
-//! interrupts others to flush is counted, and nothing else.
+//! Runs a command and reads its time, memory and faults from the kernel. Counts the interrupts that it sends to flush
+//! TLBs; records nothing else.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use super::rings;
 use crate::perf::sample::Names;
 use crate::perf::tracefs::Tracefs;
 
-/// What a command took, with all that it started and waited for.
+/// The resources used by a command and by all that it started and waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     /// From its start to its end.
@@ -24,9 +24,9 @@ pub struct Spent {
     pub kernel: Duration,
     /// Page faults.
     pub faults: u64,
-    /// Interrupts that it sent to flush TLBs; `None` where these cannot be counted.
+    /// Interrupts that it sent to flush TLBs; `None` if they cannot be counted.
     pub interrupts: Option<u64>,
-    /// The most memory that one of its processes had, in bytes.
+    /// Peak memory of its largest process, in bytes.
     pub peak: u64,
     /// How it ended.
     pub status: ExitStatus,
@@ -39,7 +39,7 @@ impl Spent {
     ///
     /// It cannot be started.
     pub fn of(command: &mut Command) -> io::Result<Self> {
-        // What this thread starts is counted with it.
+        // The counter includes all that this thread starts.
         let mut counter = interrupts_sent();
         let begun = Instant::now();
         let child = command.spawn()?;
@@ -62,7 +62,7 @@ impl Spent {
     }
 }
 
-/// Counts, from now on, the interrupts that this thread sends to flush TLBs, and all threads and processes that it starts.
+/// Counts from now on the interrupts to flush TLBs that this thread sends, and all threads and processes that it starts.
 fn interrupts_sent() -> Option<Counter> {
     let tracefs = Tracefs::find().ok()?;
     let format = tracefs.format("csd:csd_queue_cpu", &mut Names::default());
@@ -74,16 +74,16 @@ fn interrupts_sent() -> Option<Counter> {
     Some(counter)
 }
 
-/// Waits for a child: how it ended, and what it used.
+/// Waits for a child. Returns its exit status and its resource usage.
 fn waited_for(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
     use std::os::unix::process::ExitStatusExt;
     let (mut status, mut usage) = (0, MaybeUninit::zeroed());
     loop {
-        // SAFETY: the kernel writes a status and an account into these two, which live.
+        // SAFETY: the kernel writes a status and an `rusage` to these two, which live until it returns.
         let waited =
             unsafe { libc::wait4(pid.cast_signed(), &raw mut status, 0, usage.as_mut_ptr()) };
         if waited >= 0 {
-            // SAFETY: an account of zeros is one, and the kernel has written another.
+            // SAFETY: all-zero bytes are a valid `rusage`, and the kernel has written one since.
             return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
         }
         let error = io::Error::last_os_error();
