@@ -84,7 +84,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             return Err(Fault::NotMapped);
         }
         loop {
-            // Held until the entry is written: a call that changes the area waits.
+            // Held until the entry is written: a call that changes the area waits. [mutant VmFaultsUnlocked]
             let vmas = process.vmas().read(machine);
             let vma = *vmas.find(page).ok_or(Fault::NotMapped)?;
             let allowed = match access {

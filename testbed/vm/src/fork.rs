@@ -75,7 +75,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             parent,
             start,
             end,
-            // The child has no entry that could wait for the page.
+            // The child has no entry that could wait for the page. [mutant VmForksPastMigration]
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(entry) => {

@@ -5,7 +5,7 @@
 //! come back with the rights they had and the new frame. A call that takes a mapping away
 //! meanwhile takes the waiting entry, and the migration finds it gone.
 //!
-//! # Owed flushes
+//! # Deferred flushes
 //!
 //! The flush of a clean file page may be deferred (S3): no CPU can write it, so it is copied at once. Its
 //! entries become markers that name the old frame, whose bytes are the same; an entry is written

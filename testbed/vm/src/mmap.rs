@@ -270,7 +270,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             process,
             start,
             end,
-            // A migration brings an entry back with the rights that it had.
+            // A migration brings an entry back with the rights that it had. [mutant VmProtectsPastMigration]
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(_) => guard.update(page, Some(&mut gather), |entry| {

@@ -31,6 +31,46 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| k.write(0, 2)),
+    // CPU 0 demotes a page, without the areas' lock, while CPU 1 forks. The child has no entry that could wait for it.
+    Scenario::over_vm("vm-demote-fork")
+        .about("demotion against fork")
+        .finds(&["VmForksPastMigration"])
+        .must(Every, &[Machine(Captured)])
+        .with_memory([24, 4])
+        .vm_start(written_page)
+        .vm_cpu(|k| k.demote(1))
+        .vm_cpu(|k| {
+            let child = k.fork();
+            k.enter(child);
+            k.read(0);
+        }),
+    // CPU 0 demotes both pages while CPU 1 takes the right to write away from one: it must not come back with the
+    // rights that it had.
+    Scenario::over_vm("vm-demote-protect")
+        .about("demotion against protection")
+        .finds(&["VmProtectsPastMigration"])
+        .must(Every, &[Machine(Captured)])
+        .with_memory([12, 4])
+        .vm_start(written_page)
+        .vm_cpu(|k| k.demote(2))
+        .vm_cpu(|k| {
+            k.protect(0, 1);
+            k.read(0);
+        }),
+    // CPU 0 takes a mapping away while CPU 1 writes there: the fault holds the areas until it has written the entry.
+    Scenario::over_vm("vm-fault-unmap")
+        .about("fault against unmap")
+        .finds(&["VmFaultsUnlocked"])
+        .must(Every, &[Machine(Fault)])
+        .with_memory([12, 0])
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.keep_table();
+        })
+        .vm_cpu(|k| k.unmap(0, 1))
+        .vm_cpu(|k| {
+            k.try_write(0, 2);
+        }),
     // CPU 0 collapses 512 pages into a large one while CPU 1 writes one of them.
     Scenario::over_vm("vm-collapse-write")
         .about("collapse against write")
