@@ -7,79 +7,66 @@ use quell_record::attribute::Attribution;
 use quell_record::perf::{Change, CpuTime, Frame, Item, Sample, Statistics, When};
 use quell_record::report::Report;
 
-/// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each
-/// call, as expensive as that.
-fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
-    advice_of(kind, fault_ns, true)
-}
-
-/// The same of a program that keeps its CPU busy, or half of the time.
-fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
-    advised(kind, fault_ns, busy, None)
-}
-
-/// The same of a program that also protects memory at this address in each round, before it uses again what it gave
-/// back.
-fn advised(
-    kind: &str,
-    fault_ns: Option<f64>,
-    busy: bool,
-    protected: Option<u64>,
-) -> Option<Advice> {
-    advised_with(kind, fault_ns, busy, protected, Filled::default())
-}
-
-/// Which pages a program fills in each round.
+/// A program that gives memory back in each of 200 rounds and uses it again at once.
 #[derive(Clone, Copy)]
-pub(crate) struct Filled {
-    /// How many.
-    all: u64,
-    /// The first so many of them are others, which no call gave back.
+struct Program {
+    /// The cost of a page fault, if it was measured.
+    fault_ns: Option<f64>,
+    /// Whether it keeps its CPU busy, or half of the time.
+    busy: bool,
+    /// Memory at this address is protected in each round, before the other is used again.
+    protected: Option<u64>,
+    /// Pages that it fills in each round.
+    filled: u64,
+    /// The first of these, which no call gave back.
     elsewhere: u64,
-    /// How long a round takes.
+    /// The time of a round.
     round_ns: u64,
 }
 
-impl Default for Filled {
+impl Default for Program {
     fn default() -> Self {
-        Filled {
-            all: 20,
+        Program {
+            fault_ns: None,
+            busy: true,
+            protected: None,
+            filled: 20,
             elsewhere: 0,
             round_ns: 200_000,
         }
     }
 }
 
-/// The same of a program that fills these pages.
-fn advised_with(
-    kind: &str,
-    fault_ns: Option<f64>,
-    busy: bool,
-    protected: Option<u64>,
-    filled: Filled,
-) -> Option<Advice> {
-    let report = report_with(fault_ns, busy, protected, filled);
-    report.advice.into_iter().find(|advice| advice.kind == kind)
+impl Program {
+    fn report(self) -> Report {
+        Report::new(recorded(self), None)
+    }
+
+    fn advice(self, kind: &str) -> Option<Advice> {
+        let mut advice = self.report().advice.into_iter();
+        advice.find(|advice| advice.kind == kind)
+    }
 }
 
-/// The report that it is in.
-fn report_with(
-    fault_ns: Option<f64>,
-    busy: bool,
-    protected: Option<u64>,
-    filled: Filled,
-) -> Report {
-    Report::new(recorded_with(fault_ns, busy, protected, filled), None)
+/// The advice of that kind, where a page fault costs this much.
+fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
+    let program = Program {
+        fault_ns,
+        ..Program::default()
+    };
+    program.advice(kind)
 }
 
-/// The recording that it is made of.
-pub(crate) fn recorded_with(
-    fault_ns: Option<f64>,
-    busy: bool,
-    protected: Option<u64>,
-    filled: Filled,
-) -> Attribution {
-    let round_ns = filled.round_ns;
+/// A recording of the program.
+fn recorded(program: Program) -> Attribution {
+    let Program {
+        fault_ns,
+        busy,
+        protected,
+        filled,
+        elsewhere,
+        round_ns,
+    } = program;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
     let mut add = |event: &str, time_ns, fields| {
@@ -111,8 +98,8 @@ pub(crate) fn recorded_with(
             add("csd:csd_function_exit", at + 14_000, work());
             add("syscalls:sys_exit_mprotect", at + 15_000, vec![]);
         }
-        for page in 0..filled.all {
-            let address = match page.checked_sub(filled.elsewhere) {
+        for page in 0..filled {
+            let address = match page.checked_sub(elsewhere) {
                 Some(page) => (1 << 20) + (page << 12),
                 None => (1 << 30) + (page << 12),
             };
@@ -146,7 +133,10 @@ pub(crate) fn recorded_with(
 #[test]
 fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
     let pinned = |busy_ns: u64| {
-        let mut all = recorded_with(None, false, None, Filled::default());
+        let mut all = recorded(Program {
+            busy: false,
+            ..Program::default()
+        });
         let elapsed_ns = all.elapsed_ns();
         let cpus = 2;
         for (when, ran) in [(When::Before, 0), (When::After, busy_ns)] {
@@ -171,11 +161,12 @@ fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
 /// A verdict on interrupts is none on what the same calls cost beside them.
 #[test]
 fn advice_that_promises_more_than_interrupts_cost_says_what_else_it_is_about() {
-    let filled = Filled {
+    let program = Program {
+        fault_ns: Some(20_000.0),
         round_ns: 4_000_000,
-        ..Filled::default()
+        ..Program::default()
     };
-    let lines = report_with(Some(20_000.0), true, None, filled).answer;
+    let lines = program.report().answer;
     let verdict = lines
         .iter()
         .position(|line| line.contains("It is not your TLB"))
@@ -215,24 +206,28 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
         shard.left == (0, 0) && shard.text.contains("processes"),
         "{shard:?}"
     );
-    let pin = advice_of("pin", None, false).unwrap();
+    let idle = Program {
+        busy: false,
+        ..Program::default()
+    };
+    let pin = idle.advice("pin").unwrap();
     assert!(
         pin.left == (0, 0) && pin.text.contains("to one CPU"),
         "{pin:?}"
     );
-    assert!(advice_of("shard", None, false).is_none());
+    assert!(idle.advice("shard").is_none());
 }
 
 #[test]
 fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
-    let share = |all, elsewhere| {
-        let filled = Filled {
-            all,
+    let share = |filled, elsewhere| {
+        let program = Program {
+            fault_ns: Some(500.0),
+            filled,
             elsewhere,
-            ..Filled::default()
+            ..Program::default()
         };
-        let advice = advised_with("keep", Some(500.0), true, None, filled).unwrap();
-        advice.share.unwrap()
+        program.advice("keep").unwrap().share.unwrap()
     };
     // Of the twenty pages that are filled in each round, ten lie elsewhere: calls from before the recording may have
     // given them back.
@@ -249,8 +244,14 @@ fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
 
 #[test]
 fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
-    let of = |protected| advised("keep", None, true, protected).unwrap();
-    let (same, other) = (of(Some(1 << 20)), of(Some(1 << 40)));
+    let of = |address| {
+        let program = Program {
+            protected: Some(address),
+            ..Program::default()
+        };
+        program.advice("keep").unwrap()
+    };
+    let (same, other) = (of(1 << 20), of(1 << 40));
     assert_eq!((same.interrupts, same.left), (400, (0, 0)), "{same:?}");
     assert!(
         same.text.contains("with 200 for the same memory"),
@@ -436,7 +437,10 @@ fn files_that_are_mapped_for_a_moment_are_to_be_read() {
 fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
     // Of 4000 that were recorded, twenty in each round; all programs together had ten times as many as were recorded.
     let refilled = |faults: Option<u64>| {
-        let mut all = recorded_with(Some(1_000.0), true, None, Filled::default());
+        let mut all = recorded(Program {
+            fault_ns: Some(1_000.0),
+            ..Program::default()
+        });
         all.item(count("exceptions:page_fault_user", 40_000, 4_000), &mut ());
         let ran = faults.map(|faults| CpuTime {
             faults,
@@ -457,11 +461,12 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
 /// Another recording of the same program must not say something else: what may be nothing or much does not lead.
 #[test]
 fn advice_whose_worth_is_hardly_known_does_not_lead() {
-    let filled = Filled {
+    let program = Program {
+        fault_ns: Some(8_000.0),
         elsewhere: 19,
-        ..Filled::default()
+        ..Program::default()
     };
-    let report = report_with(Some(8_000.0), true, None, filled);
+    let report = program.report();
     let share = report.advice[0].share.unwrap();
     assert!(share.is_vague(), "{share:?}");
     let lines = report.answer.join("\n");
@@ -470,7 +475,7 @@ fn advice_whose_worth_is_hardly_known_does_not_lead() {
         "{lines}"
     );
     // And the same recording says the same.
-    let again = report_with(Some(8_000.0), true, None, filled);
+    let again = program.report();
     assert_eq!(report.json(), again.json());
 }
 

@@ -1,31 +1,28 @@
-//! What the kernel's counters showed, where the text holds it: `/proc/interrupts`, the sum of `/proc/stat`, the flags
-//! of `/proc/cpuinfo`.
+//! Takes the kernel's counters out of a text: `/proc/interrupts`, the sum of `/proc/stat`, the flags of `/proc/cpuinfo`.
 
+use crate::perf::counters::{cpu_ns, interrupt};
 use crate::perf::{Interrupts, Statistics, When};
-
-/// What `/proc/stat` counts in: a hundredth of a second, on every machine that Linux runs on today.
-const TICK_NS: u64 = 10_000_000;
 
 /// Takes the lines of counters out of a text.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// How many CPUs the block that is being read has; `None` outside one.
+    /// The number of CPUs in the current block; `None` outside a block.
     columns: Option<usize>,
     rows: Vec<Interrupts>,
     cpu_ns: Vec<(String, u64)>,
     blocks: usize,
     took: bool,
-    /// Whether the processor says that it runs below a hypervisor; `None` if the text has no flags.
+    /// Whether the processor runs below a hypervisor; `None` if the text has no flags.
     pub virtual_machine: Option<bool>,
 }
 
 impl Counters {
-    /// Whether the last line was one of counters.
+    /// Returns whether the last line belonged to the counters.
     pub fn took(&self) -> bool {
         self.took
     }
 
-    /// Looks at a line; what a block showed, if this line is the first behind it.
+    /// Reads a line. Returns the counters of a block after the first line behind it.
     pub fn line(&mut self, line: &str) -> Option<Statistics> {
         self.took = true;
         if let Some(columns) = self.columns
@@ -41,8 +38,8 @@ impl Counters {
             .filter(|rest| rest.trim_start().starts_with(':'))
         {
             self.virtual_machine = Some(flags.split_whitespace().any(|flag| flag == "hypervisor"));
-        } else if let Some(times) = line.strip_prefix("cpu  ") {
-            self.cpu_ns = cpu_times(times);
+        } else if line.starts_with("cpu  ") {
+            self.cpu_ns = cpu_ns(line);
         } else if !text.is_empty() && text.split_whitespace().all(is_cpu) {
             self.columns = Some(text.split_whitespace().count());
         } else {
@@ -51,7 +48,7 @@ impl Counters {
         ended
     }
 
-    /// What the block showed that has ended here.
+    /// Ends the block and returns its counters.
     pub fn end(&mut self) -> Option<Statistics> {
         self.columns.take()?;
         self.blocks += 1;
@@ -75,39 +72,11 @@ fn is_cpu(word: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `TLB:   2272991   5842047   TLB shootdowns`; some rows have one count for all CPUs.
+/// Reads a row, if the line is one; some rows have one count for all CPUs.
 fn row(line: &str, columns: usize) -> Option<Interrupts> {
-    let (name, rest) = line.trim().split_once(':')?;
-    if name.is_empty() || name.contains(' ') {
-        return None;
-    }
-    let mut words = rest.split_whitespace().peekable();
-    let mut counts = Vec::new();
-    while counts.len() < columns {
-        match words.peek().and_then(|word| word.parse().ok()) {
-            Some(count) => counts.push(count),
-            None => break,
-        }
-        words.next();
-    }
-    (!counts.is_empty()).then(|| Interrupts {
-        name: name.into(),
-        counts,
-        description: words.collect::<Vec<_>>().join(" "),
-    })
-}
-
-fn cpu_times(text: &str) -> Vec<(String, u64)> {
-    let names = [
-        "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
-    ];
-    let times = text
-        .split_whitespace()
-        .map_while(|time| time.parse::<u64>().ok());
-    let filled = names.iter().zip(times);
-    filled
-        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS)))
-        .collect()
+    let row = interrupt(line, columns)?;
+    let is_row = !row.name.is_empty() && !row.name.contains(' ') && !row.counts.is_empty();
+    is_row.then_some(row)
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The kernel's own counters, read from `/proc`: what a recording has before and after, and all there is without
-//! rights.
+//! Reads the kernel's own counters from `/proc`, which needs no rights. A recording has them before and after.
 //!
 //! No text makes the parsers panic; a line that is not understood is left out.
 
@@ -27,8 +26,7 @@ pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
     })
 }
 
-/// Nanoseconds in which the CPUs ran anything so far, as [`Statistics::busy_ns`] has it; without reading more than that
-/// takes.
+/// Reads only the CPUs' busy time so far ([`Statistics::busy_ns`]).
 ///
 /// # Errors
 ///
@@ -38,7 +36,7 @@ pub fn busy_ns() -> io::Result<u64> {
     Ok(busy(&cpu_ns(&text)))
 }
 
-/// How many page faults there were so far, in all processes; `None` if this kernel does not say.
+/// Reads the number of page faults so far in all processes; `None` if this kernel does not count them.
 ///
 /// # Errors
 ///
@@ -49,56 +47,52 @@ pub fn faults() -> io::Result<Option<u64>> {
     Ok(line.and_then(|count| count.trim().parse().ok()))
 }
 
-/// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
+/// Reads the CPU time of a process and all its threads, in steps of 10 ms; `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())
 }
 
-/// CPU time, in nanoseconds, by what it was spent in, and page faults.
+/// CPU time in nanoseconds, and page faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// In the program itself.
     pub(crate) user_ns: u64,
     /// In the kernel.
     pub(crate) kernel_ns: u64,
-    /// And how many page faults there were.
+    /// Page faults.
     pub(crate) faults: u64,
 }
 
 impl Used {
-    /// Both together.
+    /// Returns the time in both together.
     pub(crate) fn ns(self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
     }
 
-    /// Both with another's.
+    fn with(self, other: Used, each: fn(u64, u64) -> u64) -> Used {
+        Used {
+            user_ns: each(self.user_ns, other.user_ns),
+            kernel_ns: each(self.kernel_ns, other.kernel_ns),
+            faults: each(self.faults, other.faults),
+        }
+    }
+
+    /// Adds another's.
     pub(crate) fn plus(self, other: Used) -> Used {
-        Used {
-            user_ns: self.user_ns.saturating_add(other.user_ns),
-            kernel_ns: self.kernel_ns.saturating_add(other.kernel_ns),
-            faults: self.faults.saturating_add(other.faults),
-        }
+        self.with(other, u64::saturating_add)
     }
 
-    /// Both without another's, as far as they go.
+    /// Subtracts another's, down to zero.
     pub(crate) fn minus(self, other: Used) -> Used {
-        Used {
-            user_ns: self.user_ns.saturating_sub(other.user_ns),
-            kernel_ns: self.kernel_ns.saturating_sub(other.kernel_ns),
-            faults: self.faults.saturating_sub(other.faults),
-        }
+        self.with(other, u64::saturating_sub)
     }
 
-    /// The larger of each.
+    /// Returns the larger of each.
     pub(crate) fn most(self, other: Used) -> Used {
-        Used {
-            user_ns: self.user_ns.max(other.user_ns),
-            kernel_ns: self.kernel_ns.max(other.kernel_ns),
-            faults: self.faults.max(other.faults),
-        }
+        self.with(other, u64::max)
     }
 
-    /// This part of both.
+    /// Returns this part of each.
     pub(crate) fn part(self, part: f64) -> Used {
         Used {
             user_ns: (self.user_ns as f64 * part) as u64,
@@ -108,36 +102,37 @@ impl Used {
     }
 }
 
-/// What the children have used that this process has waited for, with those that they had waited for.
+/// Reads the usage of all children that this process has waited for, and of theirs.
 pub(crate) fn waited_for() -> Used {
     process(std::process::id()).map_or(Used::default(), |own| own.children)
 }
 
-/// What the kernel says of a process.
+/// The kernel's account of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Process {
     /// Its main thread's name.
     pub(crate) comm: String,
     /// The process that started it, or the one that adopted it.
     pub(crate) parent: u32,
-    /// What its threads have used.
+    /// The usage of its threads.
     pub(crate) own: Used,
-    /// What its children had used that have ended and that it has waited for, and theirs.
+    /// The usage of ended children that it has waited for, and of theirs.
     pub(crate) children: Used,
-    /// How many pages of memory it has.
+    /// Its resident memory in pages.
     pub(crate) pages: u64,
 }
 
-/// What the kernel says of a process now; `None` if it has ended.
+/// Reads the kernel's account of a process; `None` if it has ended.
 pub(crate) fn process(pid: u32) -> Option<Process> {
     let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     told(&text)
 }
 
-/// What stands in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
-/// user's time and the system's are the eleventh and twelfth after the state, which comes next, and the children's follow.
-/// Before them stand the page faults that needed no file, and those that did, each with the children's. The pages are the
-/// twenty-first.
+/// Reads a `/proc/PID/stat`.
+///
+/// The second field is the name in brackets, which may contain blanks and brackets itself. Counted from the state, which
+/// follows, the fields are: 7 to 10 minor and major page faults, each with the children's; 11 to 14 user and system time, then
+/// the children's; 21 the pages.
 fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;
@@ -165,10 +160,10 @@ fn told(stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
+/// Times in `/proc` are in hundredths of a second, whatever the kernel's own clock is.
 const TICK_NS: u64 = 10_000_000;
 
-/// What of this is spent on running anything.
+/// Adds up the time in which the CPUs ran anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {
     let busy = ["user", "nice", "system", "irq", "softirq"];
     let of = cpu_ns
@@ -177,32 +172,33 @@ fn busy(cpu_ns: &[(String, u64)]) -> u64 {
     of.map(|(_, ns)| ns).sum()
 }
 
-/// The lines of `/proc/interrupts`. A line with fewer counts than there are CPUs (`ERR`) keeps those that it has.
+/// Reads the lines of `/proc/interrupts`.
 pub fn interrupts(text: &str) -> Vec<Interrupts> {
     let mut lines = text.lines();
     let cpus = lines.next().unwrap_or_default().split_whitespace().count();
-    let row = |line: &str| {
-        let (name, rest) = line.split_once(':')?;
-        let mut rest = rest.trim_start();
-        let mut counts = Vec::new();
-        while counts.len() < cpus {
-            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            let Ok(count) = rest[..end].parse() else {
-                break;
-            };
-            counts.push(count);
-            rest = rest[end..].trim_start();
-        }
-        Some(Interrupts {
-            name: name.trim().to_owned(),
-            counts,
-            description: rest.split_whitespace().collect::<Vec<_>>().join(" "),
-        })
-    };
-    lines.filter_map(row).collect()
+    lines.filter_map(|line| interrupt(line, cpus)).collect()
 }
 
-/// The lines of `/proc/vmstat`.
+/// Reads a line of `/proc/interrupts`, for example `TLB:   2272991   5842047   TLB shootdowns`. A line with fewer counts than
+/// there are CPUs (`ERR`) keeps those that it has.
+pub(crate) fn interrupt(line: &str, cpus: usize) -> Option<Interrupts> {
+    let (name, rest) = line.split_once(':')?;
+    let mut words = rest.split_whitespace().peekable();
+    let mut counts = Vec::new();
+    while counts.len() < cpus
+        && let Some(count) = words.peek().and_then(|word| word.parse().ok())
+    {
+        counts.push(count);
+        words.next();
+    }
+    Some(Interrupts {
+        name: name.trim().to_owned(),
+        counts,
+        description: words.collect::<Vec<_>>().join(" "),
+    })
+}
+
+/// Reads the lines of `/proc/vmstat`.
 pub fn vmstat(text: &str) -> Vec<(String, u64)> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
@@ -211,7 +207,7 @@ pub fn vmstat(text: &str) -> Vec<(String, u64)> {
     text.lines().filter_map(line).collect()
 }
 
-/// What all CPUs together spent their time on, in nanoseconds; `/proc/stat` counts hundredths of a second.
+/// Reads the first line of `/proc/stat`: the time of all CPUs together by use, in nanoseconds.
 pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
     const NAMES: [&str; 10] = [
         "user",
@@ -237,19 +233,19 @@ pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
 }
 
 impl Statistics {
-    /// How often an interrupt of `/proc/interrupts` happened, on all CPUs together; `None` if there is no such line.
+    /// Returns the count of an interrupt on all CPUs together; `None` if there is no such line.
     pub fn interrupt(&self, name: &str) -> Option<u64> {
         let row = self.interrupts.iter().find(|row| row.name == name)?;
         Some(row.counts.iter().sum())
     }
 
-    /// A number of `/proc/vmstat`.
+    /// Returns a number of `/proc/vmstat`.
     pub fn vm(&self, name: &str) -> Option<u64> {
         let found = self.vmstat.iter().find(|(known, _)| known == name)?;
         Some(found.1)
     }
 
-    /// Nanoseconds in which the CPUs ran anything, all together: neither idle nor stolen by a hypervisor.
+    /// Returns the busy time of all CPUs together: neither idle nor stolen by a hypervisor.
     pub fn busy_ns(&self) -> u64 {
         busy(&self.cpu_ns)
     }
