@@ -1,7 +1,7 @@
-//! The target's side: an interrupt comes, work that was queued is done, and the interrupt ends.
+//! Follows the target's side: an interrupt arrives, queued work is done, and the interrupt ends.
 //!
-//! The time of an interrupt is suffered by the program that ran there and charged to the sites whose work was done in
-//! it, each with the same share of what was around the work. The initiator's wait ends when its last target is done.
+//! The interrupted program loses the interrupt's time. That time is charged to the sites whose work was done in it; the rest
+//! around the work is split evenly among them. The initiator's wait ends when its last target is done.
 
 use crate::perf::Sample;
 
@@ -9,12 +9,12 @@ use super::request::Request;
 use super::slice::{self, Observer, Stretch};
 use super::{Attribution, Work};
 
-/// How long a request can be answered, where nothing but its time tells. Longer ones are rarer than answers whose request
-/// was not recorded, which would then be laid at an older one as a wait that never was.
+/// The longest time from a request to its answer, if they are matched by time alone. Longer answers are rarer than answers
+/// whose request was not recorded, and these would be charged to an older request as a wait that never happened.
 const ANSWER_NS: u64 = 1_000_000;
 
 impl Attribution {
-    /// A target flushed: nothing but this tells of it where functions are not recorded.
+    /// Matches a target's flush with its request, if functions are not recorded.
     pub(super) fn flushed(&mut self, sample: &Sample, program: usize, pages: Option<u64>) {
         if self.seen.functions {
             return;
@@ -64,7 +64,7 @@ impl Attribution {
         }
     }
 
-    /// A function that another CPU queued has run.
+    /// Ends a function that another CPU queued.
     pub(super) fn worked(
         &mut self,
         sample: &Sample,
@@ -98,13 +98,13 @@ impl Attribution {
             of.ns += took;
         }
         if !in_interrupt {
-            // An idle CPU that polls takes work without an interrupt: what is seen is all there is.
+            // An idle CPU that polls takes work without an interrupt.
             let works = std::mem::take(&mut self.cpu(sample.cpu).works);
             self.charge(sample, program, &works, start, now, observer);
         }
     }
 
-    /// One target of the request is done.
+    /// Ends the part of one target of the request.
     fn done(&mut self, id: u64, now: u64, took: u64) {
         let Some(request) = self.requests.get_mut(id) else {
             return;
@@ -211,7 +211,7 @@ impl Attribution {
         }
     }
 
-    /// Adds what the interrupt of a request took; whose it was.
+    /// Charges an interrupt's time to a request. Returns its site.
     fn charged(&mut self, id: u64, took: u64) -> Option<usize> {
         let request = self.requests.get(id)?;
         let (site, folded) = (request.site, request.folded.clone());

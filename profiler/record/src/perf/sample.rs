@@ -1,25 +1,24 @@
-//! What a recording consists of, wherever it comes from.
+//! The items of a recording, wherever it comes from.
 //!
-//! A recording is a stream of [`Item`]s: what the host was, what its counters showed before, the events with their
-//! stacks, what was lost, what became of processes, and what the counters showed after. A reader asks a
-//! [`Source`] for one after the other and keeps what it needs: ten million events do not fit into memory, so nothing
-//! here keeps them. Names and stacks are shared between the items that carry them (`Arc`), because a recording holds
-//! few different ones: to compare two, `Arc::ptr_eq` is a fast *yes*, never a *no*.
+//! A recording is a stream of [`Item`]s: the host, its counters before, events with their stacks, losses, changes of
+//! processes, and the counters after. A reader takes them one by one from a [`Source`] and keeps what it needs: ten million
+//! events do not fit into memory. Items share names and stacks (`Arc`), because a recording has few different ones. If
+//! `Arc::ptr_eq` is true, two are equal; if it is false, they may be equal all the same.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// One event: when, where, of whom, what it said, and how the CPU came there.
+/// One event with its time, CPU, thread, fields and stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Nanoseconds on the recording's clock, which is the same for all CPUs; its zero means nothing.
+    /// Nanoseconds on the recording's clock, which all CPUs share. Its zero has no meaning.
     pub time_ns: u64,
-    /// The CPU on which it happened.
+    /// The CPU.
     pub cpu: u32,
     /// The process (thread group) that was running; 0 is the idle task.
     pub pid: u32,
-    /// The thread that was running. For an interrupt that is the thread that was interrupted.
+    /// The thread that was running; for an interrupt, the interrupted thread.
     pub tid: u32,
     /// The thread's name at that time, empty if it is not known.
     pub comm: Arc<str>,
@@ -44,21 +43,21 @@ impl Sample {
     }
 }
 
-/// What a field of an event holds.
+/// The value of an event's field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number that may be negative.
     Signed(i64),
-    /// A number that is not, or an address.
+    /// A number that cannot be negative, or an address.
     Unsigned(u64),
-    /// Text. An address of the kernel that was resolved to a function's name is such text, too.
+    /// Text, or the name of a kernel function that was resolved from its address.
     Text(Arc<str>),
     /// A set of CPUs, in rising order.
     Cpus(Arc<[u32]>),
 }
 
 impl Value {
-    /// The number that this is, if it is one and not negative.
+    /// Returns the number, unless it is negative or no number.
     pub fn number(&self) -> Option<u64> {
         match self {
             Value::Signed(number) => u64::try_from(*number).ok(),
@@ -67,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The text that this is, if it is one.
+    /// Returns the text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -90,26 +89,27 @@ impl fmt::Display for Value {
 /// One place on a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The instruction's address, as the CPU saw it; in a recording of the recorder's, where no symbol covers it and it
-    /// is a file's, its place in that file. A return address but in the innermost frame of each part.
+    /// The instruction's address, as the CPU saw it. If the recorder found a file but no symbol for it, its place in that
+    /// file. All but the innermost frame of each part have return addresses.
     pub address: u64,
-    /// Whether this is the kernel's.
+    /// Whether it is a frame of the kernel.
     pub kernel: bool,
     /// The function's name, demangled, without an offset; `None` if no symbol covers the address.
     pub symbol: Option<Arc<str>>,
-    /// The file that the code comes from, by its path; `[kernel]` for the kernel, `[jit]` for code that was
-    /// compiled at run time, `None` if nothing says.
+    /// The path of the code's file; `[kernel]` for the kernel, `[jit]` for code compiled at run time, `None` if it is not
+    /// known.
     pub module: Option<Arc<str>>,
 }
 
 /// Why events left no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum LossReason {
-    /// Their buffer was full: the kernel says so.
+    /// Their buffer was full, as the kernel reports.
     Full,
-    /// They were counted, and the kernel does not say what became of them. Two reasons are known: since 2026, Linux counts
-    /// an event and leaves it out if recording stopped on its CPU in between (`perf_swevent_event`); and some kernels of
-    /// virtual machines record nothing of the idle task of some CPUs, as `perf record` beside `perf stat` shows there.
+    /// They were counted, and left no record for a reason that the kernel does not report. Two are known. Since 2026, Linux
+    /// counts an event but leaves it out if recording stopped on its CPU in between (`perf_swevent_event`). And some
+    /// kernels of virtual machines record nothing of the idle task of some CPUs; `perf record` beside `perf stat` shows
+    /// the same.
     Untold,
 }
 
@@ -118,7 +118,7 @@ pub enum LossReason {
 pub struct Lost {
     /// Why.
     pub why: LossReason,
-    /// When that was noticed.
+    /// When the loss was noticed.
     pub time_ns: u64,
     /// On which CPU.
     pub cpu: u32,
@@ -126,10 +126,10 @@ pub struct Lost {
     pub count: u64,
 }
 
-/// What became of a process or thread. `N` is what names are: texts, or their numbers in a recording.
+/// A change of a process or thread. Names are of type `N`: text, or numbers in a recording.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Change<N = Arc<str>> {
-    /// A thread has a name; it was there before the recording, or took the name now.
+    /// A thread has this name, from before the recording or from now on.
     Named {
         /// When, 0 if before the recording.
         time_ns: u64,
@@ -139,10 +139,10 @@ pub enum Change<N = Arc<str>> {
         tid: u32,
         /// The name.
         comm: N,
-        /// Whether another program was loaded (`execve`): mappings from before are gone.
+        /// Whether another program was loaded (`execve`), which removes all mappings.
         exec: bool,
     },
-    /// A thread began; of a new process if `pid` and `parent` differ.
+    /// A thread began. It is a new process if `pid` and `parent` differ.
     Forked {
         /// When.
         time_ns: u64,
@@ -215,7 +215,7 @@ impl Change {
 }
 
 impl<N> Change<N> {
-    /// The same change with its name, if it has one, in another form.
+    /// Converts the change's name, if it has one.
     ///
     /// # Errors
     /// That of `name`.
@@ -270,24 +270,24 @@ impl<N> Change<N> {
     }
 }
 
-/// On what and how the recording was made.
+/// The host and the scope of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Host {
     /// The kernel's release, as `uname -r` prints it; empty if it is not known.
     pub kernel: String,
-    /// How many CPUs were online; 0 if that is not known.
+    /// The number of online CPUs; 0 if it is not known.
     pub cpus: u32,
     /// The processor's model; empty if it is not known.
     pub processor: String,
-    /// Whether this is a virtual machine; `None` if nothing says.
+    /// Whether this is a virtual machine; `None` if it is not known.
     pub virtual_machine: Option<bool>,
-    /// What was recorded, in words: "everything", "process 17", "the command …".
+    /// The scope in words: "everything", "process 17", "the command …".
     pub scope: String,
     /// The processes that the recording is about; empty if it is about all of them.
     pub pids: Vec<u32>,
-    /// The names of the events that were asked for and recorded.
+    /// Requested events that were recorded.
     pub events: Vec<String>,
-    /// The names of those that were asked for and are missing here.
+    /// Requested events that this kernel lacks.
     pub missing: Vec<String>,
 }
 
@@ -303,15 +303,15 @@ pub enum When {
 /// One line of `/proc/interrupts`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Interrupts {
-    /// What stands before the colon: `TLB`, `CAL`, `17`.
+    /// The text before the colon: `TLB`, `CAL`, `17`.
     pub name: String,
     /// The counts, in the order of the online CPUs.
     pub counts: Vec<u64>,
-    /// What stands behind the counts.
+    /// The text behind the counts.
     pub description: String,
 }
 
-/// What the kernel's own counters showed: of the whole machine, whatever the recording's scope is.
+/// The kernel's own counters, always of the whole machine.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Statistics {
     /// When they were read.
@@ -322,32 +322,32 @@ pub struct Statistics {
     pub interrupts: Vec<Interrupts>,
     /// `/proc/vmstat`.
     pub vmstat: Vec<(String, u64)>,
-    /// `/proc/stat`: nanoseconds of all CPUs together, by what they were spent on (`user`, `system`, `steal`, …).
+    /// `/proc/stat`: nanoseconds of all CPUs together by use (`user`, `system`, `steal`, …).
     pub cpu_ns: Vec<(String, u64)>,
 }
 
-/// The event whose count is the growth of `pgfault` in `/proc/vmstat`, which costs nothing; there are also faults of
-/// the kernel's own accesses to a program's memory in it.
+/// The event that is counted by the growth of `pgfault` in `/proc/vmstat`, which costs nothing. That includes faults of the
+/// kernel's own accesses to a program's memory.
 pub const FAULTS: &str = "exceptions:page_fault_user";
 
-/// How often an event happened, exactly, and how often it was recorded.
+/// The exact count of an event, and how often it was recorded.
 ///
-/// `exact / seen` is what each recorded one stands for. `seen` is at most `exact`, but for events that happened
-/// between the two readings.
+/// Each recorded event stands for `exact / seen` events. `seen` is at most `exact`, except for events between the two
+/// readings.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Count {
     /// The event's name, `group:name`.
     pub event: String,
-    /// How often it happened on all CPUs while the recording ran, in whichever process; counted by the kernel.
+    /// Its count on all CPUs and in all processes while the recording ran, from the kernel.
     pub exact: u64,
-    /// For how many of these a sample reached the recorder, in whichever process.
+    /// Samples of it that reached the recorder, of all processes.
     pub seen: u64,
-    /// For how many of these a sample is in the recording.
+    /// Samples of it in the recording.
     pub kept: u64,
 }
 
 impl Count {
-    /// Adds what was counted of other occurrences of the same event.
+    /// Adds the count of other occurrences of the same event.
     pub(crate) fn add(&mut self, other: &Count) {
         self.exact += other.exact;
         self.seen += other.seen;
@@ -355,54 +355,52 @@ impl Count {
     }
 }
 
-/// What things cost on this host that a recording only counts: measured when it was made, in nanoseconds of CPU time.
+/// Costs on this host of things that a recording only counts, measured before it, in nanoseconds of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Prices {
     /// A page fault that fills an anonymous page, its zeroing included: at least (few pages, again and again), at most
     /// (every CPU fills many).
     pub fault_ns: (f64, f64),
-    /// To give such a page back (`MADV_DONTNEED`, of many at once), at least and at most likewise.
+    /// Giving such a page back (`MADV_DONTNEED` of many at once), at least and at most likewise.
     pub discard_ns: (f64, f64),
-    /// To zero a page: in the cache, and out of it.
+    /// Zeroing a page: in the cache, and out of it.
     pub zero_ns: (f64, f64),
-    /// An event that was recorded, for the thread that ran into it: without a stack, with one that was walked, with a
-    /// copy of one.
+    /// Recording an event, for its thread: without a stack, with one that the kernel walks, with a copy of one.
     pub event_ns: [f64; 3],
 }
 
-/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at
-/// from time to time, of many a part each time, and all at the end; what a process did after the last look, and all
-/// that one did which nobody has looked at, is known once its parent has waited for it. It is shared out by the number
-/// of those that ended of each name and were not looked at: what children of these did goes by their parents' name
-/// (`sh` has what its `cc1` used). Where all were looked at, what they did after their last look goes by the name of
-/// the process that waited for them. What nobody waits for before the recording ends is missing.
+/// The CPU time of all recorded processes of one name, by the kernel's own account.
+///
+/// The recorder reads the account of each process from time to time, and of all at the end. Time after the last reading,
+/// and all time of a process that was never read, is known once its parent has waited for it. That time is split among the
+/// names of the children that ended unread, by their number, and includes their own children: `sh` has the time of its
+/// `cc1`. If all children were read, it counts for the name of the parent. Time that nobody has waited for before
+/// the recording ends is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CpuTime {
     /// Their main threads' name.
     pub comm: String,
-    /// Nanoseconds in the program itself.
+    /// Nanoseconds in user mode.
     pub user_ns: u64,
     /// Nanoseconds in the kernel.
     pub kernel_ns: u64,
-    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have
+    /// The part of `user_ns` used by processes that were forked during the recording, loaded no other program, and have
     /// ended: a process for each request, or for a snapshot.
     pub forked_user_ns: u64,
-    /// How many pages of memory fewer those that were there before the recording had at last than at first; 0 of those
-    /// that began later.
+    /// Pages by which processes shrank that existed before the recording.
     pub shrank_pages: u64,
-    /// Their page faults, all but those of threads of the kernel: known as their time is.
+    /// Page faults, except those of kernel threads.
     pub faults: u64,
 }
 
 impl CpuTime {
-    /// Nanoseconds in both together.
+    /// Returns user and kernel time together.
     pub fn ns(&self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
     }
 }
 
-/// A stretch of time in which events were recorded. Between windows they were only counted, which keeps the overhead
-/// within its bound.
+/// A stretch of time in which events were recorded. Between windows they are only counted, to limit the cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Window {
     /// Its begin, on the recording's clock.
@@ -414,7 +412,7 @@ pub struct Window {
 /// One thing in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// On what it was made; the first item, if it is known.
+    /// The host; the first item, if it is known.
     Host(Host),
     /// The kernel's counters, before and after.
     Statistics(Statistics),
@@ -424,40 +422,40 @@ pub enum Item {
     Lost(Lost),
     /// A process changed.
     Change(Change),
-    /// A window closed; its samples came before this. Without any of these, the whole recording is one.
+    /// A window closed; its samples came before. A recording without windows is recorded as a whole.
     Window(Window),
-    /// Exact counts, behind the samples.
+    /// An exact count; after the samples.
     Count(Count),
-    /// What things cost that are only counted; before the samples.
+    /// Costs of things that are only counted; before the samples.
     Prices(Prices),
-    /// How long a program ran, behind the samples.
+    /// The CPU time of a program; after the samples.
     CpuTime(CpuTime),
-    /// Something that a reader of the result should know: a file that could not be read, the overhead.
+    /// A note for the reader of the result: a file that could not be read, the overhead.
     Note(Arc<str>),
 }
 
-/// Why a recording cannot be read on.
+/// An error in reading a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct SourceError {
-    /// Where: a file, with the line or the offset.
+    /// The file, with the line or the offset.
     pub place: String,
-    /// What is wrong, and what helps.
+    /// The problem, and what to do.
     pub what: String,
 }
 
-/// A recording that is read from its begin to its end.
+/// Reads a recording from begin to end.
 pub trait Source {
-    /// The next item, `None` behind the last.
+    /// Reads the next item; `None` after the last.
     ///
-    /// Samples come in the order of their times on each CPU; over all CPUs they do where the source says so.
+    /// Samples of each CPU come in the order of time. Some sources also order them over all CPUs.
     ///
     /// # Errors
     ///
-    /// What was read up to here stands; after an error there is nothing more to come.
+    /// Items read before the error are valid; nothing follows it.
     fn next(&mut self) -> Result<Option<Item>, SourceError>;
 
-    /// Which share has been read, from 0 to 1, if that is known.
+    /// Returns the share that has been read, from 0 to 1, if it is known.
     fn progress(&self) -> Option<f64> {
         None
     }
@@ -473,22 +471,22 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// What the flushes of a place were.
+/// The flushes of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushes {
-    /// How many there were.
+    /// Flushes.
     pub flushes: u64,
-    /// Of these, those of everything.
+    /// Flushes of the whole address space.
     pub full: u64,
-    /// Pages of the others.
+    /// Pages of the other flushes.
     pub pages: u64,
-    /// How many flushes interrupted other CPUs.
+    /// Flushes that interrupted other CPUs.
     pub remote: u64,
-    /// How many interrupts that took.
+    /// Interrupts sent.
     pub interrupts: u64,
-    /// Nanoseconds from the first interrupt's sending to the last target's end.
+    /// Nanoseconds from sending the first interrupt until the last target was done.
     pub waited_ns: u64,
-    /// Nanoseconds that targets flushed.
+    /// Nanoseconds that targets spent flushing.
     pub work_ns: u64,
 }
 
@@ -522,13 +520,13 @@ impl Flushes {
         }
     }
 
-    /// What came since these were as in `before`.
+    /// Subtracts an earlier state.
     #[must_use]
     pub fn since(&self, before: &Flushes) -> Flushes {
         Self::from_counts(|(_, of)| of(self).saturating_sub(of(before)))
     }
 
-    /// Adds another place's.
+    /// Adds the flushes of another place.
     pub fn add(&mut self, other: &Flushes) {
         *self = Self::from_counts(|(_, of)| of(self) + of(other));
     }

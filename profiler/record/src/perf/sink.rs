@@ -1,4 +1,4 @@
-//! Where what is recorded goes: into a file, or to code that looks at it while it happens.
+//! Takes what is recorded: a file, or code that looks at it live.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,38 +7,39 @@ use crate::perf::file::{Place, Writer};
 use crate::perf::sample::{Item, Sample};
 use crate::perf::symbols::Symbols;
 
-/// How far a recording has come.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Since when events are recorded.
+    /// The time since the recording began.
     pub elapsed: Duration,
-    /// For how long of that they were recorded, and not only counted.
+    /// The part of it in which events were recorded, not only counted.
     pub recorded: Duration,
-    /// For how long flushes were added up in the kernel.
+    /// The part of it in which the kernel summed flushes.
     pub summed: Duration,
-    /// How many are in the recording.
+    /// Events in the recording.
     pub kept: u64,
-    /// How many were lost.
+    /// Lost events.
     pub lost: u64,
-    /// How many bytes it has.
+    /// Bytes written.
     pub bytes: u64,
 }
 
-/// What a recorder hands its items to, in the order of time.
+/// Receives a recorder's items in the order of time.
 ///
 /// Every error ends the recording.
 pub trait Sink {
-    /// What is left when the recording has ended.
+    /// The result at the end of the recording.
     type Output;
 
     /// Takes an item that is no sample.
     ///
     /// # Errors
-    /// The sink can take no more; so it is with all errors here.
+    /// The sink can take no more. The same holds for the other methods.
     fn item(&mut self, item: &Item) -> io::Result<()>;
 
-    /// Takes a sample, with the places of its stack, innermost first; its own stack is empty. To look names up takes
-    /// time that counts as the recording's: a sink that can leave them for later does.
+    /// Takes a sample with the places of its stack, innermost first; the sample's own stack is empty.
+    ///
+    /// Looking up names costs time that counts as the recording's, so a sink should do it later if it can.
     fn sample(
         &mut self,
         sample: &Sample,
@@ -46,13 +47,13 @@ pub trait Sink {
         symbols: &mut Symbols,
     ) -> io::Result<()>;
 
-    /// A second is over: what came so far should be where it is safe, or seen.
+    /// Saves or shows all items so far. The recorder calls this once a second.
     fn second(&mut self, progress: Progress) -> io::Result<()>;
 
-    /// How many bytes were written so far; 0 for a sink that writes none.
+    /// Returns the bytes written so far; 0 if the sink writes none.
     fn written(&self) -> u64;
 
-    /// The recording has ended, and nothing more comes.
+    /// Ends the recording.
     fn finish(self, symbols: &mut Symbols) -> io::Result<Self::Output>;
 }
 

@@ -1,91 +1,88 @@
-//! What to record, and how.
+//! Options of a recording.
 
 /// An event that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name, `group:name`. One that this kernel does not have is listed among
+    /// Its name, `group:name`. An event that this kernel lacks is listed in
     /// [`Host::missing`](crate::perf::sample::Host::missing).
     pub event: String,
-    /// Whether it is kept whichever process was running: an interrupt concerns its sender, too.
+    /// Whether it is kept in all processes: an interrupt concerns its sender, too.
     pub everywhere: bool,
-    /// Which stacks its records carry.
+    /// The stacks in its records.
     pub stack: Stack,
-    /// Whether it is also counted all the time, exactly. That costs some 100 ns for each one, recorded or not.
+    /// Whether it is also counted exactly, all the time. That costs about 100 ns an event, recorded or not.
     pub counted: Counted,
-    /// Which of its events are recorded and counted; `None` for
-    /// all. An event may be wanted more than once, with other stacks and filters: its counts are added up.
+    /// A filter of the events to record and count; `None` for all. The same event may be wanted several times with
+    /// different stacks and filters; the counts are then added up.
     pub filter: Option<Filter>,
 }
 
 /// Whether an event is counted all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// It is not.
+    /// Never.
     No,
-    /// It is.
+    /// Always.
     Yes,
-    /// It is where the kernel lacks this other event, which tells the same at a lower price.
+    /// Only if the kernel lacks this other event, which gives the same at a lower cost.
     Without(&'static str),
 }
 
-/// Which of an event's occurrences are meant.
+/// A filter of an event's occurrences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// In the kernel's language for filters (`reason != 1`).
     pub text: String,
-    /// What is recorded in their place by a kernel that refuses the filter: all of them, or none, where another wanted
-    /// event has these.
+    /// Whether a kernel that refuses the filter records all of them. Otherwise it records none, which suits if another
+    /// wanted event includes these.
     pub or_all: bool,
 }
 
-/// Which stacks a record of an event carries.
+/// The stacks in an event's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// None.
     Absent,
     /// The kernel's.
     Kernel,
-    /// The kernel's, and the program's as far as it has frame pointers. Where the same call has brought an event with
-    /// an unwound stack before, that is taken.
+    /// The kernel's, and the program's as far as it has frame pointers. If an earlier event of the same call had an unwound
+    /// stack, that is used.
     Whole,
-    /// The kernel's, and the program's by its unwind tables: the top of its stack is copied, four kilobytes for each
-    /// event.
+    /// The kernel's, and the program's by its unwind tables: 4 KB of its stack are copied for each event.
     Unwound,
 }
 
-/// Whether the kernel adds flushes up all the time ([`bpf`](crate::perf::bpf)).
+/// Whether the kernel sums flushes all the time ([`bpf`](crate::perf::bpf)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summing {
-    /// It does not.
+    /// Never.
     No,
-    /// It does where it can. Events are not counted then.
+    /// If it can, beside recording. Events are then not counted.
     Beside,
-    /// It does, and nothing else is recorded. A kernel that cannot is refused.
+    /// Always, and nothing else is recorded. Opening fails if the kernel cannot.
     Alone,
 }
 
 /// How to record.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which events.
+    /// The events to record.
     pub wanted: Vec<Wanted>,
-    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it
-    /// costs more, events are recorded only in stretches of time, as long as this pays for
-    /// ([`Item::Window`](crate::perf::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot be held back.
+    /// The share of CPU time that recording may cost: of the machine's busy time, and of the recorded programs' time. At a
+    /// higher cost, events are recorded only in stretches ([`Item::Window`](crate::perf::sample::Item::Window)).
     /// `f64::INFINITY` records everything.
     pub overhead: f64,
-    /// Whether flushes are added up in the kernel.
+    /// Whether the kernel sums flushes.
     pub sums: Summing,
-    /// Whether recording goes on after its command has ended, while anything runs that this has started: a program that
-    /// goes to the background ends what was called.
+    /// Whether the recording continues after its command has ended, until all that this started has ended: the command of a
+    /// daemon ends at once.
     pub outlives: bool,
-    /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.
+    /// The buffer of each CPU in bytes; `None` to let the recorder choose.
     pub buffer: Option<usize>,
 }
 
 impl Default for Options {
-    /// No events, at most 1 %: less than 2 % is aimed at, the limit is exceeded a little, and what caches lose is not in
-    /// it.
+    /// No events, at most 1 %: the aim is below 2 %, the limit is exceeded a little, and losses in caches are not included.
     fn default() -> Self {
         Self {
             wanted: Vec::new(),
