@@ -1,4 +1,4 @@
-//! What the kernel adds up all the time, as samples of a recording, once a second.
+//! Turns the kernel's sums into samples of a recording, once a second.
 
 use std::io;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::perf::symbols::Symbols;
 /// The function that the row `TLB` of `/proc/interrupts` counts.
 const FLUSH: &str = "flush_tlb_func";
 
-/// What is known of a place.
+/// The sums of a place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    /// What was taken from the kernel, and what CPUs hold back beside that.
+    /// Flushes taken from the kernel, and those that CPUs still hold back.
     taken: Flushes,
     held: Flushes,
-    /// What was told of both.
+    /// Flushes of both that were written.
     told: Flushes,
 }
 
 impl Total {
-    /// How many flushes there were.
+    /// Returns the number of flushes.
     fn flushes(&self) -> u64 {
         self.taken.flushes + self.held.flushes
     }
 
-    /// All of it so many times.
+    /// Multiplies all flushes.
     fn times(&self, scale: f64) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
         all.times(scale)
     }
 
-    /// What was not told yet, if all stands for so many times as much.
+    /// Returns the flushes not written yet, multiplied by `scale`, and marks them as written.
     fn tell(&mut self, scale: f64) -> Flushes {
         let new = self.times(scale).since(&self.told);
         self.told.add(&new);
@@ -48,26 +48,26 @@ impl Total {
     }
 }
 
-/// The kernel's sums, and what was told of them.
+/// The kernel's sums, and the part that was written.
 pub(super) struct Adding {
     sums: Sums,
     totals: FxHashMap<Caller, Total>,
     victims: FxHashMap<u32, (u64, u64)>,
     others: FxHashMap<u64, u64>,
-    /// How many flushes found no room.
+    /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
     begun_ns: u64,
-    /// Since when nothing is added up, and how long nothing was before.
+    /// When summing stopped, if it has, and the total of earlier stops.
     stopped_ns: Option<u64>,
     was_stopped_ns: u64,
 }
 
 impl Adding {
-    /// Begins to add up.
+    /// Loads the programs that sum in the kernel.
     ///
     /// # Errors
     ///
-    /// A sentence: why this cannot be had here.
+    /// A sentence with the reason.
     pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
@@ -87,10 +87,10 @@ impl Adding {
         })
     }
 
-    /// Forgets what was added up until now.
+    /// Begins anew: forgets all sums until now.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.take()?;
-        // What CPUs hold back of before is never told.
+        // Earlier flushes that CPUs still hold back are never written.
         self.totals.retain(|_, total| total.held.flushes > 0);
         for total in self.totals.values_mut() {
             total.taken = Flushes::default();
@@ -102,13 +102,13 @@ impl Adding {
         Ok(())
     }
 
-    /// For how long it was added up.
+    /// Returns the time in which the kernel summed.
     pub(super) fn summed_ns(&self) -> u64 {
         let all = now_ns().saturating_sub(self.begun_ns);
         (all as f64 / self.scale()) as u64
     }
 
-    /// What was added up stands for so many times as much, because nothing was for a part of the time.
+    /// Returns the factor that makes up for the time in which nothing was summed.
     fn scale(&self) -> f64 {
         let now = now_ns();
         let stopped = self.stopped_ns.map_or(0, |since| now.saturating_sub(since));
@@ -117,7 +117,7 @@ impl Adding {
         all / (all - stopped).max(all / 1e3)
     }
 
-    /// Adds what came since the last time.
+    /// Takes the kernel's sums since the last call.
     pub(super) fn take(&mut self) -> io::Result<()> {
         let new = self.sums.take()?;
         for total in self.totals.values_mut() {
@@ -142,7 +142,7 @@ impl Adding {
         Ok(())
     }
 
-    /// Goes to another mode.
+    /// Switches to another mode.
     pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
         if let Some(since) = self.stopped_ns.take() {
             self.was_stopped_ns += now_ns().saturating_sub(since);
@@ -150,13 +150,13 @@ impl Adding {
         self.sums.set(true, mode == Mode::Twice)
     }
 
-    /// Stops for a while.
+    /// Stops summing for a while.
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.stopped_ns.get_or_insert(now_ns());
         self.sums.set(false, false)
     }
 
-    /// Flushes by process until now, as of the last look.
+    /// Returns the flushes of each process until the last [`take`](Self::take).
     pub(super) fn by_process(&self) -> FxHashMap<u32, u64> {
         let mut by_process = FxHashMap::default();
         for (caller, total) in &self.totals {
@@ -165,14 +165,14 @@ impl Adding {
         by_process
     }
 
-    /// The processes of which there is something to tell.
+    /// Lists the processes with sums that are not written yet.
     pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
         let totals = self.totals.iter();
         let untold = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
         untold.map(|(caller, _)| caller.pid)
     }
 
-    /// How many interrupts there were in all.
+    /// Returns the number of interrupts in all.
     pub(super) fn interrupts(&self) -> u64 {
         let scale = self.scale();
         let all = self
@@ -182,7 +182,7 @@ impl Adding {
         all.sum()
     }
 
-    /// What came since this was last asked, as samples with the places of their stacks.
+    /// Returns the sums since the last call as samples, with the places of their stacks.
     pub(super) fn tell(
         &mut self,
         time_ns: u64,
@@ -244,7 +244,7 @@ fn text(text: &str, names: &mut Names) -> Value {
     Value::Text(names.get(text))
 }
 
-/// A sample of a process's main thread.
+/// Makes a sample of a process's main thread.
 fn sample(
     time_ns: u64,
     pid: u32,
@@ -265,7 +265,7 @@ fn sample(
     }
 }
 
-/// The name of a system call; empty outside of calls.
+/// Returns the name of a system call; empty outside of calls.
 fn call(number: Option<u32>) -> String {
     match number {
         None => String::new(),

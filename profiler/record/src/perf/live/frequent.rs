@@ -1,12 +1,12 @@
-//! Events that cost programs something even while nobody records them, because they come so often: system calls, flushes,
-//! waits for `mmap_lock` and page faults. So these are closed with each window, and opened again with the next one.
+//! Closes frequent events between windows: system calls, flushes, waits for `mmap_lock` and page faults. They are so frequent
+//! that they slow programs down even while nobody records them.
 //!
-//! To close a tracepoint takes the kernel some forty milliseconds, in which it waits for all CPUs: that is done beside
-//! the reading, and no window is opened meanwhile. Therefore calls are recorded by the two tracepoints that all of them
-//! share, and a filter takes out those that are wanted; with two for each kind of call, closing would take a second and
-//! a half. The price is that in windows each call of any kind meets the filter.
+//! The kernel needs about 40 ms to close a tracepoint, because it waits for all CPUs. A thread of its own does that while
+//! reading continues; no window opens meanwhile. With two tracepoints for each kind of call, closing would take a second
+//! and a half. So calls are recorded by the two tracepoints that all calls share, with a filter. The price: in a window,
+//! every system call meets the filter.
 //!
-//! Not guaranteed: a call of a program of 32 bits on a kernel of 64 goes by the name that its number has for the others.
+//! Not guaranteed: calls of a 32-bit program on a 64-bit kernel get the name that their number has in 64-bit programs.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -16,16 +16,16 @@ use std::thread::{self, JoinHandle};
 use super::options::{Counted, Stack, Wanted};
 use super::rings::{self, Of, Point, Ring};
 
-/// The tracepoints of all system calls: of their begins, and of their ends.
+/// The tracepoints of the begin and the end of all system calls.
 pub(super) const ALL: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
-/// What is wanted of the two ends of system calls, by the number of the call: the caller's index of each event.
+/// Wanted begins and ends of system calls: the number of the call, and the caller's index of the event.
 #[derive(Default)]
 pub(super) struct Ends([Vec<(u64, usize)>; 2]);
 
 impl Ends {
-    /// Takes an event that is one end of a system call, if the tracepoint of all calls tells the same: as it does of
-    /// those that carry no stack, are not counted, and are not kept whichever process was running.
+    /// Takes an event that is one end of a system call, if the shared tracepoint can replace it: it has no stack, is not
+    /// counted, and is not kept for all processes. Returns whether it was taken.
     pub(super) fn take(&mut self, wanted: &Wanted, event: usize) -> bool {
         let Some((end, number)) = number(&wanted.event) else {
             return false;
@@ -40,7 +40,7 @@ impl Ends {
         alike
     }
 
-    /// The points of both ends, by the numbers of their tracepoints.
+    /// Returns the points of both ends; `all` are the numbers of the shared tracepoints.
     pub(super) fn points(self, all: [u64; 2]) -> impl Iterator<Item = Point> {
         let taken = all
             .into_iter()
@@ -112,15 +112,15 @@ const OTHERS: [(&str, libc::c_long); 20] = [
     ("writev", libc::SYS_writev),
 ];
 
-/// The name of the system call of this number, if it is a frequent one.
+/// Returns the name of a system call, if it is listed here.
 pub(super) fn name(number: u32) -> Option<&'static str> {
     let mut known = CALLS.iter().chain(&OTHERS);
     let found = known.find(|(_, of)| *of == libc::c_long::from(number));
     found.map(|(name, _)| *name)
 }
 
-/// Which end of which system call an event is: 0 for its begin, 1 for its end, and the call's number on this machine.
-/// `None` if it is none of the calls that concern memory.
+/// Returns the end of a system call that an event is (0 its begin, 1 its end), and the call's number. `None` if it is no
+/// call that concerns memory.
 fn number(event: &str) -> Option<(usize, u64)> {
     let name = event.strip_prefix("syscalls:sys_")?;
     let (end, call) = match name.strip_prefix("enter_") {
@@ -135,13 +135,13 @@ fn number(event: &str) -> Option<(usize, u64)> {
 pub(super) struct Frequent {
     points: Vec<Point>,
     tells_lost: bool,
-    /// What closes them.
+    /// The thread that closes them.
     closing: Option<JoinHandle<()>>,
     open: bool,
 }
 
 impl Frequent {
-    /// Those of these points, which are open.
+    /// Manages these points, which are open.
     pub(super) fn of(points: Vec<Point>) -> Self {
         Self {
             open: points.iter().any(|point| point.frequent),
@@ -151,12 +151,12 @@ impl Frequent {
         }
     }
 
-    /// All points, frequent or not, as they were opened on each CPU.
+    /// Returns all points, frequent or not, in the order of opening.
     pub(super) fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// Begins to close them.
+    /// Begins to close the frequent events.
     pub(super) fn close(&mut self, rings: &mut [Ring]) -> io::Result<()> {
         if std::mem::take(&mut self.open) {
             let mut taken = Vec::new();
@@ -168,20 +168,20 @@ impl Frequent {
         Ok(())
     }
 
-    /// Whether they are being closed.
+    /// Returns whether closing is under way.
     pub(super) fn is_closing(&self) -> bool {
         let closing = self.closing.as_ref();
         closing.is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Whether they were closed since this was last asked.
+    /// Returns whether closing has ended since the last call.
     pub(super) fn has_closed(&mut self) -> bool {
         self.closing
             .take_if(|thread| thread.is_finished())
             .is_some()
     }
 
-    /// Opens those that are not. Returns whether there were any.
+    /// Opens closed frequent events. Returns whether there were any.
     pub(super) fn open(&mut self, rings: &mut [Ring]) -> io::Result<bool> {
         let closed = !self.open && self.points.iter().any(|point| point.frequent);
         if closed {
@@ -196,7 +196,7 @@ impl Frequent {
 
 impl Drop for Frequent {
     fn drop(&mut self) {
-        // What is open in the kernel is not left behind.
+        // No event may stay open in the kernel.
         if let Some(thread) = self.closing.take() {
             let _ = thread.join();
         }

@@ -1,4 +1,4 @@
-//! What a recording was, and what it cost.
+//! The summary of a recording and its cost.
 
 use std::fmt;
 use std::process::ExitStatus;
@@ -8,48 +8,47 @@ use super::cost::Measured;
 use super::price::Price;
 use crate::perf::sample::Count;
 
-/// What a recording was.
+/// The summary of a recording.
 #[derive(Debug)]
 pub struct Summary {
-    /// How long it took.
+    /// Its duration.
     pub elapsed: Duration,
-    /// How often each event that was counted happened, and was recorded.
+    /// The counts of events.
     pub counts: Vec<Count>,
-    /// How many events are in the recording.
+    /// Events in the recording.
     pub kept: u64,
-    /// How many events left no record, whyever.
+    /// Events that left no record, for any reason.
     pub lost: u64,
-    /// How long windows were open, all together.
+    /// The total time of windows.
     pub recorded: Duration,
-    /// CPU time that the recorder used meanwhile.
+    /// The recorder's own CPU time.
     pub recorder: Duration,
     /// CPU time that recording took from all programs.
     pub kernel: Duration,
-    /// The share that it took of what the programs would have used without, if that could be measured; else what `kernel` says
-    /// is reckoned from the number of events and what one costs.
+    /// The measured cost as a share of the programs' CPU time without recording. If `None`, `kernel` is estimated from the
+    /// number and the price of events.
     pub measured: Option<Measured>,
-    /// CPU time that everything else used.
+    /// CPU time of everything else.
     pub busy: Duration,
-    /// Of that, what may have hit the programs that the recording is about.
+    /// The part of `kernel` that may have been taken from the recorded programs.
     pub hit: Duration,
-    /// CPU time that these programs used, without that; `None` if it is about all.
+    /// CPU time of these programs without `hit`; `None` if all are recorded.
     pub used: Option<Duration>,
-    /// How often recording was started or stopped.
+    /// Changes of the phase.
     pub turns: u64,
-    /// CPU time before and after: to open events, to look names up.
+    /// CPU time before and after: opening events, looking up names.
     pub around: Duration,
-    /// What one event costs in the kernel.
+    /// The price of an event.
     pub price: Price,
-    /// How the command ended, if one was recorded.
+    /// The exit status of the recorded command, if there is one.
     pub exit: Option<ExitStatus>,
-    /// Whether the recording ended with its command, while something still ran that this had started.
+    /// Whether the recording ended with its command although descendants still ran.
     pub outlived: bool,
 }
 
 impl Summary {
-    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the
-    /// programs which it is about as a share of what these used. It is infinite where these did nothing that can be
-    /// told from the recording's cost.
+    /// Returns the cost of the recording: the largest of its share of all CPU time, its share of the recorded programs' CPU
+    /// time, and the measured share. Infinite if the programs used no time beside the cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
@@ -57,7 +56,7 @@ impl Summary {
         of_all.max(of_used).max(measured)
     }
 
-    /// The same, as a person reads it: in milliseconds where so little ran that a percentage says nothing.
+    /// Formats the cost; in milliseconds if the programs ran too briefly for a percentage.
     pub fn overhead_text(&self) -> String {
         let spent = self.recorder + self.kernel;
         let (spent, of) = match self.used {
@@ -74,7 +73,7 @@ impl Summary {
 /// Programs that used less CPU time are too short for a percentage.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// What was spent, as a share of that; of nothing, nothing is no share, and all else an infinite one.
+/// Returns `spent` as a share of `of`. Nothing of nothing is zero.
 fn share(spent: Duration, of: Duration) -> f64 {
     match (spent.as_secs_f64(), of.as_secs_f64()) {
         (0.0, 0.0) => 0.0,
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
         assert_eq!(summary(97, 13).overhead_text(), "97.0 ms");
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
-        // The prices of events in a loop say 1 %, turns with and without them 24 %.
+        // Prices of events give 1 %, turns with and without them 24 %.
         let measured = Summary {
             measured: Some(Measured {
                 share: 0.24,

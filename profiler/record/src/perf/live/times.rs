@@ -1,14 +1,14 @@
-//! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time. The
-//! file is long because its tests make up what the kernel says, step by step.
+//! Measures the CPU time of the recorded processes, by looking at the kernel's account of each from time to time. The file
+//! is long because its tests simulate these accounts step by step.
 //!
-//! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has
-//! waited for it, because it is then in the parent's account of its children: what of that no look explains is theirs
-//! that ended, in equal parts; what their own children did goes by their names, too. Where all that ended were seen, it
-//! is the last of what these did, and goes by the parent's name. A process that is gone is added up with the others of
-//! its name, once nothing more can be heard of it.
+//! No look sees a process that lives between two looks. Its time is known once its parent has waited for it: then it is in
+//! the parent's account of its children. The part of that account that no look explains is split evenly among the children
+//! that ended unseen, and includes the time of their own children. If all children were seen, the part is their time after
+//! the last look, and counts for the parent's name. An ended process is added to the others of its name once no more records
+//! of it can come.
 //!
-//! What a process did after the last look is in no account but its parent's. Of a command that was started here, that is
-//! this process: once it has ended, the kernel says what it and all that were waited for in it have used ([`Times::whole`]).
+//! Time after the last look is only in the parent's account. The parent of a recorded command is this process: once the
+//! command has ended, the kernel's account of this process's children gives the total ([`Times::whole`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -19,58 +19,58 @@ use rustc_hash::FxHashMap;
 use crate::perf::counters::{Process, Used, process};
 use crate::perf::sample::{Change, CpuTime};
 
-/// So many processes are looked at at once: more would cost more than it tells. The next look goes on behind them.
+/// The number of processes in one look: more would cost too much. The next look continues behind them.
 const MOST: usize = 64;
 
-/// A process, as it was seen first and last.
+/// A process at its first and last look.
 #[derive(Debug)]
 struct Observation {
     first: Process,
     last: Process,
-    /// Who forked it, if that was seen.
+    /// The process that forked it, if known.
     parent: Option<u32>,
-    /// How it has ended, if it has.
+    /// Its ending, if it has ended.
     ended: Option<Ending>,
 }
 
-/// How a process lived that has ended.
+/// The kind of a process that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ending {
-    /// It ran what its parent ran.
+    /// Forked, and still running its parent's program.
     Forked,
-    /// It was there before, or loaded another program.
+    /// Older than the recording, or running another program.
     Otherwise,
 }
 
-/// How many ended that nobody had looked at, by name, and how they lived.
+/// Counts of processes that ended unseen, by name and kind.
 type Unseen = FxHashMap<(Arc<str>, Ending), u64>;
 
-/// The processes that were seen.
+/// The recorded processes and their times.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// Those that may be there now.
+    /// Processes that may be running.
     running: BTreeSet<u32>,
-    /// Which of them was looked at last.
+    /// The last of them in the latest look.
     looked_at: u32,
-    /// Those that are known to have ended since the last look.
+    /// Processes known to have ended since the last look.
     over: BTreeSet<u32>,
-    /// Those that were known to be gone by the last look. News of them and of their children may come until the next.
+    /// Processes gone at the last look. Records of them and of their children may come until the next.
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Observation>,
-    /// Those that were forked and have not ended: by whom, and whether another program was loaded.
+    /// Forked processes that have not ended: the parent, and whether another program was loaded.
     forked: FxHashMap<u32, (u32, bool)>,
-    /// By parent.
+    /// Children that ended unseen, by parent.
     unseen: FxHashMap<u32, Unseen>,
-    /// How much a process has in its own account of children that were seen and are no longer among `seen`.
+    /// The part of each process's account that belongs to children no longer in `seen`.
     explained: FxHashMap<u32, Used>,
-    /// What those did that are no longer among `seen`.
+    /// The sums of processes no longer in `seen`.
     past: Sums,
-    /// What all of them together did, if that is known, and by which name it goes if none was seen.
+    /// The total, if it is known, and the name for it if no process was seen.
     whole: Option<(Used, String)>,
 }
 
 impl Times {
-    /// Looks at these as the recording begins: what they did before counts for nothing.
+    /// Looks at these as the recording begins. Their earlier time does not count.
     pub(super) fn begin(&mut self, pids: impl Iterator<Item = u32>) {
         for pid in pids {
             self.running.insert(pid);
@@ -80,20 +80,20 @@ impl Times {
         }
     }
 
-    /// A process begins that did nothing before.
+    /// Adds a process that begins now.
     pub(super) fn started(&mut self, pid: u32) {
         self.running.insert(pid);
     }
 
-    /// The command that was started here has ended, and this process has waited for it: it and all that were waited for
-    /// in it have used so much. What looks have not seen of that goes by the names that they have seen, in proportion;
-    /// if they have seen none, by the command's. Those that nobody waited for are not in it.
+    /// Sets the total of the command that was started here and has ended, with all descendants that were waited for.
+    ///
+    /// The part that no look has seen is split among the seen names in proportion; if there are none, it counts for
+    /// the command's name. Processes that nobody waited for are not in the total.
     pub(super) fn whole(&mut self, used: Used, command: &str) {
         self.whole = Some((used, command.to_owned()));
     }
 
-    /// A process that the recording is about has changed, whose name this is, and which has no thread left if that is
-    /// known (`over`): it need not be looked for.
+    /// Takes a change of a recorded process of this name. If `over`, it has no thread left and needs no further look.
     pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
         if let (Change::Exited { pid, .. }, true) = (change, over)
             && self.running.remove(pid)
@@ -108,7 +108,7 @@ impl Times {
                 }
                 self.running.insert(pid);
                 self.forked.insert(pid, (parent, false));
-                // The number of one that ended is used again: what that one used stays its parent's.
+                // The number is used again: the time of the process before stays in its parent's account.
                 self.seen.remove(&pid);
             }
             Change::Named {
@@ -136,7 +136,7 @@ impl Times {
         }
     }
 
-    /// A process has ended.
+    /// Marks a process as ended.
     fn ended(&mut self, pid: u32) {
         let how = match self.forked.get(&pid) {
             Some((_, false)) => Ending::Forked,
@@ -147,17 +147,17 @@ impl Times {
         }
     }
 
-    /// Looks at some of them again, and for the first time at some that have come.
+    /// Looks at some of the processes, new ones included.
     pub(super) fn look(&mut self) {
         self.look_by(MOST, process);
     }
 
-    /// Looks at all of them.
+    /// Looks at all processes.
     pub(super) fn look_at_all(&mut self) {
         self.look_by(usize::MAX, process);
     }
 
-    /// Looks at so many that are there, those first whose turn it is.
+    /// Looks at up to `most` running processes, by turns.
     fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
         let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
         self.forget(gone);
@@ -183,7 +183,7 @@ impl Times {
         }
     }
 
-    /// Adds up what these did, of which nothing more is heard.
+    /// Adds these to the sums of past processes: no more records of them come.
     fn forget(&mut self, gone: BTreeSet<u32>) {
         if gone.is_empty() {
             return;
@@ -207,9 +207,10 @@ impl Times {
         }
     }
 
-    /// Of those that were seen and have ended, how much their parents have in their own accounts by now. What a process
-    /// waited for just before it ended no look has seen in its account; it is in its parent's all the same. So it goes from
-    /// the last of a line of forks to the first.
+    /// Returns the part of each process's account of children that seen, ended children explain.
+    ///
+    /// No look sees the children that a process waits for just before it ends, but they are in its parent's account. So the
+    /// sum begins with the youngest of a line of forks.
     fn all_explained(&self) -> FxHashMap<u32, Used> {
         let mut explained = self.explained.clone();
         let ended = |seen: &Observation| seen.parent.filter(|_| seen.ended.is_some());
@@ -230,7 +231,7 @@ impl Times {
             let of = explained.get(&pid).copied().unwrap_or_default();
             let below = explained.entry(parent).or_default();
             *below = below.plus(seen.used(of));
-            // Numbers that were used again may make a ring of parents, of which none is the last.
+            // Reused numbers may make a ring of parents, in which none is the youngest.
             if let Some(left) = children.get_mut(&parent) {
                 *left -= 1;
                 if *left == 0 {
@@ -241,13 +242,13 @@ impl Times {
         explained
     }
 
-    /// Whether none of them is there any more.
+    /// Returns whether all processes have ended.
     pub(super) fn is_over(&self) -> bool {
         let is_running = super::scope::is_running;
         !self.running.iter().any(|&pid| is_running(pid))
     }
 
-    /// What a process has used by now; by `first`, if it was not seen before.
+    /// Records a look at a process. `first` is its earlier usage if this is the first look.
     fn see(&mut self, pid: u32, first: Process, now: Process) {
         let parent = self.forked.get(&pid).map(|(parent, _)| *parent);
         let seen = self.seen.entry(pid).or_insert_with(|| Observation {
@@ -259,12 +260,12 @@ impl Times {
         seen.last = now;
     }
 
-    /// CPU time that all of them together have used since, in nanoseconds.
+    /// Returns the CPU time of all processes since the begin, in nanoseconds.
     pub(super) fn ns(&self) -> u64 {
         self.ran().iter().map(CpuTime::ns).sum()
     }
 
-    /// What they did since, by name.
+    /// Returns the usage since the begin by name.
     pub(super) fn ran(&self) -> Vec<CpuTime> {
         let mut sums = self.past.clone();
         let explained = self.all_explained();
@@ -280,26 +281,25 @@ impl Times {
 }
 
 impl Observation {
-    /// What it and the children that it waited for have used in their lives, of which so much is known from looks at them.
+    /// Returns the lifetime usage of the process and of the children it waited for, at least `explained` for these.
     fn used(&self, explained: Used) -> Used {
         self.last.own.plus(self.last.children.most(explained))
     }
 }
 
-/// What processes did, by their names.
+/// Usage by name.
 #[derive(Clone, Debug, Default)]
 struct Sums(BTreeMap<Arc<str>, CpuTime>);
 
 impl Sums {
-    /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its
-    /// children is added with these.
+    /// Adds a process and its children that ended unseen. `explained` of its account of children is added elsewhere.
     fn add(&mut self, seen: &Observation, explained: Used, unseen: Option<&Unseen>) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
         let rest = last.children.minus(first.children).minus(explained);
         let Some(unseen) = unseen else {
-            // The last of what those did that were seen.
+            // The time of seen children after their last look.
             return self.put(&last.comm, rest, None, 0);
         };
         let all: u64 = unseen.values().sum();
@@ -309,7 +309,7 @@ impl Sums {
         }
     }
 
-    /// Makes all of them together no less than that.
+    /// Raises the sums to a known total.
     fn complete(&mut self, whole: Used, command: &str) {
         let seen = self.0.values().fold(Used::default(), |sum, ran| {
             sum.plus(Used {
@@ -322,7 +322,7 @@ impl Sums {
         if seen.ns() == 0 {
             return self.put(command, missing, None, 0);
         }
-        // Ticks may have seen a name in the kernel alone: both parts of what is missing go by all that it used.
+        // Ticks may have found a name in the kernel alone, so both parts of the missing time are split by the whole time.
         for ran in self.0.values_mut() {
             let part = missing.part(ran.ns() as f64 / seen.ns() as f64);
             let forked = ran.forked_user_ns as f64 / ran.user_ns.max(1) as f64;
@@ -354,7 +354,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel says of a process that has used so much by itself and by its children, in the program alone.
+    /// A process whose own usage and whose children's are given by their user time.
     fn told(comm: &str, own: u64, children: u64) -> Process {
         let used = |user_ns| Used {
             user_ns,
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// By name: in the program, in the kernel, of the first by processes that were forked, how many pages went.
+    /// The name, user time, kernel time, user time of forked processes, and pages that went.
     fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
         let each = times.ran().into_iter();
         each.map(|ran| {
