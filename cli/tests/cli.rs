@@ -522,6 +522,14 @@ fn a_search_of_every_schedule_that_gives_up_is_no_success() {
 }
 
 #[test]
+fn a_case_that_needs_more_schedules_is_neither_success_nor_failure() {
+    quell(&["explore", "vm-idle-unmap", "--schedules", "2"])
+        .assert()
+        .code(3)
+        .stdout(contains("never fired: ").and(contains("take more --schedules")));
+}
+
+#[test]
 fn programs_that_were_written_down_are_searched_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unmap.toml");

@@ -64,9 +64,10 @@ pub fn list(as_json: bool) {
 pub enum Outcome {
     /// Nothing was found.
     Holds,
-    /// Nothing was found, but every schedule was asked for, and not every one was run.
+    /// Nothing was found, but a case needs more schedules: every one was to run, or the case never reached the events
+    /// it exists for.
     GivenUp,
-    /// A case broke the contract, or did not come to what it is there for.
+    /// A case broke the contract, or reaches the events it exists for in no schedule.
     Wrong,
 }
 
@@ -75,9 +76,11 @@ impl Outcome {
     pub fn of(rows: &[Row], exhaustive_asked: bool) -> Self {
         let of_one = |row: &Row| match () {
             () if row.violation.is_some() => Outcome::Wrong,
+            () if row.exhaustive && !row.never_fired.is_empty() => Outcome::Wrong,
             // What has not fired may be in the schedules that were not run.
-            () if exhaustive_asked && !row.exhaustive => Outcome::GivenUp,
-            () if !row.never_fired.is_empty() => Outcome::Wrong,
+            () if !row.exhaustive && (exhaustive_asked || !row.never_fired.is_empty()) => {
+                Outcome::GivenUp
+            }
             () => Outcome::Holds,
         };
         rows.iter().map(of_one).max().unwrap_or(Outcome::Holds)
@@ -153,6 +156,13 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
         elapsed.as_secs_f64(),
         several(violations, "violation"),
     );
+    if outcome == Outcome::GivenUp && !args.exhaustive {
+        let missed = found.iter().filter(|row| !row.never_fired.is_empty());
+        paragraph(format_args!(
+            "{} never reached the events that the table names: take more --schedules",
+            several(missed.count(), "case")
+        ));
+    }
     for pace in paces(results) {
         let Some(rate) = cpu_time::rate(pace.schedules, pace.spent) else {
             continue;
