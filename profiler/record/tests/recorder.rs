@@ -14,7 +14,7 @@ use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
     Counted, Filter, Options, Recorder, Refused, Scope, Stack, Summary, Summing, Wanted,
 };
-use quell_record::perf::{Host, Item, LossReason, Sample, Source, Statistics, When};
+use quell_record::perf::{Host, Item, LossReason, Progress, Sample, Source, Statistics, When};
 
 const CALLS: usize = 5_000;
 
@@ -84,24 +84,15 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
         overhead: f64::INFINITY,
         ..Options::default()
     };
-    let recorder = match Recorder::open(options, Scope::Processes(vec![shell.0.id()])) {
-        Ok(recorder) => recorder,
-        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
-            return eprintln!("NOT RUN: {refused}");
-        }
-        Err(error) => panic!("{error}"),
+    let Some(recorder) = open(options, Scope::Processes(vec![shell.0.id()])) else {
+        return;
     };
     let said = recorder.host().scope.clone();
     assert!(
         said.starts_with("process ") && said.contains("had started: churn "),
         "{said}"
     );
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let writer = Writer::new(file.reopen().unwrap()).unwrap();
-    let (summary, _) = recorder
-        .run(writer, |progress| progress.kept > 100)
-        .unwrap();
-    let mut recording = Recording::open(file.path()).unwrap();
+    let (summary, mut recording) = run(recorder, |progress| progress.kept > 100);
     let mut of_child = 0;
     while let Some(item) = recording.next().unwrap() {
         of_child += usize::from(matches!(item, Item::Sample(sample) if &*sample.comm == "churn"));
@@ -113,7 +104,28 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
 /// what happens on that CPU just then may pass another recording by, neither recorded nor counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Records it; `None` where that is not possible.
+/// Opens a recorder; `None` if this host does not allow it.
+fn open(options: Options, scope: Scope) -> Option<Recorder> {
+    match Recorder::open(options, scope) {
+        Ok(recorder) => Some(recorder),
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            eprintln!("NOT RUN: {refused}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Records until the end, or until `stop` returns `true`.
+fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> (Summary, Recording) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let (summary, _) = recorder.run(writer, stop).unwrap();
+    eprintln!("{summary}");
+    (summary, Recording::open(file.path()).unwrap())
+}
+
+/// Records the program; `None` if this host does not allow it.
 fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
@@ -125,20 +137,9 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
         outlives: false,
         buffer: None,
     };
-    let recorder = match Recorder::open(options, Scope::Command(command)) {
-        Ok(recorder) => recorder,
-        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
-            eprintln!("NOT RUN: {refused}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let writer = Writer::new(file.reopen().unwrap()).unwrap();
-    let (summary, _) = recorder.run(writer, |_| false).unwrap();
-    eprintln!("{summary}");
+    let recorder = open(options, Scope::Command(command))?;
+    let (summary, mut recording) = run(recorder, |_| false);
     assert!(summary.exit.unwrap().success());
-    let mut recording = Recording::open(file.path()).unwrap();
     assert!(recording.closed());
     let (mut samples, mut items) = (Vec::new(), Vec::new());
     let (mut before, mut after) = (None, None);
@@ -450,15 +451,10 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
         text: "func.function == flush_tlb_func".to_owned(),
         or_all: true,
     });
-    let recorder = match Recorder::open(options, Scope::Command(command)) {
-        Ok(recorder) => recorder,
-        Err(refused) => return eprintln!("NOT RUN: {refused}"),
+    let Some(recorder) = open(options, Scope::Command(command)) else {
+        return;
     };
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let writer = Writer::new(file.reopen().unwrap()).unwrap();
-    let (summary, _) = recorder.run(writer, |_| false).unwrap();
-    eprintln!("{summary}");
-    let mut recording = Recording::open(file.path()).unwrap();
+    let (_, mut recording) = run(recorder, |_| false);
     let (mut discarded, mut places, mut sent, mut taken) = (0, Vec::new(), 0, 0);
     let mut rows = Vec::new();
     while let Some(item) = recording.next().unwrap() {
