@@ -1,10 +1,10 @@
-//! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills. The file is long
-//! because all of that is done to one set of descriptors, which nothing else sees.
+//! Opens, switches and counts the events of one CPU, and reads their records from the buffer that the kernel fills. The file
+//! is long because all of that needs the same descriptors, which nothing else sees.
 //!
-//! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
-//! write into it as well. They hang on a second event that counts nothing, so that one system call
-//! for each CPU starts and ends recording. Beside those that are counted there is one that only
-//! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
+//! Each CPU has one buffer. A dummy event owns it and reports changes of processes; the wanted events write into it, too.
+//! They are a group with a second dummy event as leader, so one system call for each CPU starts or stops recording. Counted
+//! events have a second descriptor, which only counts and always runs. The kernel frees everything when the descriptors
+//! are closed, however this process ends.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -25,35 +25,35 @@ use super::options::Stack;
 use super::records::Notice;
 use crate::perf::sample::FAULTS;
 
-/// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
+/// The kernel's number for records of events, and the offsets of the process and the time in them.
 const SAMPLE: u32 = 9;
 const SAMPLE_PROCESS: usize = 8;
 const SAMPLE_TIME: usize = 16;
 
-/// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
+/// The distance of the time from the end of other records: it, the CPU and the event's number come last.
 const OTHER_TIME: usize = 24;
 
-/// From this part of a buffer on, it is read without waiting for more.
+/// A buffer is read at once when it is filled to one part in this many.
 const AWAKE: usize = 8;
 
 /// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
 /// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Which event a record is of, by the caller's index.
+/// The event of a record, by the caller's index.
 pub(super) enum Of {
-    /// All records of the tracepoint are of this one.
+    /// The event of all records of the tracepoint.
     Event(usize),
-    /// It is the tracepoint of all system calls, whose records are of these events by the number of the call.
+    /// The events of the shared tracepoint of all system calls, by the number of the call.
     Calls(Vec<(u64, usize)>),
 }
 
-/// Where a record of all system calls has the number of the call, in bytes. It and what follows lie where the
-/// tracepoints of single calls have it.
+/// The offset of the call's number in a record of the shared tracepoint. From there on, the layout is that of the tracepoints of
+/// single calls.
 const CALL: usize = 8;
 
 impl Of {
-    /// The event that this record is of; `None` for a call that was not asked for.
+    /// Returns the event of this record; `None` for a call that is not wanted.
     pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
         match self {
             Of::Event(event) => Some(*event),
@@ -68,24 +68,24 @@ impl Of {
 
 /// A tracepoint on a CPU.
 pub(super) struct Point {
-    /// What its records are of.
+    /// The events of its records.
     pub(super) of: Of,
     /// The tracepoint's number.
     pub(super) id: u64,
-    /// What its records carry.
+    /// The stacks in its records.
     pub(super) stack: Stack,
     /// Whether it is counted all the time.
     pub(super) counted: bool,
-    /// Which of its events are recorded.
+    /// The filter of its events.
     pub(super) filter: Option<CString>,
-    /// Whether it is kept whichever process was running.
+    /// Whether it is kept in all processes.
     pub(super) everywhere: bool,
-    /// Whether it comes so often that it costs programs something while it is open and nobody records it.
+    /// Whether it is so frequent that it slows programs down while it is open and nobody records it.
     pub(super) frequent: bool,
 }
 
-/// Whether an event comes so often that to have it open costs programs something: while one system call is traced, all of
-/// them take longer; and each call that changes memory passes by several of the other tracepoints.
+/// Returns whether an event is so frequent that keeping it open slows programs down. Tracing one system call slows all of
+/// them down, and each call that changes memory passes several of the other tracepoints.
 pub(super) fn is_frequent(event: &str) -> bool {
     ["syscalls:", "mmap_lock:", "tlb:"]
         .iter()
@@ -99,13 +99,13 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
 pub(super) enum Entry<'r> {
-    /// An event, of which nothing was read yet but whose it is.
+    /// An event, read only as far as its process.
     Sample(Unread<'r>),
     /// Anything else: a change of a process, or records that were lost.
     Other(Notice<'r>),
 }
 
-/// A record of an event. To read all of it takes longer than the kernel took to write it.
+/// A record of an event that is read on demand: reading all of it takes longer than the kernel took to write it.
 pub(super) struct Unread<'r> {
     bytes: &'r [u8],
     point: &'r Point,
@@ -113,19 +113,19 @@ pub(super) struct Unread<'r> {
 }
 
 impl<'r> Unread<'r> {
-    /// The process that was running; 0 if it does not say.
+    /// Returns the process that was running; 0 if the record is too short.
     pub(super) fn process(&self) -> u32 {
         let bytes = self.bytes.get(SAMPLE_PROCESS..);
         let process = bytes.and_then(|bytes| bytes.first_chunk());
         process.map_or(0, |process| u32::from_ne_bytes(*process))
     }
 
-    /// Whether it matters whatever process was running, or may carry a stack.
+    /// Returns whether it is kept in all processes, or may carry a stack.
     pub(super) fn matters_everywhere(&self) -> bool {
         self.point.everywhere || self.point.stack != Stack::Absent
     }
 
-    /// Which event it is of, by the index with which it was opened, if all records of its tracepoint are of one.
+    /// Returns the index of its event, if all records of its tracepoint belong to one.
     pub(super) fn event(&self) -> Option<usize> {
         match self.point.of {
             Of::Event(event) => Some(event),
@@ -133,7 +133,7 @@ impl<'r> Unread<'r> {
         }
     }
 
-    /// All of it, and which event it is of; `None` if it is not understood.
+    /// Reads all of it, and the index of its event; `None` if it cannot be parsed.
     pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
         let mut parser = Parser::new(self.bytes, self.layout.clone());
         let sample = data::Sample::parse(&mut parser).ok()?;
@@ -147,30 +147,29 @@ pub(super) struct Ring {
     pub(super) cpu: u32,
     /// Owns the buffer.
     sampler: Sampler,
-    /// Tells what programs map. While it is open, each `mmap` and `mprotect` of any program takes longer, so it is closed with
-    /// the frequent events.
+    /// Reports mappings. It slows every `mmap` and `mprotect` of any program down, so it is closed with the frequent events.
     maps: Option<Counter>,
     /// Starts and stops the recording of events.
     windows: Counter,
-    /// By the points they are opened for; the frequent ones may be closed for a while.
+    /// The events by their points; frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
-    /// How their records are laid out, open or not.
+    /// The layouts of their records, open or not.
     layouts: Vec<ParseConfig<Native>>,
-    /// What closed ones had counted.
+    /// The counts of closed events.
     closed: Happened,
-    /// Counts each event, all read at once: to read one interrupts its CPU.
+    /// Counts each event. They are read together, because each read interrupts the CPU.
     counting: Group,
-    /// Which event each of these is of, by the caller's index.
+    /// The caller's index of each of these.
     counted: Vec<(usize, Counter)>,
-    /// By which of those that are recorded a record was written.
+    /// The index in `recorded` by the number in a record.
     numbers: FxHashMap<u64, usize>,
-    /// How many records of events were read.
+    /// Records of events that were read.
     seen: u64,
-    /// How many the kernel said to have lost.
+    /// Records that the kernel reported as lost.
     lost: u64,
 }
 
-/// How often events happened while they were recorded, and how many of their records the kernel says to have lost.
+/// Counts of events while they were recorded, and of their records that the kernel reports as lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Happened {
     count: u64,
@@ -178,7 +177,7 @@ struct Happened {
 }
 
 impl Happened {
-    /// Adds what an event has counted.
+    /// Adds the counts of an event.
     fn add(&mut self, event: &mut Counter) -> io::Result<()> {
         let read = event.read_full()?;
         self.count += read.count();
@@ -189,18 +188,18 @@ impl Happened {
     }
 }
 
-/// Events that left no record, beside those that the kernel told of in between.
+/// Events that left no record, except those that the kernel has reported meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// For want of room in the buffer: the kernel tells when the next record finds room, and at last nothing comes.
+    /// The buffer was full. The kernel reports that with the next record that finds room, and at the end none comes.
     pub(super) full: u64,
-    /// Counted, and neither read nor said to be lost.
+    /// Counted, but neither read nor reported as lost.
     pub(super) untold: u64,
 }
 
 impl Missing {
-    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has
-    /// no account of what it has lost.
+    /// Computes them from the events that happened and were read, the records that the kernel has lost, and those of which it
+    /// has reported the loss. Kernels before 6.0 do not count lost records (`None`).
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
         Missing {
@@ -211,11 +210,11 @@ impl Missing {
 }
 
 impl Ring {
-    /// Opens tracepoints on all these CPUs, with buffers of so many bytes, or of as many as the kernel grants.
+    /// Opens tracepoints on these CPUs, with buffers of `bytes` or of as many as the kernel grants.
     ///
     /// # Errors
     ///
-    /// What the kernel said.
+    /// The kernel refuses.
     pub(super) fn open_all(
         cpus: &[u32],
         mut bytes: usize,
@@ -226,7 +225,7 @@ impl Ring {
             let open = |cpu: &u32| Ring::open(*cpu, bytes, points, tells_lost);
             let rings = cpus.iter().map(open);
             let rings = rings.collect::<io::Result<Vec<_>>>();
-            // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
+            // Without CAP_IPC_LOCK, kernel.perf_event_mlock_kb limits the buffers.
             let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
             if bytes <= LEAST_BUFFER || !rings.as_ref().is_err_and(refused) {
                 return rings;
@@ -239,7 +238,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// What the kernel said.
+    /// The kernel refuses.
     fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.comm(true)
@@ -274,7 +273,7 @@ impl Ring {
                 counted.push((event, count));
             }
         }
-        // From now on: what the processes are is read next, and a change in between must not be missed.
+        // Enabled before `/proc` is read for the processes: no change in between may be missed.
         sampler.as_counter_mut().enable()?;
         let maps = Some(maps(cpu, &sampler)?);
         Ok(Self {
@@ -293,12 +292,12 @@ impl Ring {
         })
     }
 
-    /// Starts to count.
+    /// Starts counting.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.counting.enable()
     }
 
-    /// Takes the frequent events out, to be closed: which takes the kernel long, and not the caller.
+    /// Takes the frequent events out. The caller drops them elsewhere, because the kernel closes them slowly.
     pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
         let mut taken: Vec<Counter> = self.maps.take().into_iter().collect();
         for (event, point) in self.recorded.iter_mut().zip(points) {
@@ -310,7 +309,7 @@ impl Ring {
         Ok(taken)
     }
 
-    /// Opens those of them that are not open. While no window is.
+    /// Opens the frequent events that are closed. No window may be open.
     pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
         if self.maps.is_none() {
             self.maps = Some(maps(self.cpu, &self.sampler)?);
@@ -326,7 +325,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
+    /// Switches from one phase to another. Each switch interrupts the CPU.
     pub(super) fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
         match from {
             Phase::Off => self.counting.enable()?,
@@ -340,13 +339,13 @@ impl Ring {
         }
     }
 
-    /// Ends the counting, too.
+    /// Stops counting and the reports of processes.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.counting.disable()?;
         self.sampler.as_counter_mut().disable()
     }
 
-    /// How often each event happened that is counted, by its index.
+    /// Reads the count of each counted event, by its index.
     pub(super) fn counts(&mut self) -> io::Result<Vec<(usize, u64)>> {
         let read = self.counting.read()?;
         let each = self.counted.iter().map(|(event, count)| {
@@ -356,7 +355,7 @@ impl Ring {
         Ok(each.collect())
     }
 
-    /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
+    /// Returns the events that happened while they were recorded and left no record.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
         let mut all = self.closed;
         self.recorded
@@ -366,16 +365,16 @@ impl Ring {
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
-    /// When the next record was written; `None` if there is none yet.
+    /// Returns the time of the next record; `None` if there is none yet.
     pub(super) fn next_time(&mut self) -> Option<u64> {
         let record = self.sampler.next_record()?;
         let time = record_time(&record);
-        // It is only looked at: dropping it would take it from the buffer.
+        // Dropping the record would remove it from the buffer.
         std::mem::forget(record);
         Some(time)
     }
 
-    /// Reads the next record and hands it on; `false` if there is none. One that is not understood is left out.
+    /// Passes the next record to `take`; returns `false` if there is none. A record that cannot be parsed is skipped.
     pub(super) fn next(&mut self, points: &[Point], mut take: impl FnMut(Entry<'_>)) -> bool {
         let Some(record) = self.sampler.next_record() else {
             return false;
@@ -407,7 +406,7 @@ impl Ring {
     }
 }
 
-/// Opens a tracepoint on a CPU, to be recorded with the group of this leader, into the buffer of that event.
+/// Opens a tracepoint on a CPU, in the group of `leader`. Its records go to the buffer of `into`.
 fn recording(
     cpu: u32,
     point: &Point,
@@ -428,13 +427,13 @@ fn recording(
     Ok(event)
 }
 
-/// Waits so long, or until a part of the buffer of one of these CPUs is full: a burst is not waited out.
+/// Waits at most this long, or until part of a CPU's buffer is full, as in a burst.
 pub(super) fn wait(rings: &[Ring], most: Duration) {
     wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
 }
 
-/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would
-/// answer at once for ever, so the rest is waited for without it.
+/// Waits at most this long, or until there is something to read. A descriptor with any other result, for example of a CPU that
+/// went offline, would end every wait at once, so the wait continues without it.
 fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let begun = Instant::now();
     let of = |fd| libc::pollfd {
@@ -445,7 +444,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
-        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in
+        // SAFETY: the kernel writes only to these entries, whose number is passed. A descriptor that is not open is reported in
         // its entry.
         let answered = unsafe {
             libc::poll(
@@ -457,14 +456,14 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
         if answered <= 0 || buffers.iter().any(|of| of.revents & libc::POLLIN != 0) {
             return;
         }
-        // The kernel passes over negative ones.
+        // The kernel skips negative descriptors.
         for of in buffers.iter_mut().filter(|of| of.revents != 0) {
             of.fd = -1;
         }
     }
 }
 
-/// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.
+/// Returns whether the kernel counts the lost records of each event, as Linux does since 6.0.
 pub(super) fn tells_lost() -> bool {
     Builder::new(Software::DUMMY)
         .read_format(ReadFormat::LOST)
@@ -472,7 +471,7 @@ pub(super) fn tells_lost() -> bool {
         .is_ok()
 }
 
-/// Whether the kernel knows this filter of a tracepoint.
+/// Returns whether the kernel accepts this filter of a tracepoint.
 ///
 /// # Errors
 ///
@@ -484,7 +483,7 @@ pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
     Ok(restrict(&event, filter).is_ok())
 }
 
-/// An event on one CPU, in all processes.
+/// Builds an event on one CPU, in all processes.
 fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     let mut builder = Builder::new(event);
     builder.any_pid().one_cpu(cpu as usize);
@@ -492,7 +491,7 @@ fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     builder
 }
 
-/// Has an event's records laid out as all others.
+/// Gives an event's records the common layout.
 fn laid_out(builder: &mut Builder<'static>) {
     builder
         .include_kernel()
@@ -508,7 +507,7 @@ fn laid_out(builder: &mut Builder<'static>) {
         .sample(SampleFlag::RAW);
 }
 
-/// Has each occurrence of an event recorded, as soon as its group is started, with this stack.
+/// Records each occurrence of an event with this stack, once its group is enabled.
 fn sampled(builder: &mut Builder<'static>, stack: Stack) {
     let whole = matches!(stack, Stack::Whole | Stack::Unwound);
     builder.sample_period(1).enabled(true);
@@ -527,7 +526,7 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
     }
 }
 
-/// An event of this thread that is recorded as those of a CPU are.
+/// Builds an event of this thread that is recorded like those of a CPU.
 pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
     let mut builder = Builder::new(Tracepoint::with_id(id));
     laid_out(&mut builder);
@@ -536,9 +535,9 @@ pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
     builder
 }
 
-/// Records only those events of a tracepoint whose fields are as the filter says.
+/// Restricts a tracepoint to the events that match a filter.
 pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and the kernel copies the text, which ends with a zero, during the call.
+    // SAFETY: the descriptor is open, and the kernel copies the zero-terminated text during the call.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -547,7 +546,7 @@ pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
     }
 }
 
-/// What tells of mappings of code, into this buffer.
+/// Opens the event that reports mappings of code into this buffer.
 fn maps(cpu: u32, into: &Sampler) -> io::Result<Counter> {
     let mut maps = on_cpu(Software::DUMMY, cpu);
     let mut maps = maps.mmap(true).mmap2(true).build()?;
@@ -567,7 +566,7 @@ fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
     }
 }
 
-/// When a record was written.
+/// Returns the time of a record.
 fn record_time(record: &perf_event::Record<'_>) -> u64 {
     let bytes = record.to_contiguous();
     let at = match record.ty() {
@@ -586,9 +585,9 @@ mod tests {
     fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
         let missing = |full, untold| Missing { full, untold };
         assert_eq!(Missing::of(100, 100, Some(0), 0), missing(0, 0));
-        // The kernel has told of 10 already, and could not tell of 5.
+        // The kernel has reported 10 already, and could not report 5.
         assert_eq!(Missing::of(100, 83, Some(15), 10), missing(5, 2));
-        // What was told of may be news of processes, which no event counts.
+        // Reported losses may be changes of processes, which no event counts.
         assert_eq!(Missing::of(100, 95, Some(5), 9), missing(0, 0));
         assert_eq!(Missing::of(100, 83, None, 10), missing(0, 7));
     }
@@ -604,7 +603,7 @@ mod tests {
             begun.elapsed()
         };
         assert!(wait(pause) >= pause);
-        // What can be read still wakes.
+        // Readable data ends the wait.
         io::Write::write_all(&mut writer, &[1]).unwrap();
         assert!(wait(Duration::from_secs(3600)) < Duration::from_secs(3600));
     }

@@ -1,11 +1,11 @@
-//! The program's part of a stack, where its code was compiled without frame pointers.
+//! Unwinds the program's part of a stack, if its code was compiled without frame pointers.
 //!
-//! The kernel copies the registers and the topmost bytes of the stack; the unwind tables of the files that are mapped
-//! (`.eh_frame`) say how each function's frame is laid out. A system call does not change the program's stack: what one
-//! event of a call has brought serves the others, which carry registers alone.
+//! The kernel copies the registers and the top of the stack. The unwind tables of the mapped files (`.eh_frame`) give the
+//! layout of each function's frame. A system call does not change the program's stack, so one event of a call brings the
+//! copy, and the others carry registers alone.
 //!
-//! Not guaranteed: frames deeper than what was copied; those of code whose tables are missing or wrong, where frame
-//! pointers are followed instead. Tables are data of others: whatever they say, this ends.
+//! Not guaranteed: frames deeper than the copy, and frames of code whose tables are missing or wrong; there, frame pointers
+//! are followed instead. Tables are untrusted: unwinding ends whatever they contain.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,17 +23,16 @@ use rustc_hash::FxHashMap;
 use super::processes::{Mapping, Processes, Removal};
 use crate::perf::symbols;
 
-/// So many bytes of a stack are copied.
+/// Bytes of a stack that are copied.
 pub(super) const COPIED: u32 = 4096;
 
-/// At most so many frames are followed.
+/// The most frames that are followed.
 const DEEPEST: usize = 128;
 
 /// Larger tables are not read.
 const MOST_TABLE: u64 = 256 << 20;
 
-/// The registers that are copied, in the kernel's numbers, and how their values make the unwinder's: they come in the
-/// order of their numbers.
+/// The copied registers as the kernel's bit mask, and their conversion for the unwinder. Values come in the order of bits.
 #[cfg(target_arch = "x86_64")]
 mod registers {
     /// `rbp`, `rsp`, `rip`.
@@ -64,15 +63,15 @@ pub(super) use registers::MASK;
 
 type Tables = Arc<[u8]>;
 
-/// What a file says of its frames.
+/// The unwind tables of a file.
 struct Unwinding {
-    /// Parts that are loaded: their places in the file, and their addresses.
+    /// Loaded segments: their range in the file, and their address.
     segments: Vec<(Range<u64>, u64)>,
     index: Option<(Range<u64>, Tables)>,
     frames: (Range<u64>, Tables),
 }
 
-/// A thread's stack as it was copied last.
+/// The last copy of a thread's stack.
 #[derive(Default)]
 struct Copied {
     ip: u64,
@@ -82,7 +81,7 @@ struct Copied {
     frames: Vec<(u64, bool)>,
 }
 
-/// Follows stacks.
+/// Unwinds stacks.
 #[derive(Default)]
 pub(super) struct Unwinder {
     files: HashMap<Arc<str>, Option<Unwinding>>,
@@ -92,8 +91,8 @@ pub(super) struct Unwinder {
 }
 
 impl Unwinder {
-    /// The frames of a program's stack, innermost first: addresses, and whether each is one to return to. `None` if
-    /// nothing better is known than what the kernel found by frame pointers.
+    /// Returns the frames of a program's stack, innermost first: addresses, and whether each is a return address. `None` if the
+    /// kernel's stack by frame pointers is at least as good.
     pub(super) fn frames(
         &mut self,
         pid: u32,
@@ -118,12 +117,12 @@ impl Unwinder {
             }
         }
         let last = self.last.get(&tid)?;
-        // Alone, the place itself is no better than the frame pointers' stack.
+        // One frame is no better than the stack by frame pointers.
         let same = (last.ip, last.sp) == (ip, sp) && last.frames.len() > 1;
         same.then_some(&last.frames[..])
     }
 
-    /// Forgets a thread or a process, of which no record comes any more.
+    /// Forgets a thread or a process after its last record.
     pub(super) fn forget(&mut self, forgotten: &Removal) {
         match forgotten {
             Removal::Thread(tid) => _ = self.last.remove(tid),
@@ -166,7 +165,7 @@ impl Unwinder {
         frames
     }
 
-    /// What is known of all files that a process has mapped.
+    /// Makes an unwinder with all files that a process has mapped.
     fn unwinder(
         &mut self,
         pid: u32,
@@ -192,9 +191,9 @@ impl Unwinder {
 }
 
 impl Unwinding {
-    /// The file as it is mapped.
+    /// Returns the file's tables for this mapping.
     fn module(&self, start: u64, mapping: &Mapping) -> Option<Module<Tables>> {
-        // A segment is mapped from the page in which it begins, where the one before it may end.
+        // A segment is mapped from the page in which it begins; the segment before may end in the same page.
         let largest_page = mapping.offset..mapping.offset.saturating_add(1 << 16);
         let mut segments = self.segments.iter();
         let begins = segments
@@ -224,7 +223,7 @@ impl Unwinding {
     }
 }
 
-/// Reads a file's tables, `None` if it has none that can be read.
+/// Reads a file's tables; `None` if it has none.
 fn read(path: &str, pid: u32) -> Option<Unwinding> {
     let file = File::open(symbols::seen(path, pid)).ok()?;
     file.metadata()
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
     use crate::perf::sample::{Host, Names};
 
-    /// This program's own tables, damaged, over any stack: it ends, and does not panic.
+    /// Unwinds any stack with this program's own tables, damaged. It must end without a panic.
     fn damaged(changes: &[(prop::sample::Index, u8)], stack: &[u8], at: u64, bp: u64) {
         let own = std::env::current_exe().unwrap();
         let path: Arc<str> = own.to_str().unwrap().into();
