@@ -1,5 +1,4 @@
-//! What is known of the processes: names of threads, what code is mapped where, which of them the recording is about.
-//! The file is long because a third of it are its tests.
+//! Tracks the processes: names of threads, mappings of code, and whether they are recorded. A third of the file are tests.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
@@ -20,10 +19,10 @@ pub(super) struct Mapping {
     pub(super) module: Arc<str>,
 }
 
-/// The mappings of one process by their begins.
+/// The mappings of a process by their start.
 type Mappings = Arc<BTreeMap<u64, Mapping>>;
 
-/// A thread: its name, if that is known, and when it has ended.
+/// A thread with its name, if known, and its end.
 #[derive(Debug)]
 struct Thread {
     comm: Option<Arc<str>>,
@@ -34,23 +33,23 @@ struct Thread {
 #[derive(Debug, Default)]
 struct Process {
     mappings: Mappings,
-    /// Which change of files it has seen last.
+    /// The number of its last change of mapped files.
     generation: u64,
-    /// Up to which time that changes were missed its mappings are known.
+    /// The number of gaps in the records up to which its mappings are known.
     known: u64,
-    /// How many of its threads have not ended, and when the last of them has.
+    /// The number of its running threads, and the end of the last one.
     threads: u32,
     ended_ns: Option<u64>,
 }
 
-/// What was forgotten, because it has ended long ago.
+/// A thread or a process that was removed, long after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     Thread(u32),
     Process(u32),
 }
 
-/// Records of a thread may come behind that of its end, but not so long.
+/// Records of a thread may come after that of its end, but not this long after.
 const KEPT_NS: u64 = 2_000_000_000;
 
 /// All processes.
@@ -58,26 +57,26 @@ const KEPT_NS: u64 = 2_000_000_000;
 pub(super) struct Processes {
     threads: FxHashMap<u32, Thread>,
     processes: FxHashMap<u32, Process>,
-    /// When threads have ended, of which process, and which.
+    /// Ended threads: the time, the process, the thread.
     ended: VecDeque<(u64, u32, u32)>,
-    /// How many changes there were.
+    /// Changes of mapped files so far.
     changes: u64,
-    /// How often changes of mappings were missed for a while.
+    /// Gaps in the records of mappings so far.
     missed: u64,
-    /// Those that the recording is about; `None` if about all.
+    /// The recorded processes; `None` if all are.
     wanted: Option<HashSet<u32>>,
-    /// The one that was started for the recording.
+    /// The process that was started for the recording.
     command: Option<u32>,
 }
 
-/// What the kernel puts between the addresses of a stack, to say whose the next ones are.
+/// Markers between the addresses of a stack: the following ones are the kernel's, or the program's.
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 const CONTEXT_USER: u64 = -512i64 as u64;
 const CONTEXT_LOWEST: u64 = -4095i64 as u64;
 
 impl Processes {
-    /// All processes that run, as `/proc` shows them, and what is to be written of each. The recording is about the
-    /// `wanted` ones and their descendants, which `host` names.
+    /// Reads all running processes from `/proc`. Returns them with the changes to write for the recorded ones: `wanted` and
+    /// their descendants, which are listed in `host`.
     pub(super) fn running(
         wanted: Option<HashSet<u32>>,
         names: &mut Names,
@@ -116,36 +115,36 @@ impl Processes {
         (processes, changes)
     }
 
-    /// Whether the recording is about this process.
+    /// Returns whether this process is recorded.
     pub(super) fn is_wanted(&self, pid: u32) -> bool {
         self.wanted
             .as_ref()
             .is_none_or(|wanted| wanted.contains(&pid))
     }
 
-    /// Makes the recording be about the process that was started for it.
+    /// Records the process that was started for the recording.
     pub(super) fn want_command(&mut self, pid: u32) {
         self.command = Some(pid);
         self.wanted.get_or_insert_default().insert(pid);
     }
 
-    /// The processes that the recording is about, if not about all.
+    /// Returns the recorded processes; `None` if all are.
     pub(super) fn wanted(&self) -> Option<&HashSet<u32>> {
         self.wanted.as_ref()
     }
 
-    /// A number that changes when the files do that a process has mapped.
+    /// Returns a number that changes with the files that a process has mapped.
     pub(super) fn generation(&self, pid: u32) -> u64 {
         self.processes.get(&pid).map_or(0, |of| of.generation)
     }
 
-    /// The mappings of a process by their begins.
+    /// Returns the mappings of a process by their start.
     pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
         let mappings = self.processes.get(&pid).into_iter();
         mappings.flat_map(|of| of.mappings.iter().map(|(start, mapping)| (*start, mapping)))
     }
 
-    /// The name of a thread, empty if it is not known.
+    /// Returns the name of a thread; empty if it is not known.
     pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
         match self
             .threads
@@ -158,7 +157,7 @@ impl Processes {
         }
     }
 
-    /// Takes a change in. Returns whether it is to be written.
+    /// Applies a change. Returns whether it is to be written.
     pub(super) fn take(&mut self, change: &Change) -> bool {
         match *change {
             Change::Named {
@@ -184,7 +183,7 @@ impl Processes {
                 let comm = self.threads.get(&parent_tid);
                 let comm = comm.and_then(|thread| thread.comm.clone());
                 if pid != parent {
-                    // Its number may have been another's.
+                    // The number may have been used before.
                     self.threads.remove(&tid);
                     let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
                     let process = Process {
@@ -199,16 +198,16 @@ impl Processes {
                 if pid != parent
                     && let Some(wanted) = &mut self.wanted
                 {
-                    // Numbers are used again, for processes of others too.
+                    // Numbers are reused, also for processes that are not recorded.
                     match wanted.contains(&parent) {
                         true => _ = wanted.insert(pid),
-                        // Its begin is read after it was started.
+                        // The record of its begin is read after it was started.
                         false if self.command == Some(pid) => {}
                         false => _ = wanted.remove(&pid),
                     }
                 }
             }
-            // Records of a thread may come behind that of its end; so what is known of it stays for a while.
+            // Records of a thread may come after that of its end, so it is kept for a while.
             Change::Exited { time_ns, pid, tid } => self.ends(time_ns, pid, tid),
             Change::Mapped {
                 pid,
@@ -259,19 +258,19 @@ impl Processes {
         self.is_wanted(process(change))
     }
 
-    /// Nothing told of mappings until now.
+    /// Notes that changes of mappings were not recorded until now.
     pub(super) fn missed_mappings(&mut self) {
         self.missed += 1;
     }
 
-    /// Reads what a process has mapped, if changes may have been missed.
+    /// Reads the mappings of a process, if changes may have been missed.
     pub(super) fn catch_up(&mut self, pid: u32, names: &mut Names) {
         let missed = self.missed;
         let process = self.process(pid);
         if std::mem::replace(&mut process.known, missed) == missed {
             return;
         }
-        // What has ended meanwhile keeps what was known of it: nothing is mapped then.
+        // A process that has ended keeps its known mappings: `/proc` lists none.
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
         if let Some(maps) = maps.ok().filter(|maps| !maps.is_empty()) {
             process.mappings = Mappings::default();
@@ -281,7 +280,7 @@ impl Processes {
         }
     }
 
-    /// Remembers that a process has other files mapped than before.
+    /// Notes that a process has other files mapped than before.
     fn mappings_changed(&mut self, pid: u32) {
         self.changes += 1;
         self.process(pid).generation = self.changes;
@@ -291,7 +290,7 @@ impl Processes {
         self.processes.entry(pid).or_default()
     }
 
-    /// A thread begins, or has another name.
+    /// Adds a thread, or gives it another name.
     fn begins(&mut self, pid: u32, tid: u32, comm: Option<Arc<str>>) {
         let thread = Thread {
             comm,
@@ -305,7 +304,7 @@ impl Processes {
         process.ended_ns = None;
     }
 
-    /// A thread ends.
+    /// Marks a thread as ended.
     fn ends(&mut self, time_ns: u64, pid: u32, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
@@ -320,19 +319,19 @@ impl Processes {
         self.ended.push_back((time_ns, pid, tid));
     }
 
-    /// Whether all threads of a process are known to have ended.
+    /// Returns whether all threads of a process are known to have ended.
     pub(super) fn has_ended(&self, pid: u32) -> bool {
         let process = self.processes.get(&pid);
         process.is_some_and(|of| of.ended_ns.is_some())
     }
 
-    /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
+    /// Removes threads and processes that ended so long ago that no record of them can come. Passes each to `forgotten`.
     pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Removal)) {
         while let Some(&(time_ns, pid, tid)) = self.ended.front()
             && time_ns.saturating_add(KEPT_NS) <= now_ns
         {
             self.ended.pop_front();
-            // Its number may have become another's.
+            // The number may be in use again.
             let ended = Some(time_ns);
             if self
                 .threads
@@ -356,8 +355,8 @@ impl Processes {
         }
     }
 
-    /// The places on a stack, innermost first, from the addresses that the kernel gathered; its user part from
-    /// `user`, if that is known better.
+    /// Appends the places on a stack, innermost first, from the kernel's `chain`. If there is a better user part (`user`), it
+    /// replaces that of `chain`.
     pub(super) fn places(
         &self,
         pid: u32,
@@ -376,7 +375,7 @@ impl Processes {
                 }
                 (kernel, call) = (address == CONTEXT_KERNEL, false);
                 if !matches!(address, CONTEXT_KERNEL | CONTEXT_USER) {
-                    // A guest's, of which nothing is known here.
+                    // Addresses of a guest, which cannot be resolved here.
                     break;
                 }
                 continue;
@@ -386,7 +385,7 @@ impl Processes {
         }
     }
 
-    /// The places of addresses on a program's stack, innermost first.
+    /// Returns the places of addresses on a program's stack, innermost first.
     pub(super) fn user_places(&self, pid: u32, addresses: impl Iterator<Item = u64>) -> Vec<Place> {
         let places = addresses.enumerate();
         places
@@ -394,7 +393,7 @@ impl Processes {
             .collect()
     }
 
-    /// What is mapped at an address.
+    /// Looks up the mapping at an address.
     fn place(&self, pid: u32, address: u64, kernel: bool, call: bool) -> Place {
         let found = match kernel {
             true => None,
@@ -415,7 +414,7 @@ impl Processes {
     }
 }
 
-/// Of which process a change is.
+/// Returns the process of a change.
 pub(super) fn process(change: &Change) -> u32 {
     match *change {
         Change::Named { pid, .. }
@@ -425,10 +424,9 @@ pub(super) fn process(change: &Change) -> u32 {
     }
 }
 
-/// These processes and all that descend from them, of those that run. `host` lists them all, and names those that were
-/// found.
+/// Returns these processes and their running descendants. Lists them in `host`, with the names of the descendants.
 fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) -> HashSet<u32> {
-    /// How many are named; of the others only the number is said.
+    /// Names at most this many; of the others, only the number is given.
     const NAMED: usize = 8;
     let known = running
         .iter()
@@ -463,7 +461,7 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
     wanted
 }
 
-/// The entries of a directory that are numbers.
+/// Lists the entries of a directory that are numbers.
 fn numbers(directory: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -471,7 +469,7 @@ fn numbers(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// A mapping of code from its line in `/proc/PID/maps`.
+/// Reads a mapping of code from a line of `/proc/PID/maps`.
 fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     // Range, rights, offset, device, number of the file; then its name, behind any number of blanks.
