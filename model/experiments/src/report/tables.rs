@@ -27,7 +27,11 @@ fn policy(text: &str) -> Markup {
 
 /// A cell with its heading, which a narrow page shows beside it.
 fn cell(heading: &str, class: &str, content: &Markup) -> Markup {
-    html! { td class=[(!class.is_empty()).then_some(class)] data-label=(heading) { (content) } }
+    html! {
+        td class=[(!class.is_empty()).then_some(class)] data-label=(heading) {
+            @if !content.0.is_empty() { div { (content) } }
+        }
+    }
 }
 
 /// A cell that holds a number.
