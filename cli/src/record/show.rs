@@ -73,7 +73,7 @@ pub fn answer(report: &Report) {
 pub fn advice<'a>(all: impl Iterator<Item = &'a Advice>) {
     for advice in all {
         let next = advice.next.as_ref();
-        let next = next.map_or_else(String::new, |next| format!(" What limits next: {next}."));
+        let next = next.map_or_else(String::new, |next| format!(" Next limit: {next}."));
         paragraph(format!("- {}{next}", advice.text));
     }
 }

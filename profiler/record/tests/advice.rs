@@ -327,7 +327,7 @@ fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_starte
     );
     // It may be that it is the copies alone which go.
     assert_eq!(none.least, some.least);
-    assert!(on_fork(None, 0.0).text.contains("fork more seldom"));
+    assert!(on_fork(None, 0.0).text.contains("fork less often"));
 }
 
 #[test]

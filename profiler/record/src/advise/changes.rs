@@ -183,8 +183,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         }
         "mprotect" | "pkey_mprotect" => {
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
-            let what = "give pages that change between writable and not a second, writable mapping, or memory protection \
-                        keys, instead of mprotect";
+            let what = "map pages that alternate between writable and read-only a second time, writable, or use memory \
+                        protection keys, instead of mprotect";
             let brief = few_at(
                 "map it twice, or use protection keys",
                 " (no mprotect)",
@@ -196,14 +196,14 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         // zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
-            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give \
-                        what was forked more work";
+            let what = "write less between fork and the child's exit, fork from a small process, or fork less often and give \
+                        each child more work";
             let said = format!("{call} of {}: {what}", site.place.program);
             let left = Left {
                 least: 0.0,
                 most: all / 2.0,
             };
-            let brief = few("fork more seldom, or write less between fork and the child's exit");
+            let brief = few("fork less often, or write less between fork and the child's exit");
             vec![Proposal::new("fork", said, brief, left).with(Surroundings::Forked)]
         }
         "NUMA balancing" => {
@@ -235,10 +235,10 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 "Against {call}: raise the memory limit, or read files with pread into a cache of your own instead of mapping them"
             );
             let kernel = format!(
-                "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
+                "A kernel that defers the flushes of {call} until the memory is reused (lazy unmap), or batches them"
             );
             let more = few("raise the memory limit, or read files (pread), not map them");
-            let other = few("a kernel that puts such flushes off (S3), or batches them (S0)");
+            let other = few("a kernel that defers such flushes (lazy unmap), or batches them");
             let left = Left {
                 least: 0.0,
                 most: batched as f64,
@@ -269,7 +269,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
             false => format!("{cpus} CPUs"),
         };
         let said = format!(
-            "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush"
+            "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} busy, and each flush interrupts {targets:.1} others"
         );
         let brief = few("pin ")
             .name(name)
@@ -293,8 +293,8 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         return Vec::new();
     }
     let said = format!(
-        "Make of the threads of {name} processes, one for each CPU: no other has their translations then (arenas that are bound to \
-         CPUs do not do it, because Linux asks every CPU that runs the process)"
+        "Run the threads of {name} as processes, one for each CPU: then no other CPU has their translations (arenas bound to \
+         CPUs do not help, because Linux interrupts every CPU that runs the process)"
     );
     let gone = Range {
         least: (own as f64 / whole.whole as f64).min(1.0),
@@ -303,9 +303,9 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     vec![Proposal::new(
         "shard",
         said,
-        few("make of the threads of ")
+        few("run the threads of ")
             .name(name)
-            .text(" processes, one for each CPU"),
+            .text(" as processes, one for each CPU"),
         Left::of(whole.interrupts, gone),
     )]
 }

@@ -53,7 +53,7 @@ pub struct Advice {
     pub left: (u64, u64),
     /// What is won of the program's CPU time, if that is known.
     pub share: Option<Range>,
-    /// What limits next.
+    /// The next limit.
     pub next: Option<String>,
     /// The setting of an allocator or a runtime that does it, if one is known.
     pub knob: Option<Knob>,

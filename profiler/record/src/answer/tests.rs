@@ -91,7 +91,7 @@ prop_compose! {
     ) -> Advice {
         let brief = match kind {
             "keep" => Line::new("").text("keep memory for 100 ms before giving it back").remark(" (decay)"),
-            "fork" => Line::new("").text("fork more seldom, or write less between fork and the child's exit"),
+            "fork" => Line::new("").text("fork less often, or write less between fork and the child's exit"),
             "merge" => Line::new("").text("merge ").name(&program).text(" calls into one over the whole span"),
             _ => Line::new("").text("raise the memory limit, or read files (pread), not map them"),
         };

@@ -212,7 +212,7 @@ impl Site {
     }
 
     /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and
-    /// what limits next.
+    /// the next limit.
     pub(crate) fn add(&mut self, other: &Site) {
         let all = self.estimate() + other.estimate();
         self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;

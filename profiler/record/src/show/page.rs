@@ -121,7 +121,7 @@ fn advice(report: &Report) -> maud::Markup {
             p { "Nothing that promises more than the noise of this recording." }
         } @else {
             div .wide { table #advice {
-                thead { tr { th { "change" } th .n { "interrupts now" } th .n { "then" } th .n { "won of its CPU time" } th { "what limits next" } } }
+                thead { tr { th { "change" } th .n { "interrupts now" } th .n { "then" } th .n { "CPU time saved" } th { "next limit" } } }
                 tbody { @for advice in report.advice.iter().take(12) {
                     tr {
                         td { (advice.text) }
