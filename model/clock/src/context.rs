@@ -1,8 +1,8 @@
 //! The machine that runs on this thread, for operations that have no reference to it.
 //!
-//! A word is eight bytes and cannot refer to its machine. So [`enter`](Context::enter) sets a thread-local pointer to the machine's
-//! state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two closures nest.
-//! No closure may suspend.
+//! A word is eight bytes and cannot refer to its machine. So [`enter`](Context::enter) sets a thread-local pointer to the
+//! machine's state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two
+//! closures nest. No closure may suspend.
 
 use crate::clock::{Point, Step};
 use crate::core::Core;

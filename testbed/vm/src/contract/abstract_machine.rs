@@ -133,6 +133,32 @@ struct Change {
 }
 
 impl Change {
+    /// A change by no CPU that ended at a moment.
+    fn past(at: Moment, values: Values) -> Change {
+        Change {
+            by: NOBODY,
+            begun: at,
+            ended: [at; 2],
+            unsure: false,
+            drops_pages: false,
+            is_copy: false,
+            values,
+        }
+    }
+
+    /// Whether the operation that a CPU executes now makes it.
+    fn is_open_by(&self, cpu: usize) -> bool {
+        self.by == cpu && self.ended[0] == OPEN
+    }
+
+    fn add(&mut self, values: Values) {
+        for value in values {
+            if !self.values.contains(&value) {
+                self.values.push(value);
+            }
+        }
+    }
+
     fn ended_for(&self, cpu: usize) -> Moment {
         self.ended[usize::from(cpu != self.by)]
     }
@@ -452,8 +478,8 @@ impl AbstractMachine {
             return;
         };
         let begun = operation.begun;
-        let is_own = |change: &Change| change.by == cpu && change.ended[0] == OPEN;
-        if (self.places.get(&place)).is_some_and(|history| history.iter().any(is_own)) {
+        let mut known = self.places.get(&place).into_iter().flatten();
+        if known.any(|change| change.is_open_by(cpu)) {
             return;
         }
         let drops_pages = matches!(
@@ -469,17 +495,10 @@ impl AbstractMachine {
             .min();
         let initial = self.candidates(place, NOBODY, begun);
         let is_new = !self.places.contains_key(&place);
-        let history = self.places.entry(place).or_insert_with(|| {
-            smallvec![Change {
-                by: NOBODY,
-                begun: 0,
-                ended: [0; 2],
-                unsure: false,
-                drops_pages: false,
-                is_copy: false,
-                values: initial
-            }]
-        });
+        let history = self
+            .places
+            .entry(place)
+            .or_insert_with(|| smallvec![Change::past(0, initial)]);
         if history.len() > 1 {
             let since = oldest.unwrap_or(begun);
             let kept = history
@@ -556,17 +575,12 @@ impl AbstractMachine {
     /// Adds what an operation under way may leave in a place by now.
     fn extend(&mut self, cpu: usize, place: Place) {
         let values = self.effect(cpu, place);
-        let changes = self.places.get_mut(&place).into_iter().flatten();
-        let mut own = changes.filter(|change| change.by == cpu && change.ended[0] == OPEN);
-        let Some(change) = own.next() else {
+        let mut changes = self.places.get_mut(&place).into_iter().flatten();
+        let Some(change) = changes.find(|change| change.is_open_by(cpu)) else {
             return;
         };
         let known = change.values.len();
-        for value in values {
-            if !change.values.contains(&value) {
-                change.values.push(value);
-            }
-        }
+        change.add(values);
         if change.values.len() > known {
             self.meet(cpu, place, false);
         }
@@ -726,21 +740,14 @@ impl AbstractMachine {
                 continue;
             };
             if !done && !partly(place) {
-                history.retain(|change| change.by != cpu || change.ended[0] != OPEN);
+                history.retain(|change| !change.is_open_by(cpu));
                 continue;
             }
-            let open = history
-                .iter_mut()
-                .filter(|change| change.by == cpu && change.ended[0] == OPEN);
-            for change in open {
+            if let Some(change) = history.iter_mut().find(|change| change.is_open_by(cpu)) {
                 change.ended[0] = self.now;
                 change.unsure = !certain;
                 // What others have changed meanwhile it may have come upon, too.
-                for value in &values {
-                    if !change.values.contains(value) {
-                        change.values.push(*value);
-                    }
-                }
+                change.add(values);
             }
             self.unseen[cpu].push(place);
         }
@@ -822,7 +829,7 @@ impl AbstractMachine {
             self.store(cpu);
         }
         let copied = match access {
-            Access::Write => self.copied(cpu, &areas, word),
+            Access::Write => self.copied(cpu, begun, &areas, word),
             Access::Read | Access::Execute => Vec::new(),
         };
         // Refused after the page was copied, it has frozen what the page held.
@@ -844,8 +851,13 @@ impl AbstractMachine {
     }
 
     /// What others find in a word of the pages that a store may have copied, until they see the store.
-    fn copied(&self, cpu: usize, areas: &[Option<Area>], word: usize) -> Vec<(Place, Values)> {
-        let since = self.operations[cpu].as_ref().map_or(0, |by| by.begun);
+    fn copied(
+        &self,
+        cpu: usize,
+        since: Moment,
+        areas: &[Option<Area>],
+        word: usize,
+    ) -> Vec<(Place, Values)> {
         let copied = |area: &Area| match area.source {
             Source::Own(object, page, Some(_)) => {
                 let words = self.words(area, word, cpu, since);
@@ -1001,15 +1013,7 @@ impl AbstractMachine {
     /// The child of a process has what its parent had at some moment of the fork.
     fn fork(&mut self, cpu: usize, parent: ProcessId, child: ProcessId, since: Moment) {
         self.processes.insert(child);
-        let copied = |values: Values| Change {
-            by: NOBODY,
-            begun: self.now,
-            ended: [self.now; 2],
-            unsure: false,
-            drops_pages: false,
-            is_copy: false,
-            values,
-        };
+        let copied = |values| Change::past(self.now, values);
         let mut copies: BTreeMap<u32, u32> = BTreeMap::new();
         let mut made = Vec::new();
         for (place, _) in self
