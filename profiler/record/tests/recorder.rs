@@ -337,7 +337,15 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     let Some(recorded) = record(calls, 0.05, wanted(&events)) else {
         return;
     };
-    assert!(recorded.exact(enter) >= calls as u64);
+    // On a busy host even counting may cost more than the limit. Then it stops for a while, and the recording has this note.
+    let is_stop =
+        |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Even to count"));
+    let was_stopped = recorded.items.iter().any(is_stop);
+    let counted = recorded.exact(enter);
+    assert!(
+        counted >= calls as u64 || was_stopped,
+        "{counted} of {calls}"
+    );
     let entered: Vec<&Sample> = recorded.of(enter).collect();
     assert!(entered.len() < calls, "everything was recorded");
     let windows: Vec<_> = recorded
