@@ -126,7 +126,7 @@ typedef _Bool quell_bool;
 #define QUELL_ENGINE_SIZE 576
 
 /// Bytes of a `struct quell_cpu`.
-#define QUELL_CPU_SIZE 1408
+#define QUELL_CPU_SIZE 1536
 
 /// Bytes of a `struct quell_slot`.
 #define QUELL_SLOT_SIZE 64

@@ -13,10 +13,11 @@
 use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
 use crate::cpu::Concern;
+use crate::cpu_set::CpuSet;
 use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{EncodedRequest, FlushInfo, Lone};
 use crate::hardware::{Hardware, Scope};
-use crate::inbox::{Marks, Post, PostOutcome};
+use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::Mark;
 use crate::space::{AddressSpace, SpaceId};
@@ -180,6 +181,16 @@ impl<H: Hardware> Cpu<'_, H> {
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
         let laid = EncodedRequest::of(space.id(), generation, range.as_ref(), scope);
+        if self.shares_lines()
+            && shootdown.targets.len() >= self.hw.shares_lines_from()
+            // Of several at the same time, most find the shared inboxes busy, and requests merge in own inboxes alone.
+            && space.flushes().pending <= 1
+            // A flush that this one has preempted may have the outbox.
+            && self.here.outbox.reserve()
+        {
+            let flush_mine = || self.flush_mine(space.id(), generation, range, scope);
+            return self.flush_sharing(&laid, scope, &mut shootdown, flush_mine);
+        }
         self.post_to_all(&laid, Concern::Flush(scope), &mut shootdown);
         self.interrupt(&shootdown);
         let idle = !shootdown.has_targets();
@@ -187,6 +198,69 @@ impl<H: Hardware> Cpu<'_, H> {
         self.flush_mine(space.id(), generation, range, scope);
         self.let_interrupts_in(&shootdown);
         self.wait_inlined(&shootdown, scope, false);
+    }
+
+    /// Flushes on many other CPUs through their shared inboxes, and on this one by `flush_mine`.
+    fn flush_sharing(
+        self,
+        laid: &EncodedRequest<'_>,
+        scope: Scope,
+        shootdown: &mut Shootdown,
+        flush_mine: impl FnOnce(),
+    ) {
+        self.here.outbox.lay_out(laid);
+        let shared = self.post_to_shared(laid, Concern::Flush(scope), shootdown);
+        self.interrupt(shootdown);
+        let idle = shared.is_empty() && !shootdown.has_targets();
+        self.count(Counter::SkippedNoTarget, idle.into());
+        flush_mine();
+        self.let_interrupts_in(shootdown);
+        self.wait_inlined(shootdown, scope, false);
+        let until = self.until(scope, false);
+        self.count(Counter::Waited, shared.len() as u64);
+        let receipts = (until == WaitGoal::Received).then_some(shared.len());
+        self.count(Counter::WaitedReceipt, receipts.unwrap_or(0) as u64);
+        // [mutant SkipWait]
+        for target in shared.iter() {
+            let ack = self.shared_inbox(target).awaited(self.id(), until);
+            self.wait_for_shared(target, ack);
+        }
+        self.here.outbox.release();
+    }
+
+    /// Posts the request in this CPU's outbox to the targets that must be asked, and moves them into the returned set.
+    /// Posts to the own inbox of those whose shared inbox is busy, and of all after the first such: where many CPUs
+    /// flush at the same time, most are busy, and requests merge in own inboxes alone.
+    fn post_to_shared(
+        self,
+        laid: &EncodedRequest<'_>,
+        concern: Concern,
+        shootdown: &mut Shootdown,
+    ) -> CpuSet {
+        let posting = Posting {
+            post: Post::Inline(laid),
+            marks: Marks::NONE,
+            concern,
+        };
+        let mut shared = CpuSet::none();
+        let mut busy = false;
+        let asked = shootdown.targets;
+        shootdown.targets = CpuSet::none();
+        for target in asked.iter() {
+            let there = self.cpu(target);
+            if !self.must_ask(target, there, concern) {
+                continue;
+            }
+            busy = busy || !self.shared_inbox(target).post(self.id());
+            if !busy {
+                shared.insert(target);
+                shootdown.interrupts.insert(target);
+                shootdown.sent += 1;
+            } else if let Some(posted) = self.post_asked(there, &posting) {
+                shootdown.ask(target, posted == PostOutcome::Interrupt);
+            }
+        }
+        shared
     }
 
     /// Posts a request to those of the targets that must be asked, in their own lines, and removes the others.

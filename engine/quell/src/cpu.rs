@@ -144,6 +144,8 @@ struct Private<W> {
     slot: W,
     /// The slot to take over next.
     victim: W,
+    /// The CPU's acknowledgement in its shared inbox.
+    shared_ack: W,
 }
 
 /// The state of one CPU.
@@ -167,6 +169,7 @@ impl<W: Word> CpuState<W> {
                 tag: W::new(0),
                 slot: W::new(0),
                 victim: W::new(0),
+                shared_ack: W::new(0),
             },
         }
     }
@@ -299,6 +302,12 @@ impl<W: Word> CpuState<W> {
     #[inline]
     pub(crate) fn slot(&self) -> usize {
         self.private.slot.load(Relaxed) as usize
+    }
+
+    /// Returns the word of the CPU's acknowledgement in its shared inbox.
+    #[inline]
+    pub(crate) fn shared_ack(&self) -> &W {
+        &self.private.shared_ack
     }
 
     /// Returns the next of the first `slots` slots to take over.
@@ -489,6 +498,7 @@ impl<W: Word> CpuState<W> {
             (&self.private.tag, "tag"),
             (&self.private.slot, "slot"),
             (&self.private.victim, "victim"),
+            (&self.private.shared_ack, "shared_ack"),
         ];
         let at = |word: &W| core::ptr::from_ref(word) as usize == address;
         let name = names.into_iter().find(|(word, _)| at(word));

@@ -13,6 +13,7 @@ use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::request::RANGES;
+use crate::shared_inbox::{Group, OwnSharedInbox, SharedInbox};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Stats;
 use crate::word::Word;
@@ -249,6 +250,27 @@ impl<'m, H: Hardware> Engine<'m, H> {
     #[inline]
     pub(crate) fn cpu(&self, cpu: CpuId) -> &'m PerCpu<'m, H> {
         state_of(self.hw, self.given, cpu)
+    }
+
+    /// Returns whether flushes of many targets use shared inboxes.
+    #[inline(always)]
+    pub(crate) fn shares_lines(&self) -> bool {
+        self.hw.shares_lines_from() != usize::MAX && self.flushes_at_once()
+    }
+
+    /// Returns the shared inbox of a CPU.
+    #[inline]
+    pub(crate) fn shared_inbox(&self, cpu: CpuId) -> SharedInbox<'m, H::Word> {
+        self.cpu(Group::<H::Word>::first(cpu)).group.inbox(cpu)
+    }
+
+    /// Returns the shared inbox of this CPU, whose state is `here`.
+    #[inline]
+    pub(crate) fn own_shared_inbox<'e>(
+        &'e self,
+        here: &'e PerCpu<'e, H>,
+    ) -> OwnSharedInbox<'e, H::Word> {
+        OwnSharedInbox::new(self.shared_inbox(here.id()), here.state.shared_ack())
     }
 
     /// Returns the state of a CPU, if there is such a CPU.

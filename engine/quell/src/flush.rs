@@ -36,6 +36,7 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::flush_info::{EncodedRequest, FlushInfo};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
+use crate::per_cpu::PerCpu;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
@@ -89,7 +90,7 @@ impl Shootdown {
     }
 
     #[inline]
-    fn ask(&mut self, target: CpuId, interrupt: bool) {
+    pub(crate) fn ask(&mut self, target: CpuId, interrupt: bool) {
         if interrupt {
             self.sent += u64::from(self.interrupts.insert_new(target));
         }
@@ -405,22 +406,19 @@ impl<H: Hardware> Cpu<'_, H> {
     #[inline(always)]
     pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<PostOutcome> {
         let there = self.cpu(target);
-        let skipped = match there.state.must_be_asked(posting.concern) {
-            Decision::Ask => None,
-            Decision::Lazy => Some(Counter::SkippedLazy),
-            Decision::Detached => Some(Counter::SkippedLeft),
-            Decision::Flushed => Some(Counter::FoundFlushed),
-        };
-        if let Some(counter) = skipped {
-            self.count(counter, 1);
-            return None;
+        match self.must_ask(target, there, posting.concern) {
+            true => self.post_asked(there, posting),
+            false => None,
         }
-        // A flush on reentry neither unloads the root nor drops fetched instructions. [mutant RetirementLeftToReentry]
-        let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
-        if translations && self.hw.flush_on_reentry(target) {
-            self.count(Counter::SkippedNotRunning, 1);
-            return None;
-        }
+    }
+
+    /// Posts to a CPU that must be asked, whose state is `there`. Returns `None` if it has gone offline.
+    #[inline(always)]
+    pub(crate) fn post_asked(
+        self,
+        there: &PerCpu<'_, H>,
+        posting: &Posting<'_>,
+    ) -> Option<PostOutcome> {
         let contended = || self.count(Counter::EscalatedContention, 1);
         let (post, marks) = (posting.post, posting.marks);
         // [mutant SkipPost]
@@ -434,6 +432,28 @@ impl<H: Hardware> Cpu<'_, H> {
             }
         }
         Some(posted)
+    }
+
+    /// Returns whether this CPU, whose state is `there`, must be asked.
+    #[inline(always)]
+    pub(crate) fn must_ask(self, target: CpuId, there: &PerCpu<'_, H>, concern: Concern) -> bool {
+        let skipped = match there.state.must_be_asked(concern) {
+            Decision::Ask => None,
+            Decision::Lazy => Some(Counter::SkippedLazy),
+            Decision::Detached => Some(Counter::SkippedLeft),
+            Decision::Flushed => Some(Counter::FoundFlushed),
+        };
+        if let Some(counter) = skipped {
+            self.count(counter, 1);
+            return false;
+        }
+        // A flush on reentry neither unloads the root nor drops fetched instructions. [mutant RetirementLeftToReentry]
+        let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+        if translations && self.hw.flush_on_reentry(target) {
+            self.count(Counter::SkippedNotRunning, 1);
+            return false;
+        }
+        true
     }
 
     /// Interrupts the targets to which no interrupt is on its way.
@@ -501,6 +521,15 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
+    /// Waits until `target` has acknowledged this much of its shared inbox.
+    pub(crate) fn wait_for_shared(self, target: CpuId, ack: u64) {
+        let inbox = self.shared_inbox(target);
+        let mut turns = 0;
+        while !inbox.has_reached(ack) {
+            self.wait_a_turn_for(target, &mut turns);
+        }
+    }
+
     /// Waits until every online CPU has made the flushes it was asked for before the call. It matters where an
     /// initiator has only waited for the receipt. Interrupts no CPU. May wait for other CPUs.
     ///
@@ -522,6 +551,10 @@ impl<H: Hardware> Cpu<'_, H> {
             let behind = |number| !inbox.has_reached(number, until);
             if cpu != me && inbox.awaited().is_some_and(behind) {
                 self.wait_for(cpu, until);
+            }
+            if cpu != me && self.shares_lines() {
+                // [mutant QuiesceForgetsShared]
+                self.wait_for_shared(cpu, self.shared_inbox(cpu).all_done());
             }
         }
     }
@@ -547,7 +580,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Makes one turn of a wait: serves the requests of other CPUs meanwhile.
     pub(crate) fn wait_a_turn(self) {
         // Without this, two CPUs with interrupts off that ask each other would wait for ever. [mutant WaiterSkipsInbox]
-        if self.here.inbox.has_request() {
+        if self.has_request() {
             self.count(Counter::ServedEarly, 1);
             self.serve();
         } else {

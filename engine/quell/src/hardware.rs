@@ -188,6 +188,16 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         Self::RANGES
     }
 
+    /// Returns the number of targets from which a flush writes and reads a line for every eight CPUs, not for each.
+    ///
+    /// The eight share lines, which costs some time if there are few targets, so the default is never. For kernels of
+    /// machines with many CPUs; 32 suits most. It must return the same number at each call. Flushes of one range, or of
+    /// a whole space, do this; others don't.
+    #[inline]
+    fn shares_lines_from(&self) -> usize {
+        usize::MAX
+    }
+
     /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine. Code for any other policy is
     /// compiled away, and the engine refuses one ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
     const POLICY_IS_FIXED: bool = false;

@@ -56,6 +56,9 @@ impl<H: Hardware> Engine<'_, H> {
             slot.forget();
         }
         cpu.state.go_online();
+        if self.shares_lines() {
+            self.own_shared_inbox(cpu).open();
+        }
         // Accept requests first, then flush: otherwise a request in between would be lost. [mutant
         // KernelFlushedBeforeOnline]
         cpu.inbox.open();
@@ -92,6 +95,9 @@ impl<H: Hardware> Engine<'_, H> {
             cpu.running.forget();
         }
         cpu.inbox.close();
+        if self.shares_lines() {
+            self.own_shared_inbox(cpu).close();
+        }
         // It has not read the posted requests, so it cannot know whether a started flush is among them. [mutant
         // StarterNotTold]
         self.hw.flush_answered();

@@ -65,6 +65,14 @@ impl<W: Word> Outbox<W> {
         self.words.write(laid);
     }
 
+    /// Returns the request in it, read into `taken`. For a target whose initiator waits until it has read it.
+    pub(crate) fn read<'t>(&self, taken: &'t mut TakenRequest) -> FlushInfo<'t> {
+        match self.words.read(taken) {
+            Written::Here => taken.info(),
+            Written::InOutbox(_) => FlushInfo::EVERYTHING,
+        }
+    }
+
     /// Releases the outbox: all targets have flushed, so none reads it any more.
     pub(crate) fn release(&self) {
         self.busy.store(0, Relaxed);

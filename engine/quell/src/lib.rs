@@ -104,6 +104,7 @@ mod per_cpu;
 mod policy;
 mod request;
 mod secondary;
+mod shared_inbox;
 mod space;
 // `stack`: lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu`
 // follows a machine's pointer to a CPU's state.

@@ -9,7 +9,9 @@
 //! | [`Inbox`], acknowledgements | its CPU | initiators that wait |
 //! | [`CpuState`], published | its CPU, rarely; an initiator that leaves a flush to its entry into the kernel | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
-//! | [`Outbox`] | its CPU | its targets, when requests are not inlined |
+//! | [`Outbox`] | its CPU | its targets, when requests are not inlined or lie in shared inboxes |
+//! | [`Group`], requests | initiators | the CPUs of a group |
+//! | [`Group`], acknowledgements | the CPUs of a group | initiators that wait |
 //! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
 //! | the seat | the code that makes the engine | its CPU |
 
@@ -18,6 +20,7 @@ use crate::cpu::CpuState;
 use crate::cpu_set::{CpuId, Seat};
 use crate::hardware::{Hardware, PlaceOf};
 use crate::inbox::{Inbox, Outbox};
+use crate::shared_inbox::Group;
 use crate::stats::CpuStats;
 use crate::tags::Slot;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -45,6 +48,8 @@ pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
     pub(crate) outbox: Outbox<H::Word>,
+    /// Of the CPUs from this one on, if it is the first of a group.
+    pub(crate) group: Group<H::Word>,
     pub(crate) running: RunningTag<H::Word>,
     pub(crate) stats: CpuStats,
     /// The first slots, even if others are lent: so the first one, the only one used without tags, is always here.
@@ -88,6 +93,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             inbox: Inbox::new(),
             state: CpuState::new(),
             outbox: Outbox::new(),
+            group: Group::new(),
             running: RunningTag::new(),
             stats: CpuStats::new(),
             own: core::array::from_fn(|_| Slot::new()),
@@ -132,6 +138,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .word_name(address)
             .or_else(|| self.state.word_name(address))
             .or_else(|| self.outbox.word_name(address))
+            .or_else(|| self.group.word_name(address))
             .or_else(|| self.running.word_name(address))
             .or_else(slots)
     }

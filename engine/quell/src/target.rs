@@ -46,6 +46,9 @@ impl<H: Hardware> Cpu<'_, H> {
         if times > 1 {
             self.count(Counter::ServedEarly, times - 1);
         }
+        if self.shares_lines() {
+            self.serve_shared();
+        }
         self.tell_starters();
     }
 
@@ -65,6 +68,29 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
+    /// Carries out the request in this CPU's shared inbox, if any.
+    fn serve_shared(self) {
+        let inbox = self.own_shared_inbox(self.here);
+        if let Some(request) = inbox.pending() {
+            let mut taken = TakenRequest::new();
+            let info = self.cpu(request.sender).outbox.read(&mut taken);
+            // Read first: the initiator writes its outbox again once every target has received. [mutant
+            // SharedReceiptBeforeRead]
+            inbox.receive(&request);
+            // [mutants HandlerSkipsFlush, AckBeforeFlush]
+            self.flush_here(&info);
+            inbox.finish(&request);
+        }
+    }
+
+    /// Returns whether a request for this CPU is pending.
+    #[inline(always)]
+    pub(crate) fn has_request(self) -> bool {
+        // [mutant SharedInboxForgotten]
+        self.here.inbox.has_request()
+            || self.shares_lines() && self.own_shared_inbox(self.here).has_request()
+    }
+
     /// Reports an answer to the machine if any started flush is under way: this CPU may have answered that.
     #[inline]
     fn tell_starters(self) {
@@ -79,7 +105,7 @@ impl<H: Hardware> Cpu<'_, H> {
     #[inline]
     pub fn poll(self) {
         // [mutant PollSkipsInbox]
-        if self.here.inbox.has_request() {
+        if self.has_request() {
             self.serve();
         }
     }
@@ -232,9 +258,10 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Other code need not ask: it never runs between two spaces or between receipt and flush, and it accesses no user
     /// memory unless a space runs. Never waits.
     pub fn user_access_allowed(self) -> bool {
-        // [mutant NmiGuardAlwaysAllows]
+        // [mutants NmiGuardAlwaysAllows, NmiGuardForgetsShared]
         matches!(self.here.state.loaded(), Loaded::Space(_))
             && self.here.state.is_running()
             && !self.here.inbox.defers_flush()
+            && !(self.shares_lines() && self.own_shared_inbox(self.here).defers_flush())
     }
 }

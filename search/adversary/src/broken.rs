@@ -163,6 +163,10 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
         self.machine.ranges()
     }
 
+    fn shares_lines_from(&self) -> usize {
+        self.machine.shares_lines_from()
+    }
+
     fn broadcasts(&self) -> Option<&Self> {
         self.machine.broadcasts().map(|_| self)
     }

@@ -126,6 +126,10 @@ unsafe impl Hardware for Adversary {
         self.features
     }
 
+    fn shares_lines_from(&self) -> usize {
+        self.kind.shares_lines_from
+    }
+
     fn fence(&self) {
         if !point(Op::Barrier) {
             on_machine(|core, _| core.mmu.barrier(core.now));

@@ -47,6 +47,9 @@ pub struct MachineKind {
     pub isolated: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
+    /// The number of targets from which a flush uses shared inboxes
+    /// ([`shares_lines_from`](quell::Hardware::shares_lines_from)).
+    pub shares_lines_from: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -112,6 +115,19 @@ impl MachineKind {
             about: "x86-64 with two PCIDs per CPU, and two more for user mode (page-table isolation)",
             isolated: true,
             ..X86
+        },
+        MachineKind {
+            name: "x86-many",
+            about: "x86-64 with two PCIDs per CPU, whose CPUs share lines as those of large machines do",
+            shares_lines_from: 1,
+            ..X86
+        },
+        MachineKind {
+            name: "riscv-many",
+            about: "RISC-V like riscv-reordering, whose harts share lines as those of large machines do",
+            reorders: true,
+            shares_lines_from: 1,
+            ..RISCV
         },
     ];
 
@@ -196,6 +212,7 @@ const X86: MachineKind = MachineKind {
     blocks: false,
     isolated: false,
     pieces: false,
+    shares_lines_from: usize::MAX,
 };
 
 const ARM: MachineKind = MachineKind {
@@ -211,6 +228,7 @@ const ARM: MachineKind = MachineKind {
     blocks: true,
     isolated: false,
     pieces: false,
+    shares_lines_from: usize::MAX,
 };
 
 const RISCV: MachineKind = MachineKind {
@@ -226,4 +244,5 @@ const RISCV: MachineKind = MachineKind {
     level_hints: false,
     blocks: true,
     pieces: false,
+    shares_lines_from: usize::MAX,
 };

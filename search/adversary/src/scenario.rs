@@ -18,6 +18,8 @@ pub enum On {
     Every,
     /// Where CPUs are interrupted for a flush.
     Interrupts,
+    /// Where, moreover, each request lies in its target's own line, so requests of all flushes merge.
+    OwnLines,
     /// Where invalidations are broadcast.
     Broadcast,
     /// Where system-wide tags run out all the time.
@@ -38,6 +40,7 @@ impl On {
         match self {
             On::Every => true,
             On::Interrupts => !kind.broadcasts(),
+            On::OwnLines => !kind.broadcasts() && kind.shares_lines_from == usize::MAX,
             On::Broadcast => kind.broadcasts(),
             On::Scarce => kind.scarce_tags(),
             On::OwnTags => !kind.broadcasts() && kind.tagged(),

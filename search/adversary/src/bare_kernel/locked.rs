@@ -34,17 +34,17 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// The same without a batch.
+    /// As [`BareKernel::unmap`], but without a batch, after the lock is dropped.
     pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), at once"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
+        self.unlock(space);
         (self.engine)
             .this_cpu()
             .flush(&self.spaces[space], Some(range), Scope::Leaf);
-        self.unlock(space);
         self.returned_unmap(space, range);
         frame
     }

@@ -37,7 +37,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a request for kernel mappings is merged with one for a program's")
         .finds(&["KernelLostInMerge"])
         .must(Every, &[Machine(KernelAccess)])
-        .must(Interrupts, &[Engine(Merged)])
+        .must(OwnLines, &[Engine(Merged)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -232,7 +232,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("kernel text is replaced during a flush of kernel mappings")
         .finds(&["TextLostInMerge"])
         .must(Every, &[Machine(TextSynchronized)])
-        .must(Interrupts, &[Engine(Merged)])
+        .must(OwnLines, &[Engine(Merged)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));

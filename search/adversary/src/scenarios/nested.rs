@@ -9,7 +9,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a flush preempts another before its interrupt is sent")
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
         .must(Every, &[Machine(Preempted)])
-        .must(Interrupts, &[Engine(Merged)])
+        .must(OwnLines, &[Engine(Merged)])
         .preempted_by(|k, cpu| {
             if cpu == 0 {
                 k.free(1, 1);

@@ -283,7 +283,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("two-initiators")
         .about("two initiators, one target")
         .bugs(&["33"])
-        .must(Interrupts, &[Engine(Merged), Engine(EscalatedContention)])
+        .must(OwnLines, &[Engine(Merged), Engine(EscalatedContention)])
         .must(
             Interrupts,
             &[Engine(IgnoredGeneration), Engine(EscalatedGap)],
@@ -300,6 +300,24 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| {
             k.unmap(0, 1);
+        }),
+    // CPUs 0 and 2 unmap different pages without a batch and meet in the shared inbox of CPU 1.
+    Scenario::engine("initiators-at-once")
+        .about("two initiators without a batch, one target")
+        .finds(&["SharedRequestOverwritten"])
+        .must(Interrupts, &[Engine(EscalatedGap)])
+        .start(two_pages)
+        .cpu(|k| {
+            k.unmap_at_once(0, 0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(1);
+            k.read(0);
+            k.read(1);
+        })
+        .cpu(|k| {
+            k.unmap_at_once(0, 1);
         }),
     // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
     Scenario::engine("coalesced-unmap")
@@ -327,7 +345,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("leaf-meets-table")
         .about("a leaf flush is merged with a table flush")
         .finds(&["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"])
-        .must(Interrupts, &[Engine(Merged)])
+        .must(OwnLines, &[Engine(Merged)])
         .must(Every, &[Machine(TableFreed)])
         .start(|k| {
             k.map(0, 0, frame(0), true);

@@ -120,6 +120,8 @@ impl Unit {
 
 pub struct Machine {
     features: Features,
+    /// Whether CPUs share lines.
+    shares: bool,
     pending: Vec<AtomicBool>,
     tlbs: Vec<Unit>,
     /// Whether the table maps a page.
@@ -140,7 +142,7 @@ unsafe impl Sync for Machine {}
 unsafe impl Send for Machine {}
 
 impl Machine {
-    pub fn new(cpus: usize, broadcast: bool) -> Self {
+    pub fn new(cpus: usize, broadcast: bool, shares: bool) -> Self {
         let unit = || match broadcast {
             true => Unit::Shared(Mutex::new(Tlb::default())),
             false => Unit::Own(UnsafeCell::new(Tlb::default())),
@@ -154,6 +156,7 @@ impl Machine {
                 broadcast,
                 full_above: 8,
             },
+            shares,
             pending: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             tlbs: (0..cpus).map(|_| unit()).collect(),
             table: std::array::from_fn(|_| AtomicBool::new(true)),
@@ -247,6 +250,9 @@ unsafe impl Hardware for Machine {
     fn features(&self) -> Features {
         self.features
     }
+    fn shares_lines_from(&self) -> usize {
+        if self.shares { 1 } else { usize::MAX }
+    }
     fn fence(&self) {
         fence(SeqCst);
     }
@@ -336,11 +342,12 @@ impl World {
     pub fn new(
         cpus: usize,
         broadcast: bool,
+        shares: bool,
         ledger: usize,
         policy: Policy,
         prepare: Program,
     ) -> &'static World {
-        let hw = leak(Machine::new(cpus, broadcast));
+        let hw = leak(Machine::new(cpus, broadcast, shares));
         let per_cpu: Vec<PerCpu<'static, Machine>> = (0..cpus).map(|_| PerCpu::new()).collect();
         let ledger: Vec<LedgerEntry<Machine>> = (0..ledger).map(|_| LedgerEntry::new()).collect();
         let engine =

@@ -52,7 +52,7 @@ impl Memory {
 
 /// Runs two programs, each on its own CPU.
 fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Machine)) {
-    let (shared, machine) = (leak(shared), leak(Machine::new(2, false)));
+    let (shared, machine) = (leak(shared), leak(Machine::new(2, false, false)));
     let other = thread::spawn(move || {
         be(1);
         there(shared, machine);
@@ -145,7 +145,7 @@ pub fn truncate() {
         used: word(),
     });
     file.length.extend(1);
-    let machine = leak(Machine::new(2, false));
+    let machine = leak(Machine::new(2, false, false));
     let other = thread::spawn(move || fault(file, machine));
     cut(file, machine);
     other.join().expect("it ended");

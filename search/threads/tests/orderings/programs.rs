@@ -347,7 +347,7 @@ impl Pooled for PoolFrame {
 pub fn pool() {
     let slots: &'static mut [LoomWord; 1] = Box::leak(Box::new([LoomWord::new(0)]));
     let pool: &'static Pool<'static, LoomWord, PoolFrame> = leak(Pool::new(slots, 4096));
-    let machine = leak(Machine::new(2, false));
+    let machine = leak(Machine::new(2, false, false));
     machine.own(0);
     let filler = thread::spawn(move || {
         be(1);

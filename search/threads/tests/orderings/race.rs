@@ -26,6 +26,8 @@ pub enum Body {
 pub struct Setup {
     pub policy: Policy,
     pub broadcast: bool,
+    /// Whether CPUs share lines, as those of large machines do.
+    pub shares: bool,
     pub ledger: usize,
     /// Each CPU's preparation.
     pub prepare: Program,
@@ -67,6 +69,7 @@ impl Race {
         let world = World::new(
             cpus,
             setup.broadcast,
+            setup.shares,
             setup.ledger,
             setup.policy,
             setup.prepare,
@@ -81,6 +84,7 @@ pub const fn meet(programs: &'static [Program]) -> Setup {
     Setup {
         policy: Policy::ALL,
         broadcast: false,
+        shares: false,
         ledger: 2,
         prepare: run_there,
         programs,
@@ -98,6 +102,11 @@ impl Setup {
 
     pub const fn broadcasting(mut self) -> Self {
         self.broadcast = true;
+        self
+    }
+
+    pub const fn sharing(mut self) -> Self {
+        self.shares = true;
         self
     }
 

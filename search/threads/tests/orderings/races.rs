@@ -27,6 +27,26 @@ pub const RACES: &[Race] = &[
         }]),
     ),
     race(
+        "a shared flush that waits until it is done",
+        meet(&[|w| w.unmap_for_good(Scope::Tables), use_page]).sharing(),
+    ),
+    race(
+        "a shared flush that waits for the receipt",
+        meet(&[unmap, use_page]).sharing(),
+    ),
+    race(
+        "a handler finds a shared request that no interrupt announced",
+        meet(&[unmap, |w| {
+            w.engine.this_cpu().mask_interrupts().on_interrupt();
+            w.hw.access(0);
+        }])
+        .sharing(),
+    ),
+    race(
+        "a CPU goes offline while it has a shared request",
+        meet(&[unmap, go_offline]).sharing(),
+    ),
+    race(
         "a CPU goes idle while its space is flushed",
         meet(&[unmap, go_idle]),
     ),

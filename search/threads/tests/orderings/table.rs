@@ -128,6 +128,34 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
         &["a CPU goes offline and comes back with a request in its inbox"],
     ),
     (
+        "engine/quell/src/shared_inbox.rs",
+        "post",
+        &["a handler finds a shared request that no interrupt announced"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "has_reached",
+        &["a shared flush that waits for the receipt"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "pending",
+        &["a handler finds a shared request that no interrupt announced"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "receive",
+        &["a shared flush that waits for the receipt"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "acknowledge",
+        &[
+            "a shared flush that waits until it is done",
+            "a CPU goes offline while it has a shared request",
+        ],
+    ),
+    (
         "engine/quell/src/coalesced.rs",
         "ask",
         &["two tasks share a flush"],
