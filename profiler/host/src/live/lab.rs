@@ -306,6 +306,16 @@ impl Lab {
         mut prepare: impl FnMut() -> io::Result<()>,
         mut op: impl FnMut() -> io::Result<u64>,
     ) -> Result<(), Halt> {
+        self.measure(plan, &mut prepare, &mut op)
+    }
+
+    // Compiled once, not once for each row.
+    fn measure(
+        &mut self,
+        plan: RowSpec,
+        prepare: &mut dyn FnMut() -> io::Result<()>,
+        op: &mut dyn FnMut() -> io::Result<u64>,
+    ) -> Result<(), Halt> {
         self.progress.set_message(plan.key.clone());
         let children = || {
             plan.children
@@ -354,7 +364,7 @@ impl Lab {
         let spun = plan.spinners.zip(spun_before);
         let spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
         let sharing = Some(company.end(children())?);
-        let (flush_events_per_op, flush_ops) = self.count_flushes(&mut prepare, &mut op)?;
+        let (flush_events_per_op, flush_ops) = self.count_flushes(prepare, op)?;
         let per_op = |n: u64| n as f64 / ops as f64;
         // Hardware counters ran during preparation too; scale by the part of the time that was timed.
         let timed_part = measured_in_op.as_secs_f64() / wall.as_secs_f64();
@@ -408,8 +418,8 @@ impl Lab {
     /// Events for one operation, and how many operations that was found with.
     fn count_flushes(
         &self,
-        prepare: &mut impl FnMut() -> io::Result<()>,
-        op: &mut impl FnMut() -> io::Result<u64>,
+        prepare: &mut dyn FnMut() -> io::Result<()>,
+        op: &mut dyn FnMut() -> io::Result<u64>,
     ) -> Result<(Option<FlushEvents>, u64), Halt> {
         let Some(tracepoint) = &self.flushes else {
             return Ok((None, 0));

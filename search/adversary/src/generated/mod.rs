@@ -8,5 +8,5 @@ mod calls;
 mod kernel;
 pub(crate) mod performed;
 
-pub mod program;
 pub use program::Program;
+pub use quell_programs as program;

@@ -3,7 +3,7 @@
 //! A file is TOML; the line is the same as JSON, so it can be pasted. [`Written::parse`] reads both. Names of
 //! machines, policies, mistakes and schedules are uninterpreted words here.
 
-use super::Program;
+use crate::Program;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;

@@ -10,6 +10,8 @@
 //! cut and mixed at will, and nothing that is generated can break the rules of the interface.
 //!
 //! A program is written down with what its runs depend on ([`Written`]).
+//!
+//! A crate of its own, because reading and writing is a third of the adversary's code and needs no optimisation.
 
 // An operation that is added must not silently do nothing.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
