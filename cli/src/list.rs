@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use quell::language::TERMS;
 use quell_clock::file::{Parameter, Unit};
 use quell_clock::{MachineFile, built_in};
+use quell_conformance::policy_text::TERMS;
 use quell_experiments::machines;
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};

@@ -8,6 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use quell::{Mechanism, Policy};
 use quell_clock::MachineFile;
+use quell_conformance::parse_policy;
 use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
 use quell_workloads::files::found;
@@ -48,7 +49,7 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
         let alone = Mechanism::ALL.map(|mechanism| mechanism.name());
         ["baseline", "all"].into_iter().chain(alone).collect()
     };
-    Suggested(names).try_map(|text| text.parse::<Policy>())
+    Suggested(names).try_map(|text| parse_policy(&text))
 }
 
 /// A workload and its parameters.

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell_clock::MachineFile;
+use quell_conformance::PolicyText;
 use quell_experiments::machines;
 use quell_experiments::numbers::digits;
 use quell_host::predict::kernel::Kernel;
@@ -76,7 +77,7 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
             machine: machine.name(),
             title: machine.title(),
             kernel: &kernel.release,
-            kernel_policy: kernel.policy.to_string(),
+            kernel_policy: PolicyText(kernel.policy).to_string(),
             predictions: lines,
             assumptions,
             violations,

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use clap::Args;
 use quell::{Counter, Policy, Stats};
+use quell_conformance::PolicyText;
 use quell_experiments::jobs::Job;
 use quell_experiments::numbers::{digits, spread};
 use quell_experiments::run::{CallLatency, Report, outcomes, values};
@@ -122,7 +123,12 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     }
     let trial = job.trial();
     if let Some(place) = trace {
-        let name = format!("{} on {}, {policy}", workload.name(), job.machine.name());
+        let name = format!(
+            "{} on {}, {}",
+            workload.name(),
+            job.machine.name(),
+            PolicyText(policy)
+        );
         place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
         note!(
             "trace: {} events in {}",
@@ -165,7 +171,7 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
         trial.workload.name(),
         trial.machine.title(),
         several(trial.cpus, "CPU"),
-        trial.policy,
+        PolicyText(trial.policy),
         trial.seed
     ));
     for guard in without {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
+use quell_conformance::PolicyText;
 use quell_experiments::charts::VerticalScale;
 use quell_experiments::numbers::digits;
 use quell_experiments::scale::{Point, Sweep, plot, relative};
@@ -68,7 +69,10 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
         ],
         asked => asked.to_vec(),
     };
-    let texts: Vec<String> = policies.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = policies
+        .iter()
+        .map(|&policy| PolicyText(policy).to_string())
+        .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let sweep = Sweep {
         machine: machine.clone(),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use quell::{Counter, Policy};
+use quell_conformance::PolicyText;
 use quell_mutants::Mutant;
 use quell_threads::vm::{ProgramRun, Report, RunError};
 use serde::Serialize;
@@ -109,7 +110,7 @@ fn json<'a>(performance: &'a ProgramRun, report: &'a Report) -> Json<'a> {
     };
     Json {
         workload: workload.name(),
-        policy: performance.policy.to_string(),
+        policy: PolicyText(performance.policy).to_string(),
         cpus: performance.cpus,
         seed: performance.seed,
         without: performance.without.map(|guard| guard.name.as_str()),
@@ -135,7 +136,7 @@ fn print(performance: &ProgramRun, report: &Report) {
         "{} on {} of this host, policy {}, seed {}",
         workload.name(),
         several(cpus, "thread"),
-        performance.policy,
+        PolicyText(performance.policy),
         performance.seed
     ));
     if let Some(guard) = performance.without {

@@ -15,6 +15,7 @@ use quell_adversary::cases;
 use quell_adversary::generate::campaign::Killed;
 use quell_adversary::generate::{Campaign, Corpus, Recorded, shrink};
 use quell_boot::files;
+use quell_conformance::PolicyText;
 use quell_experiments::progress::{self, ProgressLine};
 use quell_experiments::{cpu_time, machines};
 use quell_vm::contract::timeline;
@@ -264,7 +265,7 @@ pub fn replay(
         output::steps_json(
             "generated",
             recorded.kind.name,
-            &recorded.policy.to_string(),
+            &PolicyText(recorded.policy).to_string(),
             recorded.mistake.map(Mistake::name),
             violation.as_ref(),
             &lines,

@@ -4,6 +4,7 @@
 //! What comes of a case depends on the case, the effort, the seed and the depth alone. So a file of results has nothing
 //! of the host in it, and parts that are merged are the file that one machine writes.
 
+use quell_conformance::PolicyText;
 use std::path::Path;
 
 use anyhow::Result;
@@ -73,7 +74,9 @@ impl Head {
             .map(|case| {
                 format!(
                     "{} {} {}\n",
-                    case.scenario.name, case.kind.name, case.policy
+                    case.scenario.name,
+                    case.kind.name,
+                    PolicyText(case.policy)
                 )
             })
             .collect();

@@ -10,6 +10,7 @@ use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants::{Kill, Tested};
 use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
+use quell_conformance::PolicyText;
 use quell_experiments::cpu_time;
 use quell_vm::contract::{Violation, timeline};
 use serde_json::json;
@@ -40,7 +41,7 @@ pub fn list(as_json: bool) {
             .iter()
             .map(|k| json!({ "name": k.name, "about": k.about }))
             .collect();
-        let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
+        let policies = POLICIES.map(|policy| PolicyText(policy).to_string());
         let mutants: Vec<_> = Mistake::all()
             .map(|m| json!({ "name": m.name(), "mistake": m.account(), "bug": m.bugs() }))
             .collect();
@@ -51,7 +52,7 @@ pub fn list(as_json: bool) {
     }
     say!("{}\n", tables::scenarios());
     say!("{}\n", tables::machines());
-    let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
+    let policies = POLICIES.map(|policy| PolicyText(policy).to_string());
     paragraph(format_args!(
         "policies searched unless others are named: {}\n",
         policies.join(", ")
@@ -186,7 +187,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
             "\n{} on {} under {}, shrunk from {} to {} choices:\n",
             case.scenario.name,
             case.kind.name,
-            case.policy,
+            PolicyText(case.policy),
             failure.found_with,
             failure.deviations.len()
         );
@@ -265,7 +266,7 @@ fn paces(results: &[Searched]) -> impl Iterator<Item = Pace> {
 /// A replayed run for programs.
 pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline::Line]) {
     let mutant = case.mistake.map(|mistake| mistake.name());
-    let policy = case.policy.to_string();
+    let policy = PolicyText(case.policy).to_string();
     let (name, machine) = (case.scenario.name, case.kind.name);
     steps_json(name, machine, &policy, mutant, found, lines);
 }
@@ -308,7 +309,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
                     "killed": killed.is_some(),
                     "scenario": killed.map(Kill::scenario),
                     "machine": killed.and_then(Kill::machine),
-                    "policy": run(killed).map(|(case, _)| case.policy.to_string()),
+                    "policy": run(killed).map(|(case, _)| PolicyText(case.policy).to_string()),
                     "clause": killed.map(Kill::broke),
                     "schedules": h.schedules,
                     "replay": run(killed).map(|(case, failure)| replay_code(case, &failure.deviations)),

@@ -13,6 +13,8 @@ use core::ffi::{CStr, c_char};
 use quell::{
     Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
 };
+#[cfg(feature = "text")]
+use quell_conformance::{PolicyText, parse_policy};
 
 /// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
 /// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
@@ -100,7 +102,7 @@ enum Reason {
     Fixed(&'static CStr),
     /// A text that is no policy.
     #[cfg(feature = "text")]
-    Policy(quell::PolicyError),
+    Policy(quell_conformance::PolicyError),
     /// The status says all.
     #[cfg(not(feature = "text"))]
     Unspoken,
@@ -477,8 +479,7 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
                 c"quell_setup.policy is longer than 255 bytes or is not UTF-8",
             ));
         };
-        text.parse()
-            .map_err(|error| Refusal(quell_status::Policy, Reason::Policy(error)))
+        parse_policy(text).map_err(|error| Refusal(quell_status::Policy, Reason::Policy(error)))
     }
 }
 
@@ -503,7 +504,7 @@ pub unsafe extern "C" fn quell_policy_text(
         #[cfg(feature = "text")]
         {
             // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
-            unsafe { Line::new(text, size) }.set_formatted(format_args!("{policy}"));
+            unsafe { Line::new(text, size) }.set_formatted(format_args!("{}", PolicyText(*policy)));
             Ok(())
         }
         #[cfg(not(feature = "text"))]

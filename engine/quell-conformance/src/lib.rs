@@ -1,4 +1,4 @@
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 //! Checks, inside a kernel, that its [`Hardware`](quell::Hardware) does what the trait promises and that the engine
 //! keeps the contract on it.
 //!
@@ -159,14 +159,25 @@
 //! entries under tags that are not loaded, speculative fills and walker caches; the adversary's machine
 //! (`quell-adversary`) does. A flush that never ends (C7) is a hang, which the kernel's own watchdog must end.
 
+#[cfg(feature = "suite")]
 extern crate alloc;
 
+#[cfg(feature = "suite")]
 mod bench;
+#[cfg(feature = "suite")]
 mod checks;
+#[cfg(feature = "suite")]
 mod part;
+pub mod policy_text;
+#[cfg(feature = "suite")]
 mod promises;
+#[cfg(feature = "suite")]
 mod suite;
+#[cfg(feature = "suite")]
 pub mod verdict;
 
+#[cfg(feature = "suite")]
 pub use bench::{Bench, Rights};
+pub use policy_text::{PolicyError, PolicyText, parse_policy};
+#[cfg(feature = "suite")]
 pub use suite::{Check, Suite};

@@ -2,9 +2,10 @@
 //!
 //! Every mechanism can be switched off by itself, so each run has its own reference. With all of them off the engine
 //! behaves like a simple kernel: one flush for each entry that reclaim removes, no tags, and remote CPUs flushed and
-//! waited for before this one. The contract holds under every policy; a policy changes only the cost.
-//!
-//! [`language`](crate::language) reads and writes policies as text.
+//! waited for before this one. The contract holds under every policy; a policy changes only the cost. `quell-conformance`
+//! reads and writes policies as text.
+
+use core::fmt;
 
 /// The five mechanisms, by the names the README's table uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,6 +54,12 @@ impl Mechanism {
             }
             Mechanism::RemoteFlush => "concurrent and asynchronous remote flush",
         }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

@@ -468,7 +468,7 @@ proptest! {
     }
 
     #[test]
-    fn no_entry_and_no_word_panics(old in entry(FEW), new in entry(FEW), bits in any::<[bool; 4]>(), text in ".{0,40}", near in "[a-z0-9=, ]{0,30}") {
+    fn no_entry_panics(old in entry(FEW), new in entry(FEW), bits in any::<[bool; 4]>()) {
         let breaks = [Break::Never, Break::Size, Break::Translation][usize::from(bits[0]) + usize::from(bits[1])];
         let rules = TlbRules {
             keeps_refused: bits[2],
@@ -478,11 +478,6 @@ proptest! {
         };
         let need = flush_needed(rules, &old, &new);
         prop_assert!(old.present || !matches!(need, Need::Flush(_)));
-        for text in [text, near] {
-            if let Err(why) = text.parse::<Policy>() {
-                prop_assert!(!why.to_string().is_empty());
-            }
-        }
     }
 
     #[test]

@@ -10,12 +10,22 @@ use quell::{
 /// The longest range, in entries, that the engine keeps as a range.
 const MAX_PACKED: u64 = (1 << 16) - 1;
 
-const POLICIES: [&str; 5] = [
-    "all",
-    "baseline",
-    "all,inline=no",
-    "all,concurrent=no",
-    "all,inline=no,concurrent=no",
+const POLICIES: [Policy; 5] = [
+    Policy::ALL,
+    Policy::BASELINE,
+    Policy {
+        inline_requests: false,
+        ..Policy::ALL
+    },
+    Policy {
+        concurrent: false,
+        ..Policy::ALL
+    },
+    Policy {
+        inline_requests: false,
+        concurrent: false,
+        ..Policy::ALL
+    },
 ];
 
 /// Who has the space loaded as it changes.
@@ -70,8 +80,8 @@ struct Came {
 }
 
 /// What comes of a flush of a space that is loaded so, on this machine under this policy.
-fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S)) -> Came {
-    let (machine, engine) = world(machine, policy.parse::<Policy>().expect("a policy"));
+fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Came {
+    let (machine, engine) = world(machine, policy);
     let kernel: S = // SAFETY: no memory is behind any frame.
         leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Global) });
     let user = space(engine, 1);
@@ -188,12 +198,12 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                     });
                                 assert_eq!(
                                     coalesced, at_once,
-                                    "machine {which}, {policy}, {loaded:?}, alone"
+                                    "machine {which}, {policy:?}, {loaded:?}, alone"
                                 );
                             }
                             assert_eq!(
                                 at_once, batched,
-                                "machine {which}, {policy}, {loaded:?}, {range:?}, {scope:?}, full above {full_above}"
+                                "machine {which}, {policy:?}, {loaded:?}, {range:?}, {scope:?}, full above {full_above}"
                             );
                         }
                     }

@@ -7,8 +7,8 @@
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
-    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange, Policy, Purpose,
-    Scope,
+    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Page, PageRange, Policy,
+    Purpose, Scope,
 };
 
 /// CPU 0 frees a table that spans a page, and another one by `stride` pages.
@@ -119,7 +119,7 @@ fn one_that_missed_more_flushes_as_it_wakes() {
 
 #[test]
 fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
-    let policy = "all-S2".parse().expect("a policy");
+    let policy = Policy::ALL.without(Mechanism::Tags);
     let (meanwhile, kept) = wakes(policy, |engine, x| free_tables(engine, x, 1));
     assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
 }

@@ -5,7 +5,8 @@
 
 use core::fmt;
 use core::str::FromStr;
-use quell::{Policy, PolicyError};
+use quell::Policy;
+use quell_conformance::{PolicyError, parse_policy};
 
 /// The options of one boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +120,7 @@ impl<'a> Options<'a> {
         match name {
             "run" => self.run = value,
             "parameters" => self.parameters = value,
-            "policy" => self.policy = value.parse().map_err(OptionProblem::Policy)?,
+            "policy" => self.policy = parse_policy(value).map_err(OptionProblem::Policy)?,
             "break" => self.broken = Some(value),
             "team" => self.team = Some(number(value, 1, 64)? as usize),
             "seed" => self.seed = number(value, 0, u64::MAX)?,

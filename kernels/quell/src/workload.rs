@@ -110,7 +110,7 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
     };
     report::event(&Event::Workload {
         name: options.run,
-        policy: &policy.to_string(),
+        policy: &quell_conformance::PolicyText(policy).to_string(),
         cpus,
         metric: measure.metric,
         value: measure.value,

@@ -5,6 +5,7 @@
 //! change.
 
 use quell::{Counter, Mechanism, Policy};
+use quell_conformance::parse_policy;
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -369,7 +370,7 @@ impl Headline {
 
     /// The policy before the change.
     pub fn before(&self) -> Policy {
-        self.before.parse().expect("a policy of the table")
+        parse_policy(self.before).expect("a policy of the table")
     }
 
     /// The policy after it.
@@ -381,7 +382,7 @@ impl Headline {
     pub fn policy(&self, terms: &str) -> Policy {
         Policy {
             cap_bytes: self.before().cap_bytes,
-            ..terms.parse().expect("a policy of the table")
+            ..parse_policy(terms).expect("a policy of the table")
         }
     }
 

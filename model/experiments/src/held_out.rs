@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use include_dir::{Dir, include_dir};
-use quell::Policy;
 use quell_clock::MachineFile;
 use quell_clock::file::built_in as built_in_machine;
+use quell_conformance::parse_policy;
 use quell_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -428,9 +428,7 @@ impl TableFile {
                 (machine, path)
             }
         };
-        let policy: Policy = side
-            .policy
-            .parse()
+        let policy = parse_policy(&side.policy)
             .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
         let parameters = [&self.parameters, &figure.parameters, &side.parameters];
         for pair in parameters.into_iter().flatten().chain(own.parameters) {

@@ -55,7 +55,7 @@ impl Job {
     /// Equal for trials that give the same result.
     fn key(&self) -> String {
         format!(
-            "{}/{}/{:?}/{}/{}/{}/{}/{:?}",
+            "{}/{}/{:?}/{:?}/{}/{}/{}/{:?}",
             self.machine.name(),
             self.variant,
             self.workload,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter, built_in};
+use quell_conformance::PolicyText;
 use serde::Serialize;
 
 use crate::headlines::{HEADLINES, Headline, Source};
@@ -245,8 +246,8 @@ impl Experiment {
             reason,
             machine: headline.machine,
             cpus: headline.cpus,
-            policy_before: jobs[0].policy.to_string(),
-            policy_after: jobs[1].policy.to_string(),
+            policy_before: PolicyText(jobs[0].policy).to_string(),
+            policy_after: PolicyText(jobs[1].policy).to_string(),
         }
     }
 }

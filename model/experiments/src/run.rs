@@ -3,6 +3,7 @@
 //! A [`Report`] holds the figures of one seed, and the workload's figure with other seeds, to show how far it depends
 //! on the seed. All figures are the same on every host, except the host's speed and duration.
 
+use quell_conformance::PolicyText;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -83,7 +84,7 @@ impl Report {
         Report {
             workload: workload.name(),
             machine: trial.machine.name().to_owned(),
-            policy: trial.policy.to_string(),
+            policy: PolicyText(trial.policy).to_string(),
             cpus: trial.cpus,
             seed: trial.seed,
             without: without.to_vec(),

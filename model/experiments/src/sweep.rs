@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use quell::Policy;
 use quell_clock::{MachineFile, Progress};
+use quell_conformance::PolicyText;
 use quell_workloads::Workload;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -243,7 +244,7 @@ impl Record {
             index: cell.index,
             workload: grid.workload.name().into(),
             machine: cell.machine.clone(),
-            policy: cell.policy.to_string(),
+            policy: PolicyText(cell.policy).to_string(),
             cpus: cell.cpus,
             seed: cell.seed,
             parameters: cell.values.clone(),

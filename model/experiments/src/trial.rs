@@ -388,7 +388,7 @@ program = [ {{ bystand = "1us" }} ]
     #[test]
     fn a_run_gives_the_same_figures_wherever_its_memory_is() {
         let machine = built_in("xeon-6430-cxl").unwrap();
-        let policy = "S0+S2+S4,asynchronous=no,inline=no".parse().unwrap();
+        let policy = quell_conformance::parse_policy("S0+S2+S4,asynchronous=no,inline=no").unwrap();
         let mut workload = Workload::from_name("readers").unwrap();
         // Readers that are short of memory all the time.
         for pair in [

@@ -4,6 +4,7 @@
 //! arrive, so a change of a machine file or of the engine may move some; then update them from `quell run --json`.
 
 use quell_clock::built_in;
+use quell_conformance::parse_policy;
 use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
 
@@ -55,7 +56,7 @@ fn files_count_what_the_programs_in_rust_counted() {
         let trial = Trial {
             machine: &machine,
             workload,
-            policy: policy.parse().unwrap(),
+            policy: parse_policy(policy).unwrap(),
             cpus,
             seed,
             trace: 0,

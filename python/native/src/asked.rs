@@ -3,6 +3,7 @@
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use quell::Policy;
+use quell_conformance::parse_policy;
 use quell_experiments::sweep::Shard;
 use quell_experiments::trial::TrialError;
 use quell_experiments::workloads;
@@ -26,8 +27,7 @@ pub fn failed(error: &TrialError) -> PyErr {
 
 /// A policy, as `--policy` takes it.
 pub fn policy(text: &str) -> PyResult<Policy> {
-    text.parse()
-        .map_err(|why| refused(format_args!("policy {text}: {why}")))
+    parse_policy(text).map_err(|why| refused(format_args!("policy {text}: {why}")))
 }
 
 /// A number of CPUs that a machine can have.

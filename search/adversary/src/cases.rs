@@ -16,6 +16,7 @@ use crate::scenario::Scenario;
 use crate::session::Case;
 use crate::workload::Performance;
 use quell::Policy;
+use quell_conformance::PolicyText;
 use quell_vm::contract::Violation;
 use quell_workloads::Workload;
 use quell_workloads::files::hint;
@@ -201,7 +202,7 @@ pub fn row(case: &Case<'_>, report: &Report) -> Row {
     Row {
         name: case.scenario.name.into(),
         machine: case.kind.name.into(),
-        policy: case.policy.to_string(),
+        policy: PolicyText(case.policy).to_string(),
         schedules: report.schedules,
         exhaustive: report.exhaustive,
         violations: u64::from(failure.is_some()),

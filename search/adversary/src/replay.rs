@@ -6,15 +6,21 @@ use crate::machine::End;
 use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
+use quell_conformance::{PolicyText, parse_policy};
 use quell_vm::contract::Violation;
 use quell_vm::contract::timeline::Line;
 use quell_workloads::files::hint;
 use std::fmt::Write;
 
 /// The code that replays a run: `scenario:machine:policy[!mistake]:deviations`, the policy as
-/// [`quell::language`] writes it.
+/// [`quell_conformance::policy_text`] writes it.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
-    let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, case.policy);
+    let mut code = format!(
+        "{}:{}:{}",
+        case.scenario.name,
+        case.kind.name,
+        PolicyText(case.policy)
+    );
     if let Some(mistake) = case.mistake {
         let _ = write!(code, "!{}", mistake.name());
     }
@@ -90,9 +96,7 @@ pub fn parse_code_of<'p>(
         None => (policy, None),
         Some((policy, name)) => (policy, Some(Mistake::find(name)?)),
     };
-    let policy = policy
-        .parse()
-        .map_err(|error| format!("policy `{policy}`: {error}"))?;
+    let policy = parse_policy(policy).map_err(|error| format!("policy `{policy}`: {error}"))?;
     let deviations = parse_schedule(choices)?;
     let case = Case {
         scenario,

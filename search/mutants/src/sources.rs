@@ -14,10 +14,6 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
         "features.rs",
         "which machines are refused: tests/arguments.rs asks of each mistake by name",
     ),
-    (
-        "language.rs",
-        "how policies are written: no part of the protocol",
-    ),
     ("lib.rs", "names alone"),
     (
         "policy.rs",

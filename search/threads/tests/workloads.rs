@@ -28,7 +28,7 @@ fn holds(performance: &ProgramRun) -> Report {
     let report = run(performance).unwrap_or_else(|error| panic!("{error}"));
     let name = performance.workload.name();
     if let Some(violation) = &report.violation {
-        panic!("{name}, {}: {violation}", performance.policy);
+        panic!("{name}, {:?}: {violation}", performance.policy);
     }
     report
 }
@@ -139,7 +139,7 @@ fn keep_the_contract(policies: impl IntoIterator<Item = Policy>) {
     for policy in policies {
         let report = holds(&ProgramRun { policy, ..shared() });
         let sent = report.engine.get(Counter::Sent);
-        assert!(sent > 0, "{policy}: no CPU was interrupted");
+        assert!(sent > 0, "{policy:?}: no CPU was interrupted");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::arch::Arch;
 use crate::follow;
 use crate::images::{Images, prepare};
 use quell::Policy;
+use quell_conformance::PolicyText;
 use serde_json::Value;
 
 /// The kernel and its user program, built if they are not.
@@ -45,7 +46,7 @@ pub fn words(case: &Case, policy: Policy) -> Vec<String> {
         .collect();
     vec![
         format!("run={}", case.workload.name()),
-        format!("policy={policy}"),
+        format!("policy={}", PolicyText(policy)),
         format!("team={}", case.team),
         format!("parameters={}", parameters.join(",")),
         format!("migrate_together={MIGRATE_TOGETHER}"),

@@ -2,6 +2,7 @@
 
 use super::plan::Case;
 use quell::Policy;
+use quell_conformance::PolicyText;
 use quell_workloads::numbers::spread;
 use serde::Serialize;
 
@@ -228,7 +229,7 @@ impl Report {
         Report {
             linux: release.to_string(),
             emulator: emulator.to_string(),
-            policy: policy.to_string(),
+            policy: PolicyText(policy).to_string(),
             linux_on_quell: None,
             boots: 1,
             rows: Vec::new(),

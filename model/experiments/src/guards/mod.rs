@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use quell::Policy;
 use quell_clock::{Counts, MachineFile, built_in};
+use quell_conformance::{PolicyText, parse_policy};
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -166,11 +167,7 @@ impl PlannedGuard {
     }
 
     fn before(&self) -> Policy {
-        self.guard
-            .scene
-            .before
-            .parse()
-            .expect("a policy of the table")
+        parse_policy(self.guard.scene.before).expect("a policy of the table")
     }
 
     fn after(&self) -> Policy {
@@ -219,8 +216,8 @@ impl PlannedGuard {
             machine: scene.machine,
             cpus: scene.cpus,
             parameters: scene.parameters,
-            policy_before: self.before().to_string(),
-            policy_after: self.after().to_string(),
+            policy_before: PolicyText(self.before()).to_string(),
+            policy_after: PolicyText(self.after()).to_string(),
             metric: "",
             before: None,
             shipped: None,
@@ -305,7 +302,7 @@ impl PlannedGuard {
             scene.workload,
             scene.machine,
             scene.cpus,
-            self.after()
+            PolicyText(self.after())
         );
         let parameters = scene.parameters.iter().map(|pair| (" --param ", *pair));
         let guards = without.iter().map(|guard| (" --without ", *guard));

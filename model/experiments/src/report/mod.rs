@@ -6,9 +6,10 @@ mod timeline;
 use std::sync::Arc;
 
 use maud::{Markup, html};
-use quell::{Mechanism, Policy};
+use quell::Mechanism;
 use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
+use quell_conformance::parse_policy;
 use quell_workloads::Workload;
 
 use crate::charts::{self, Bar, Chart, Group, VerticalScale};
@@ -106,7 +107,7 @@ fn shootdown_jobs() -> Vec<(&'static str, Job)> {
 fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Option<Job> {
     let mut workload = Workload::from_name("dontneed")?;
     workload.set(&format!("iterations={iterations}")).ok()?;
-    let policy: Policy = policy.parse().ok()?;
+    let policy = parse_policy(policy).ok()?;
     let machine = Arc::new(built_in("haswell-server")?);
     Some(Job {
         trace,
@@ -171,9 +172,10 @@ fn before_after(rows: &[Row]) -> Markup {
 }
 
 fn title(mechanism: &str) -> &'static str {
-    mechanism
-        .parse::<Mechanism>()
-        .map_or("", |mechanism| mechanism.title())
+    Mechanism::ALL
+        .into_iter()
+        .find(|one| one.name() == mechanism)
+        .map_or("", Mechanism::title)
 }
 
 fn group(row: &Row) -> Group {

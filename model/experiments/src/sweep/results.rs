@@ -1,5 +1,6 @@
 //! The header of a grid's [results](crate::results).
 
+use quell_conformance::PolicyText;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Grid, Record};
@@ -42,7 +43,11 @@ impl Head {
                 })
                 .collect(),
             figures: grid.figures.clone(),
-            policies: grid.policies.iter().map(ToString::to_string).collect(),
+            policies: grid
+                .policies
+                .iter()
+                .map(|&policy| PolicyText(policy).to_string())
+                .collect(),
             cpus: grid.cpus.clone(),
             axes: grid.axes.clone(),
             seeds: grid.seeds,

@@ -12,6 +12,7 @@
 
 use crate::processor::Processor;
 use quell::{Mechanism, Policy};
+use quell_conformance::{PolicyText, parse_policy};
 
 /// A kernel as the model sees it.
 #[derive(Clone, Debug)]
@@ -83,8 +84,7 @@ impl Kernel {
                 all.join("+")
             };
             let text = format!("{terms}{details}");
-            text.parse()
-                .expect("made of the terms that policies are made of")
+            parse_policy(&text).expect("made of the terms that policies are made of")
         };
         Ok(Kernel {
             release: release.into(),
@@ -96,7 +96,7 @@ impl Kernel {
     /// A kernel that does what the policy says, everywhere.
     pub fn of_policy(policy: Policy) -> Kernel {
         Kernel {
-            release: format!("policy {policy}"),
+            release: format!("policy {}", PolicyText(policy)),
             dirty: policy,
             policy,
         }
@@ -132,7 +132,7 @@ mod tests {
     fn a_release_has_what_was_merged_by_then() {
         let text = |release, arch, tags| {
             let kernel = Kernel::linux(release, arch, tags).unwrap();
-            kernel.policy.to_string()
+            PolicyText(kernel.policy).to_string()
         };
         assert_eq!(
             text("6.18.44-x", "x86_64", true),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
+use quell_conformance::PolicyText;
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -280,8 +281,8 @@ fn line(
         Ok((before, after)) => {
             let (old, new) = (before.measure.value, after.measure.value);
             line.metric = Some(before.measure.metric);
-            line.without_policy = Some(without.policy.to_string());
-            line.with_policy = Some(with.policy.to_string());
+            line.without_policy = Some(PolicyText(without.policy).to_string());
+            line.with_policy = Some(PolicyText(with.policy).to_string());
             (line.without, line.with) = (Some(old), Some(new));
             let time_ratio = if before.measure.more_is_better {
                 old / new
@@ -303,7 +304,9 @@ fn assumptions(machine: &MachineFile, kernel: &Kernel) -> Vec<String> {
     let mut all = vec![
         format!(
             "the kernel ({}) does what the policy `{}` says, and `{}` when it pages dirty memory out",
-            kernel.release, kernel.policy, kernel.dirty
+            kernel.release,
+            PolicyText(kernel.policy),
+            PolicyText(kernel.dirty)
         ),
         format!(
             "{assumed} of the machine's {total} figures are marked as assumed; each has its source in the machine file"

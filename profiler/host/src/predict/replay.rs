@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use quell::{Counter, Mechanism};
 use quell_clock::{MachineFile, Parameter};
+use quell_conformance::PolicyText;
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -237,7 +238,7 @@ pub fn replay(
     Ok(Replay {
         machine: machine.name().into(),
         kernel: kernel.release.clone(),
-        kernel_policy: kernel.policy.to_string(),
+        kernel_policy: PolicyText(kernel.policy).to_string(),
         recorded,
         replayed: recording.sent.of(reference),
         price: recording.price,

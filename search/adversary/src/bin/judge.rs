@@ -24,6 +24,7 @@ use quell_adversary::mutants;
 use quell_adversary::scenario::Script;
 use quell_adversary::schedule::Rng;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session};
+use quell_conformance::PolicyText;
 use std::io::{BufRead, stdin};
 use std::process::ExitCode;
 
@@ -58,7 +59,9 @@ fn cases() -> Vec<Case<'static>> {
 fn named(case: &Case<'_>) -> String {
     format!(
         "{} on {} under {}",
-        case.scenario.name, case.kind.name, case.policy
+        case.scenario.name,
+        case.kind.name,
+        PolicyText(case.policy)
     )
 }
 

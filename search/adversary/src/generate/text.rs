@@ -10,6 +10,7 @@ use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::replay::{parse_schedule, schedule_words};
 use quell::Policy;
+use quell_conformance::{PolicyText, parse_policy};
 
 /// A program with everything that its runs depend on.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,7 +33,7 @@ impl Recorded {
     fn written(&self) -> Written {
         Written {
             machine: self.kind.name.into(),
-            policy: self.policy.to_string(),
+            policy: PolicyText(self.policy).to_string(),
             mistake: self.mistake.map(|mistake| mistake.name().into()),
             clause: self.clause.clone(),
             schedule: schedule_words(&self.schedule),
@@ -58,9 +59,7 @@ impl Recorded {
         let written = Written::parse(text)?;
         let kind = MachineKind::find(&written.machine)?;
         let known = |name: &String| Mistake::find(name);
-        let policy = written
-            .policy
-            .parse()
+        let policy = parse_policy(&written.policy)
             .map_err(|error| format!("policy `{}`: {error}", written.policy))?;
         written.program.check()?;
         Ok(Recorded {

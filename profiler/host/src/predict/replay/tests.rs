@@ -1,6 +1,7 @@
 //! Replays of calls that were written for the purpose, not recorded.
 
 use super::*;
+use quell_conformance::parse_policy;
 
 /// One CPU pages out or discards 16 pages again and again, and computes for so long in between; another looks on.
 fn recording(call: &str, compute_ns: u64, price: Option<Price>) -> Recording {
@@ -55,7 +56,7 @@ const PRICE: Price = Price {
 
 fn replayed(policy: &str, recording: &Recording) -> Replay {
     let machine = quell_clock::built_in("haswell-server").unwrap();
-    let kernel = Kernel::of_policy(policy.parse().unwrap());
+    let kernel = Kernel::of_policy(parse_policy(policy).unwrap());
     replay(&machine, &kernel, recording).unwrap()
 }
 
@@ -147,7 +148,7 @@ fn where_the_recording_does_not_tell_the_price_the_range_is_wider() {
 #[test]
 fn a_recording_that_interrupted_no_cpu_is_refused() {
     let machine = quell_clock::built_in("haswell-server").unwrap();
-    let kernel = Kernel::of_policy("S0".parse().unwrap());
+    let kernel = Kernel::of_policy(parse_policy("S0").unwrap());
     let none_sent = Recording {
         sent: Recorded::Interrupts(0),
         ..recording("discard", 1000, None)

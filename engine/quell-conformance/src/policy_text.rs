@@ -9,16 +9,13 @@
 //!           | ("concurrent" | "asynchronous" | "inline") "=" ("yes" | "no")    the parts of S4
 //! ```
 //!
-//! There is one language: command lines, the kernel's options, replay codes and JSON all use [`FromStr`] and
-//! [`Display`](fmt::Display) of [`Policy`]. A written policy reads back as the same policy, if it has at least one tag
-//! slot and a cap of at least a page. The text contains neither blanks nor colons, so it may be part of lists of words
-//! and of codes.
+//! There is one language: command lines, kernels' options, replay codes and JSON all use [`parse_policy`] and
+//! [`PolicyText`]. A written policy reads back as the same policy, if it has at least one tag slot and a cap of at least
+//! a page. The text contains neither blanks nor colons, so it may be part of lists of words and of codes.
 
 use core::fmt::{self, Write};
-use core::str::FromStr;
 
-use crate::addr::PAGE_BYTES;
-use crate::policy::{Mechanism, Policy, TagPolicy};
+use quell::{Mechanism, PAGE_BYTES, Policy, TagPolicy};
 
 /// The words of the language with their meanings, for help texts.
 pub const TERMS: &[(&str, &str)] = &[
@@ -162,21 +159,12 @@ impl fmt::Debug for PolicyError {
 
 impl core::error::Error for PolicyError {}
 
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Mechanism {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        Mechanism::ALL
-            .into_iter()
-            .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
-            .ok_or_else(|| PolicyError::new(Expected::Mechanism, text))
-    }
+/// Reads a mechanism's name, S0 to S4.
+fn parse_mechanism(text: &str) -> Result<Mechanism, PolicyError> {
+    Mechanism::ALL
+        .into_iter()
+        .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
+        .ok_or_else(|| PolicyError::new(Expected::Mechanism, text))
 }
 
 /// Reads the terms.
@@ -187,7 +175,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
         "" => return Err(PolicyError::new(Expected::Term, "")),
         "baseline" => Policy::BASELINE,
         "all" => Policy::ALL,
-        term => Policy::only(term.parse()?),
+        term => Policy::only(parse_mechanism(term)?),
     };
     while end < text.len() {
         let adds = text.as_bytes()[end] == b'+';
@@ -195,8 +183,8 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
         end = from + next(&text[from..]);
         policy = match text[from..end].trim() {
             "" => return Err(PolicyError::new(Expected::Term, &text[..from])),
-            term if adds => policy.with(term.parse()?),
-            term => policy.without(term.parse()?),
+            term if adds => policy.with(parse_mechanism(term)?),
+            term => policy.without(parse_mechanism(term)?),
         };
     }
     Ok(policy)
@@ -258,17 +246,27 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
     Ok(())
 }
 
-impl FromStr for Policy {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let mut parts = text.split(',');
-        let mut policy = terms(parts.next().unwrap_or_default())?;
-        for part in parts {
-            detail(&mut policy, part)?;
-        }
-        Ok(policy)
+/// Reads a policy.
+///
+/// # Errors
+/// If the text is not a policy. The error names the wrong part and lists the valid words.
+///
+/// # Examples
+///
+/// ```
+/// use quell_conformance::{PolicyText, parse_policy};
+/// let policy = parse_policy("all-S3,cap=8M")?;
+/// assert!(!policy.lazy_unmap && policy.cap_bytes == Some(8 << 20));
+/// assert_eq!(PolicyText(policy).to_string(), "all-S3,cap=8M");
+/// # Ok::<(), quell_conformance::PolicyError>(())
+/// ```
+pub fn parse_policy(text: &str) -> Result<Policy, PolicyError> {
+    let mut parts = text.split(',');
+    let mut policy = terms(parts.next().unwrap_or_default())?;
+    for part in parts {
+        detail(&mut policy, part)?;
     }
+    Ok(policy)
 }
 
 /// Writes the mechanisms that are on, in the shortest way.
@@ -329,12 +327,16 @@ fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-impl fmt::Display for Policy {
+/// Displays a policy in the shortest text that reads back as it.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyText(pub Policy);
+
+impl fmt::Display for PolicyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Written as a whole, so that it can be padded. The longest policy has fewer than a hundred characters.
         let mut out = Short::<128>::EMPTY;
-        write_terms(self, &mut out)?;
-        write_details(self, &mut out)?;
+        write_terms(&self.0, &mut out)?;
+        write_details(&self.0, &mut out)?;
         f.pad(out.as_str())
     }
 }
@@ -343,10 +345,15 @@ impl fmt::Display for Policy {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::string::ToString;
+    use std::format;
+    use std::string::{String, ToString};
 
     fn parse(text: &str) -> Policy {
-        text.parse().unwrap()
+        parse_policy(text).unwrap()
+    }
+
+    fn text(policy: Policy) -> String {
+        PolicyText(policy).to_string()
     }
 
     #[test]
@@ -384,16 +391,16 @@ mod tests {
             "baseline,cap=8M",
             "baseline,cap=4097",
         ] {
-            assert_eq!(parse(text).to_string(), text);
+            assert_eq!(self::text(parse(text)), text);
         }
-        assert_eq!(parse("all,tags=off").to_string(), "all-S2");
-        assert_eq!(parse("s0 + S2,cap=8192K").to_string(), "S0+S2,cap=8M");
-        assert_eq!(std::format!("{:>6}|", Policy::ALL), "   all|");
+        assert_eq!(text(parse("all,tags=off")), "all-S2");
+        assert_eq!(text(parse("s0 + S2,cap=8192K")), "S0+S2,cap=8M");
+        assert_eq!(format!("{:>6}|", PolicyText(Policy::ALL)), "   all|");
         let no_slots = Policy {
             tags: TagPolicy::Slots(0),
             ..Policy::ALL
         };
-        assert_eq!(no_slots.to_string(), "all-S2", "no slots are no tags");
+        assert_eq!(text(no_slots), "all-S2", "no slots are no tags");
     }
 
     #[test]
@@ -412,7 +419,7 @@ mod tests {
             ("S+", "`S` is not a mechanism"),
             ("é", "`é` is not a mechanism"),
         ] {
-            let message = text.parse::<Policy>().unwrap_err().to_string();
+            let message = parse_policy(text).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");
         }
     }
@@ -443,22 +450,22 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(policy in any_policy()) {
-            let text = policy.to_string();
+            let text = self::text(policy);
             prop_assert_eq!(parse(&text), policy);
             prop_assert!(!text.contains([' ', ':', '!']), "{}", text);
         }
 
         #[test]
         fn nothing_makes_it_panic(text in "\\PC*") {
-            if let Err(error) = text.parse::<Policy>() {
+            if let Err(error) = parse_policy(&text) {
                 prop_assert!(!error.to_string().contains('\n'));
             }
         }
 
         #[test]
         fn nearly_policies_are_read_or_refused(text in "(all|baseline|S[0-6])([+-]S[0-5]){0,3}(,(tags|cap|inline|x)=?[a-z0-9KMG]{0,4}){0,3}") {
-            if let Ok(policy) = text.parse::<Policy>() {
-                prop_assert_eq!(parse(&policy.to_string()), policy);
+            if let Ok(policy) = parse_policy(&text) {
+                prop_assert_eq!(parse(&self::text(policy)), policy);
             }
         }
     }
