@@ -87,7 +87,7 @@ pub const STEPS: &[Step] = &[
         &["cargo", "test", "--package", "quell", "--features", "cpus-8192", "--", "--include-ignored"],
         "the engine holds with sets of 8192 CPUs, and whatever two calls meet, under every policy of that test"),
     step("orderings", Optimised,
-        &["cargo", "test", "--release", "--package", "quell-threads", "--features", "loom", "--test", "orderings"],
+        &["cargo", "test", "--release", "--package", "quell-threads", "--features", "loom", "--test", "orderings", "--", "--nocapture"],
         "each memory ordering is needed, and enough (loom)"),
     // Optimised, because debug builds leave more on the stacks by which the search distinguishes states: it would not
     // end.

@@ -37,14 +37,16 @@ fn function_at(text: &str, line: u32) -> &str {
     names.last().unwrap_or_default()
 }
 
-/// Returns every one-step weakening of the orderings seen.
+/// Returns every one-step weakening of the orderings seen that a wanted race needs.
 ///
 /// # Panics
 /// If [`LOST`] lacks a row for one, or has a row for none; lists the functions.
 pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut places, mut wrong) = (Vec::new(), Vec::new());
-    let mut rows: BTreeSet<_> = LOST.iter().map(|row| (row.0, row.1)).collect();
+    let is_needed = |races: &[&str]| races.iter().any(|race| crate::is_wanted(race));
+    let rows = LOST.iter().filter(|row| is_needed(row.2));
+    let mut rows: BTreeSet<_> = rows.map(|row| (row.0, row.1)).collect();
     for seen in seen {
         let text = std::fs::read_to_string(root.join(&seen.file)).expect("a source file");
         let name = function_at(&text, seen.line);
@@ -57,6 +59,9 @@ pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
             continue;
         };
         rows.remove(&(file, function));
+        if !is_needed(races) {
+            continue;
+        }
         places.extend(
             weaker(seen.order, seen.operation)
                 .into_iter()
