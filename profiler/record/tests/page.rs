@@ -153,3 +153,36 @@ fn the_trace_is_json_with_a_slice_for_each_interrupt() {
         .filter(|event| event["dur"].as_f64().is_some_and(|took| took < 0.0));
     assert_eq!(negative.count(), 0);
 }
+
+#[test]
+fn an_arrow_leads_from_each_wait_to_its_interrupts() {
+    let (_, trace) = shown(PERF);
+    let trace: Value = serde_json::from_slice(&trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let place = |event: &Value| (event["pid"].clone(), event["tid"].clone());
+    let ends = |phase: &str| -> Vec<&Value> {
+        events.iter().filter(|event| event["ph"] == phase).collect()
+    };
+    let around = |end: &Value, kind: &str| {
+        let at = end["ts"].as_f64().unwrap();
+        events.iter().any(|event| {
+            let start = event["ts"].as_f64().unwrap_or(f64::MAX);
+            let length = event["dur"].as_f64().unwrap_or_default();
+            event["cat"] == kind
+                && place(event) == place(end)
+                && (start..=start + length).contains(&at)
+        })
+    };
+    let (starts, arrivals) = (ends("s"), ends("f"));
+    assert!(starts.len() >= 90, "{}", starts.len());
+    assert_eq!(starts.len(), arrivals.len());
+    for (start, arrival) in starts.into_iter().zip(arrivals) {
+        assert_eq!(start["id"], arrival["id"]);
+        assert!(
+            start["ts"].as_f64() <= arrival["ts"].as_f64(),
+            "{start} {arrival}"
+        );
+        assert!(around(start, "wait"), "{start}");
+        assert!(around(arrival, "shootdown"), "{arrival}");
+    }
+}

@@ -60,6 +60,7 @@ impl Attribution {
             pages,
             began: sample.time_ns,
             sent: None,
+            origin: None,
             asked: asks,
             local: !asks,
             targets: 0,
@@ -138,7 +139,7 @@ impl Attribution {
         });
         let id = known.unwrap_or_else(|| self.request(sample, program, true, None));
         if let Some(request) = self.requests.get_mut(id) {
-            request.sent.get_or_insert(sample.time_ns);
+            request.sent_at(sample.time_ns);
         }
         id
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::slice::Origin;
+
 /// How many are remembered: far more than CPUs can have under way at once. A recording that lost events leaves some
 /// that never end; later ones take their places.
 const REMEMBERED: usize = 1 << 14;
@@ -27,6 +29,8 @@ pub struct Request {
     pub began: u64,
     /// When the first target was asked; `None` again once the wait has been added up.
     pub sent: Option<u64>,
+    /// The same, kept for arrows from the request to its interrupts.
+    pub origin: Option<Origin>,
     /// Whether it was seen to ask others.
     pub asked: bool,
     /// Whether the initiator was seen to flush its own entries.
@@ -48,6 +52,15 @@ pub struct Request {
 pub struct Requests {
     places: Vec<(u64, Request)>,
     next: u64,
+}
+
+impl Request {
+    /// Notes when the first target was asked.
+    pub fn sent_at(&mut self, ns: u64) {
+        let sent_ns = *self.sent.get_or_insert(ns);
+        let cpu = self.cpu;
+        self.origin.get_or_insert(Origin { cpu, sent_ns });
+    }
 }
 
 impl Requests {

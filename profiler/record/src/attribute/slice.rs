@@ -34,6 +34,17 @@ pub struct Slice<'a> {
     pub what: &'a str,
     /// Whose doing it was.
     pub site: Option<usize>,
+    /// The request that an interrupt answered.
+    pub origin: Option<Origin>,
+}
+
+/// Where and when a flush was requested.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The initiator's CPU.
+    pub cpu: u32,
+    /// When it interrupted its first target, and began to wait.
+    pub sent_ns: u64,
 }
 
 /// Told of stretches of time as they end, in the order of their ends.
@@ -68,5 +79,6 @@ pub fn of<'a>(
         end_ns: time.1,
         what,
         site,
+        origin: None,
     }
 }

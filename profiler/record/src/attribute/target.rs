@@ -6,7 +6,7 @@
 use crate::perf::Sample;
 
 use super::request::Request;
-use super::slice::{self, Observer, Stretch};
+use super::slice::{self, Observer, Slice, Stretch};
 use super::{Attribution, Work};
 
 /// The longest time from a request to its answer, if they are matched by time alone. Longer answers are rarer than answers
@@ -51,7 +51,7 @@ impl Attribution {
         let (site, gap, sender, cpu) = (request.site, request.gap, request.program, request.cpu);
         let folded = request.folded.clone();
         let first = request.sent.is_none();
-        request.sent.get_or_insert(request.began);
+        request.sent_at(request.began);
         *self.matrix.entry((sender, program)).or_default() += 1;
         *self.cpu_matrix.entry((cpu, sample.cpu)).or_default() += 1;
         let of = &mut self.sites[site];
@@ -154,9 +154,9 @@ impl Attribution {
         }
         let share = took / flushes.len() as u64;
         for request in flushes {
-            let site = request
-                .and_then(|id| self.requests.get(id))
-                .map(|request| (request.site, request.folded.clone()));
+            let request = request.and_then(|id| self.requests.get(id));
+            let origin = request.and_then(|request| request.origin);
+            let site = request.map(|request| (request.site, request.folded.clone()));
             if let Some((site, folded)) = &site {
                 self.sites[*site].stolen.most += share;
                 self.weigh(folded).stolen_ns += share;
@@ -165,14 +165,11 @@ impl Attribution {
             self.programs[program].taken += 1;
             let name = self.programs[program].name.clone();
             let site = site.map(|site| site.0);
-            observer.slice(&slice::of(
-                sample,
-                &name,
-                Stretch::Stolen,
-                (start, now),
-                "flush",
-                site,
-            ));
+            let time = (start, now);
+            observer.slice(&Slice {
+                origin,
+                ..slice::of(sample, &name, Stretch::Stolen, time, "flush", site)
+            });
         }
     }
 
@@ -207,7 +204,11 @@ impl Attribution {
                 self.programs[program].stolen.most += took;
             }
             let time = (work.start.min(start), done.max(end));
-            observer.slice(&slice::of(sample, &name, kind, time, &work.function, site));
+            let request = work.request.and_then(|id| self.requests.get(id));
+            observer.slice(&Slice {
+                origin: request.and_then(|request| request.origin),
+                ..slice::of(sample, &name, kind, time, &work.function, site)
+            });
         }
     }
 

@@ -81,6 +81,7 @@ impl Attribution {
                 end_ns: request.end.map_or(done, |end| done.min(end)),
                 what: &self.sites[request.site].place.call,
                 site: Some(request.site),
+                origin: None,
             });
         }
     }

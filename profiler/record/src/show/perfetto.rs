@@ -1,5 +1,5 @@
 //! A trace that opens in Perfetto and in `chrome://tracing`: CPUs as rows, with the interrupts that they took and the
-//! waits of initiators, and calls by thread.
+//! waits of initiators, and calls by thread. Arrows lead from each request to its interrupts.
 //!
 //! It is written as the recording is read, so it needs no memory. Its size is that of what happened: about 200 bytes
 //! for each interrupt and each call.
@@ -16,6 +16,7 @@ pub struct Perfetto<W: Write> {
     to: W,
     first: Option<u64>,
     cpus: BTreeSet<u32>,
+    arrows: u64,
     failed: Option<io::Error>,
     begun: bool,
 }
@@ -33,6 +34,7 @@ impl<W: Write> Perfetto<W> {
             to,
             first: None,
             cpus: BTreeSet::new(),
+            arrows: 0,
             failed: None,
             begun: false,
         }
@@ -117,5 +119,22 @@ impl<W: Write> Observer for Perfetto<W> {
             "ph": "X", "name": slice.what, "cat": kind, "ts": us, "dur": took, "pid": pid, "tid": tid,
             "args": {"program": slice.program, "site": slice.site},
         }));
+        let (Stretch::Stolen, Some(origin)) = (slice.kind, slice.origin) else {
+            return;
+        };
+        // An arrow from the initiator's wait, which begins when it sends, to the interrupt.
+        let sent_us = (origin.sent_ns as f64 - first as f64) / 1e3;
+        self.arrows += 1;
+        let arrow = json!({"name": "request", "cat": "request", "id": self.arrows});
+        for (phase, ts, pid, tid) in [("s", sent_us, WAITED, origin.cpu), ("f", us, pid, tid)] {
+            let mut end = arrow.clone();
+            end["ph"] = phase.into();
+            end["ts"] = ts.into();
+            end["pid"] = pid.into();
+            end["tid"] = tid.into();
+            // Both ends belong to the slice around them.
+            end["bp"] = "e".into();
+            self.event(&end);
+        }
     }
 }

@@ -147,6 +147,7 @@ mod tests {
                 end_ns: start_ns + 10,
                 what: "flush",
                 site: None,
+                origin: None,
             });
         };
         at(0, 1_000);
@@ -175,6 +176,7 @@ mod tests {
                     end_ns: at + 1,
                     what: "flush",
                     site: None,
+                    origin: None,
                 });
             }
         }
