@@ -49,7 +49,9 @@ impl Frames {
     }
 }
 
-impl FrameList<*mut c_void> for Frames {
+impl FrameList for Frames {
+    type Frame = *mut c_void;
+
     #[inline]
     fn is_full(&self) -> bool {
         self.held == self.room
@@ -78,27 +80,11 @@ impl FrameList<*mut c_void> for Frames {
 }
 
 /// The engine's batch.
-pub(crate) type CBatch = Batch<
-    'static,
-    'static,
-    Machine,
-    &'static AddressSpace<Machine>,
-    *mut c_void,
-    Frames,
-    QUELL_BATCH_SPACES,
->;
+pub(crate) type CBatch = Batch<'static, &'static AddressSpace<Machine>, Frames, QUELL_BATCH_SPACES>;
 
 /// The engine's batch whose flush was started.
-type CInFlight = InFlight<
-    'static,
-    'static,
-    'static,
-    Machine,
-    &'static AddressSpace<Machine>,
-    *mut c_void,
-    Frames,
-    QUELL_BATCH_SPACES,
->;
+type CInFlight =
+    InFlight<'static, 'static, &'static AddressSpace<Machine>, Frames, QUELL_BATCH_SPACES>;
 
 /// Memory for a batch. The seal tells whether there is one, and whether its flush was started. Then the flush borrows
 /// the batch, and nothing else refers to it.

@@ -20,7 +20,7 @@
 //! after the flush. A later observer that takes the lock, finds the entry cleared and would rely on it calls
 //! [`Engine::flush_pending`] first, which flushes if the count is not zero.
 
-use crate::addr::PageRange;
+use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
@@ -35,7 +35,6 @@ use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
-use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
@@ -53,10 +52,20 @@ pub enum Purpose {
     Lazy,
 }
 
+/// A reference to an address space: `&AddressSpace<H>`, `Arc<AddressSpace<H>>`, or one of the embedder's own.
+pub trait SpaceRef: Deref<Target = AddressSpace<<Self as SpaceRef>::Hardware>> {
+    /// The machine of the space.
+    type Hardware: Hardware;
+}
+
+impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
+    type Hardware = H;
+}
+
 /// Collects changed entries and the frames behind them. Made by [`Engine::batch`].
 ///
-/// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns a frame, and `L` the
-/// list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on a CPU that
+/// `S` is a reference to an address space (plain or counted), and `L` the list in which frames wait, by default with
+/// room for 64 in the batch itself. `N` is the number of spaces that the batch has places for. A batch may be finished on a CPU that
 /// did not fill it. On a machine that broadcasts, it then sends its broadcasts again. A finished batch is empty and may
 /// be filled again.
 ///
@@ -76,30 +85,21 @@ pub enum Purpose {
 /// assert!(!machine.caches(Page(5)));
 /// ```
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, 'm, H: Hardware, S, F, L: FrameList<F> = InPlace<F>, const N: usize = SPACES>
-where
-    S: Deref<Target = AddressSpace<H>>,
-{
-    pub(crate) unflushed: Unflushed<'e, 'm, H, S, N>,
+pub struct Batch<'e, S: SpaceRef, L: FrameList = InPlace<Frame>, const N: usize = SPACES> {
+    pub(crate) unflushed: Unflushed<'e, S, N>,
     pub(crate) frames: L,
     /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it is still set after that
     /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]). The frames are leaked then.
     borrowed: bool,
-    frame: PhantomData<F>,
 }
 
-impl<H, S, F, L, const N: usize> Drop for Batch<'_, '_, H, S, F, L, N>
-where
-    H: Hardware,
-    S: Deref<Target = AddressSpace<H>>,
-    L: FrameList<F>,
-{
+impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
     /// Flushes the remaining changes, then drops the frames. If it panics instead of flushing, the frames are leaked.
     #[inline]
     fn drop(&mut self) {
         self.lose_borrowed();
         if !self.unflushed.is_empty() {
-            let unflushed = Leaked(&mut self.frames, PhantomData);
+            let unflushed = Leaked(&mut self.frames);
             self.unflushed.flush();
             core::mem::forget(unflushed);
         }
@@ -107,9 +107,9 @@ where
 }
 
 /// Leaks the frames when dropped, because CPUs may still use them.
-struct Leaked<'l, F, L: FrameList<F>>(&'l mut L, PhantomData<F>);
+struct Leaked<'l, L: FrameList>(&'l mut L);
 
-impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
+impl<L: FrameList> Drop for Leaked<'_, L> {
     #[cold]
     fn drop(&mut self) {
         core::iter::from_fn(|| self.0.take()).for_each(core::mem::forget);
@@ -117,11 +117,8 @@ impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
 }
 
 /// The changes of a batch, which are to be flushed.
-pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, const N: usize>
-where
-    S: Deref<Target = AddressSpace<H>>,
-{
-    pub(crate) engine: &'e Engine<'m, H>,
+pub(crate) struct Unflushed<'e, S: SpaceRef, const N: usize> {
+    pub(crate) engine: &'e Engine<'e, S::Hardware>,
     purpose: Purpose,
     /// The CPU that sent the broadcasts.
     pub(crate) cpu: CpuId,
@@ -130,10 +127,10 @@ where
     pub(crate) overflow: Option<Overflow>,
 }
 
-impl<'m, H: Hardware> Engine<'m, H> {
+impl<H: Hardware> Engine<'_, H> {
     /// Starts a batch with room for 64 frames. Never waits.
     #[inline]
-    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
+    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, S, InPlace<F>>
     where
         S: Deref<Target = AddressSpace<H>>,
     {
@@ -142,10 +139,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
 
     /// Begins a batch whose frames wait in `frames`, an empty list of the embedder's choice.
     #[inline]
-    pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, L>
+    pub fn batch_into<S, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, S, L>
     where
         S: Deref<Target = AddressSpace<H>>,
-        L: FrameList<F>,
+        L: FrameList,
     {
         self.batch_of_spaces(purpose, frames)
     }
@@ -154,14 +151,14 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// space the batch keeps no details: its end flushes all of that space, on all CPUs that may have it loaded and
     /// some others. A batch of one space takes some 160 bytes and its list, so it is cheap to move. Never waits.
     #[inline]
-    pub fn batch_of_spaces<S, F, L, const N: usize>(
+    pub fn batch_of_spaces<S, L, const N: usize>(
         &self,
         purpose: Purpose,
         frames: L,
-    ) -> Batch<'_, 'm, H, S, F, L, N>
+    ) -> Batch<'_, S, L, N>
     where
         S: Deref<Target = AddressSpace<H>>,
-        L: FrameList<F>,
+        L: FrameList,
     {
         const {
             assert!(N >= 1 && N <= SPACES, "a batch has room for 1 to 8 spaces");
@@ -177,12 +174,11 @@ impl<'m, H: Hardware> Engine<'m, H> {
             },
             frames,
             borrowed: false,
-            frame: PhantomData,
         }
     }
 }
 
-impl<H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, L, N>
+impl<H: Hardware, S, L: FrameList, const N: usize> Batch<'_, S, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -240,7 +236,7 @@ where
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     #[inline(always)]
-    pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
+    pub fn unmapped(&mut self, space: S, range: PageRange, frame: L::Frame) {
         self.report(space, range, Scope::Leaf, frame);
     }
 
@@ -253,13 +249,13 @@ where
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
-    pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
+    pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: L::Frame) {
         self.report(space, range, Scope::Tables, frame);
     }
 
     /// Reports the change before it takes the frame. A panic in between must not drop the frame, which is not flushed.
     #[inline(always)]
-    fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: F) {
+    fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: L::Frame) {
         let frame = ManuallyDrop::new(frame);
         range.assert_some();
         self.unflushed.add(space, Some(range), scope);
@@ -273,7 +269,7 @@ where
     /// # Panics
     /// If the batch is full.
     #[inline]
-    pub fn hold(&mut self, frame: F) {
+    pub fn hold(&mut self, frame: L::Frame) {
         let frame = ManuallyDrop::new(frame);
         assert!(
             !self.is_full(),
@@ -297,7 +293,7 @@ where
     /// Flushes and returns the frames. Afterwards no user access uses a reported translation (C1, C3). May wait for
     /// other CPUs.
     #[inline]
-    pub fn finish(&mut self) -> Flushed<'_, F, L> {
+    pub fn finish(&mut self) -> Flushed<'_, L> {
         self.flush();
         Flushed::new(&mut self.frames)
     }
@@ -314,7 +310,7 @@ where
     pub(crate) fn lose_borrowed(&mut self) {
         if H::MECHANISMS.lazy_unmap && self.borrowed {
             self.borrowed = false;
-            drop(Leaked(&mut self.frames, PhantomData));
+            drop(Leaked(&mut self.frames));
         }
     }
 
@@ -343,7 +339,7 @@ where
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it. So if another CPU has cleared
     /// or write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
     /// ([`Engine::flush_pending_batches`]).
-    pub fn finish_deferred(&mut self) -> Outcome<'_, F, L> {
+    pub fn finish_deferred(&mut self) -> Outcome<'_, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();
         let pending = self.unflushed.pending.as_slice();
@@ -399,7 +395,7 @@ where
     }
 }
 
-impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
+impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {

@@ -4,36 +4,32 @@
 //! flush. [`Deferred`] proves nothing: the embedder stores a [`DeferredFlush`](crate::DeferredFlush) for each of its
 //! frames.
 
+use crate::addr::Frame;
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
-use core::marker::PhantomData;
 
 /// Yields frames whose flush is over, so they may be reused. They come out of the batch's own list.
 #[must_use = "frames that are not taken out are dropped"]
-pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
+pub struct Flushed<'b, L: FrameList = InPlace<Frame>> {
     frames: &'b mut L,
-    frame: PhantomData<F>,
 }
 
-impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
+impl<'b, L: FrameList> Flushed<'b, L> {
     #[inline]
     pub(crate) fn new(frames: &'b mut L) -> Self {
-        Flushed {
-            frames,
-            frame: PhantomData,
-        }
+        Flushed { frames }
     }
 }
 
-impl<F, L: FrameList<F>> Iterator for Flushed<'_, F, L> {
-    type Item = F;
+impl<L: FrameList> Iterator for Flushed<'_, L> {
+    type Item = L::Frame;
     #[inline]
-    fn next(&mut self) -> Option<F> {
+    fn next(&mut self) -> Option<L::Frame> {
         self.frames.take()
     }
 }
 
-impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
+impl<L: FrameList> Drop for Flushed<'_, L> {
     #[inline]
     fn drop(&mut self) {
         while self.frames.take().is_some() {}
@@ -42,14 +38,14 @@ impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
 
 /// Yields frames whose flush is deferred until reuse. Each needs a [`DeferredFlush`](crate::DeferredFlush).
 #[must_use = "frames that are not taken out are dropped, and may be reused before their deferred flush is made"]
-pub struct Deferred<'b, F, L: FrameList<F> = InPlace<F>> {
-    frames: Flushed<'b, F, L>,
+pub struct Deferred<'b, L: FrameList = InPlace<Frame>> {
+    frames: Flushed<'b, L>,
     stamp: Stamp,
     /// Shows the batch that this value has its frames.
     borrowed: &'b mut bool,
 }
 
-impl<'b, F, L: FrameList<F>> Deferred<'b, F, L> {
+impl<'b, L: FrameList> Deferred<'b, L> {
     pub(crate) fn new(frames: &'b mut L, stamp: Stamp, borrowed: &'b mut bool) -> Self {
         Deferred {
             frames: Flushed::new(frames),
@@ -64,14 +60,14 @@ impl<'b, F, L: FrameList<F>> Deferred<'b, F, L> {
     }
 }
 
-impl<F, L: FrameList<F>> Iterator for Deferred<'_, F, L> {
-    type Item = F;
-    fn next(&mut self) -> Option<F> {
+impl<L: FrameList> Iterator for Deferred<'_, L> {
+    type Item = L::Frame;
+    fn next(&mut self) -> Option<L::Frame> {
         self.frames.next()
     }
 }
 
-impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
+impl<L: FrameList> Drop for Deferred<'_, L> {
     /// Drops the remaining frames, too.
     fn drop(&mut self) {
         *self.borrowed = false;
@@ -98,11 +94,11 @@ impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
 /// }
 /// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
 /// ```
-pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
+pub enum Outcome<'b, L: FrameList = InPlace<Frame>> {
     /// The batch was flushed and nothing is deferred. Possible reasons: S3 is off, the ledger is full, a page-table
     /// page was unlinked, the batch has mappings of both the kernel and a user space or more spaces than places, or
     /// more batches of a space are outstanding than are counted.
-    Flushed(Flushed<'b, F, L>),
+    Flushed(Flushed<'b, L>),
     /// The flush is deferred.
-    Deferred(Deferred<'b, F, L>),
+    Deferred(Deferred<'b, L>),
 }

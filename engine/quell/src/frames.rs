@@ -24,7 +24,8 @@ pub const CAPACITY: usize = 64;
 /// /// Frames linked through a growing list: never full.
 /// #[derive(Default)]
 /// struct Unbounded(Vec<Frame>);
-/// impl FrameList<Frame> for Unbounded {
+/// impl FrameList for Unbounded {
+///     type Frame = Frame;
 ///     fn push(&mut self, frame: Frame) {
 ///         self.0.push(frame);
 ///     }
@@ -43,7 +44,10 @@ pub const CAPACITY: usize = 64;
 /// (0..100).for_each(|frame| batch.hold(Frame(frame)));
 /// assert_eq!(batch.finish().count(), 100);
 /// ```
-pub trait FrameList<F> {
+pub trait FrameList {
+    /// The embedder's type that owns a frame.
+    type Frame;
+
     /// Returns whether there is no room for another frame. A list without a bound always has room.
     fn is_full(&self) -> bool;
 
@@ -51,10 +55,10 @@ pub trait FrameList<F> {
     fn is_empty(&self) -> bool;
 
     /// Adds a frame. The batch calls this only if the list is not full.
-    fn push(&mut self, frame: F);
+    fn push(&mut self, frame: Self::Frame);
 
     /// Removes and returns a frame, or `None` if the list is empty.
-    fn take(&mut self) -> Option<F>;
+    fn take(&mut self) -> Option<Self::Frame>;
 }
 
 /// Holds up to `N` frames in the batch's own memory, which is not initialised. They come out in the order in which they
@@ -75,7 +79,9 @@ impl<F, const N: usize> Default for InPlace<F, N> {
     }
 }
 
-impl<F, const N: usize> FrameList<F> for InPlace<F, N> {
+impl<F, const N: usize> FrameList for InPlace<F, N> {
+    type Frame = F;
+
     #[inline]
     fn is_full(&self) -> bool {
         self.0.is_full()

@@ -23,7 +23,8 @@
 //! pending; finished or dropped, it flushes again. The engine then assumes for good that a started flush is under way,
 //! so every CPU that flushes for others calls [`Hardware::flush_answered`].
 
-use crate::batch::{Batch, Unflushed};
+use crate::addr::Frame;
+use crate::batch::{Batch, SpaceRef, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
@@ -127,7 +128,7 @@ impl<H: Hardware> Engine<'_, H> {
     }
 }
 
-impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
+impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -210,24 +211,20 @@ where
 /// assert!(flush.finish().eq([Frame(42)]));
 /// ```
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
-pub struct InFlight<'b, 'e, 'm, H, S, F, L = InPlace<F>, const N: usize = SPACES>
+pub struct InFlight<'b, 'e, S, L = InPlace<Frame>, const N: usize = SPACES>
 where
-    H: Hardware,
-    S: Deref<Target = AddressSpace<H>>,
-    L: FrameList<F>,
+    S: SpaceRef,
+    L: FrameList,
 {
     /// `None` after [`InFlight::finish`] has taken it.
-    batch: Option<&'b mut Batch<'e, 'm, H, S, F, L, N>>,
+    batch: Option<&'b mut Batch<'e, S, L, N>>,
     /// `None` once the flush is over.
     awaited: Option<StartedFlush>,
 }
 
-impl<'e, 'm, H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'e, 'm, H, S, F, L, N>
-where
-    S: Deref<Target = AddressSpace<H>>,
-{
+impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
     /// Begins the flush of [`Batch::finish`] without its wait. Never waits for a CPU or a device.
-    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, L, N> {
+    pub fn start(&mut self) -> InFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
         InFlight {
@@ -237,10 +234,7 @@ where
     }
 }
 
-impl<'b, H: Hardware, S, F, L: FrameList<F>, const N: usize> InFlight<'b, '_, '_, H, S, F, L, N>
-where
-    S: Deref<Target = AddressSpace<H>>,
-{
+impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
     /// Returns whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for a CPU or a
     /// device. Each call checks targets until it finds one that has not answered.
     pub fn is_done(&mut self) -> bool {
@@ -265,7 +259,7 @@ where
         clippy::missing_panics_doc,
         reason = "the batch is taken here, and there is no second call"
     )]
-    pub fn finish(mut self) -> Flushed<'b, F, L> {
+    pub fn finish(mut self) -> Flushed<'b, L> {
         self.wait();
         let batch = self.batch.take().expect("taken here alone");
         Flushed::new(&mut batch.frames)
@@ -289,12 +283,7 @@ where
     }
 }
 
-impl<H, S, F, L, const N: usize> Drop for InFlight<'_, '_, '_, H, S, F, L, N>
-where
-    H: Hardware,
-    S: Deref<Target = AddressSpace<H>>,
-    L: FrameList<F>,
-{
+impl<S: SpaceRef, L: FrameList, const N: usize> Drop for InFlight<'_, '_, S, L, N> {
     /// Waits for the end, after which the batch may be filled again.
     fn drop(&mut self) {
         self.wait();

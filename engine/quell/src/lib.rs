@@ -119,7 +119,7 @@ pub mod user_mode;
 mod word;
 
 pub use addr::{Extent, Frame, PAGE_BYTES, Page, PageRange, PageSize};
-pub use batch::{Batch, Purpose};
+pub use batch::{Batch, Purpose, SpaceRef};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
 pub use coalesced::CoalescedFlushes;
 pub use cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS};

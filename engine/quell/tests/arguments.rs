@@ -225,7 +225,7 @@ fn foreign() -> (Stamp, DeferredFlush<Machine>) {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
     let stamps = (0..50).filter_map(|_| {
         batch.changed(x, PageRange::base(Page(1), 1), Scope::Leaf);
         match batch.finish_deferred() {
@@ -279,7 +279,7 @@ impl World {
         way: Way,
     ) {
         let engine = self.engine;
-        let mut batch: Batch<'_, '_, _, S, Frame, InPlace<Frame, FRAMES>, N> =
+        let mut batch: Batch<'_, S, InPlace<Frame, FRAMES>, N> =
             engine.batch_of_spaces(purpose, InPlace::new());
         for (of, report) in reports {
             let space = self.spaces[*of];

@@ -102,7 +102,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
         engine.this_cpu().enter_lazy();
     }
     let mut asked = matches!(loaded, Loaded::Asked).then(|| {
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.changed(user, PageRange::base(Page(99), 1), Scope::Leaf);
         batch
     });
@@ -181,7 +181,7 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                 engine.this_cpu().flush(space, range, scope);
                             });
                             let batched = came_of(machine(), policy, loaded, |engine, space| {
-                                let mut batch: Batch<'_, '_, _, &AddressSpace<_>, Frame> =
+                                let mut batch: Batch<'_, &AddressSpace<_>> =
                                     engine.batch(Purpose::Call);
                                 match range {
                                     Some(range) => batch.changed(space, range, scope),

@@ -240,7 +240,7 @@ unsafe impl Hardware for Machine {
 
 type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;
-type B = Batch<'static, 'static, Machine, S, Frame>;
+type B = Batch<'static, S>;
 
 /// The pages of each space, and one whose frame is unmapped and defers its flush.
 const PAGES: u64 = 0b1111_1110;
@@ -358,7 +358,7 @@ impl World {
 
     /// Starts the batch's flush, and looks whether it is over. If not it is looked at when both calls have returned.
     fn start(&'static self, batch: &'static mut B) {
-        let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
+        let started: &'static mut Option<InFlight<'_, '_, _>> = leak(Some(batch.start()));
         if started.as_mut().expect("it was put there").is_done() {
             self.give_out(started.take().expect("it was put there").finish());
         } else {

@@ -28,7 +28,7 @@ fn flushed(
     ranges: &[PageRange],
 ) -> Option<Vec<(u64, u64)>> {
     machine.invalidated.borrow_mut().clear();
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     for range in ranges {
         batch.changed(space, *range, Scope::Leaf);
     }
@@ -199,7 +199,7 @@ fn many_deferrals_are_paid_together() {
         let defer = |page: u64| {
             let deferred_flush = DeferredFlush::new();
             deferred_flush.begin();
-            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
             batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
             match batch.finish_deferred() {
                 Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
@@ -252,7 +252,7 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
             engine.this_cpu().mask_interrupts().switch(None, y);
             machine.me.set(0);
             engine.this_cpu().mask_interrupts().switch(None, x);
-            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+            let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
             machine.me.set(first);
             batch.unmapped(x, page(5), Frame(1));
             machine.me.set(second);
@@ -341,8 +341,8 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let page = PageRange::base(Page(5), 1);
-    let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
-    let forget = |batch: &mut Batch<'_, '_, _, S, Counted>| {
+    let mut batch: Batch<'_, S, InPlace<Counted>> = engine.batch(Purpose::Lazy);
+    let forget = |batch: &mut Batch<'_, S, InPlace<Counted>>| {
         batch.unmapped(x, page, Counted(dropped));
         let outcome = batch.finish_deferred();
         assert!(matches!(outcome, Outcome::Deferred(_)));
@@ -376,7 +376,7 @@ fn a_list_comes_out_behind_the_flush() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     assert!(batch.is_empty());
     batch.changed(x, PageRange::base(Page(4), 1), Scope::Leaf);
     assert!(!batch.is_empty() && batch.finish().count() == 0);
@@ -400,7 +400,7 @@ fn a_list_comes_out_behind_the_flush() {
 fn no_table_spans_no_page() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.table_unlinked(x, PageRange::base(Page(5), 0), Frame(42));
 }
 
@@ -410,7 +410,7 @@ fn one_table_among_pages_is_not_deferred() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     batch.unmapped(y, PageRange::base(Page(5), 1), Frame(8));
     assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
@@ -426,7 +426,7 @@ fn what_follows_a_whole_space_is_flushed() {
     machine.me.set(0);
     engine.this_cpu().mask_interrupts().switch(None, x);
     machine.interrupts.set(0);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.changed_all(x, Scope::Leaf);
     batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
     batch.changed(y, PageRange::base(Page(6), 1), Scope::Leaf);
@@ -441,7 +441,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
     let page = |page| PageRange::base(Page(page), 1);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
     // The first report alone: a flush may rely on tables that were not written since.
     batch.changed_all(x, Scope::Leaf);
     assert!(!batch.covers(x, Scope::Leaf));
@@ -465,7 +465,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     };
     let (_, engine) = world(hardware, Policy::ALL);
     let x = space(engine, 1);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
     batch.changed_all(x, Scope::Leaf);
     batch.changed_all(x, Scope::Leaf);
     assert!(!batch.covers(x, Scope::Leaf));
@@ -479,7 +479,7 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
     run_on_both(machine, engine, spaces[0]);
     let frames: InPlace<Frame> = InPlace::new();
-    let mut batch: Batch<'_, '_, _, S, Frame, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
+    let mut batch: Batch<'_, S, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
     for (number, &space) in spaces.iter().enumerate() {
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
         assert_eq!(machine.interrupts.get(), 0);
@@ -583,7 +583,7 @@ fn devices_hear_of_every_flush() {
                         1 => engine.this_cpu().mask_interrupts().switch(None, x),
                         _ => run_on_both(machine, engine, x),
                     }
-                    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
+                    let mut batch: Batch<'_, S> = engine.batch(purpose);
                     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
                     match (purpose, started) {
                         (Purpose::Lazy, _) => {
@@ -610,7 +610,7 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     engine.this_cpu().mask_interrupts().switch(None, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     machine.asked.set(0);
     machine.forbidden.set(true);
     batch.hold(Frame(1));
@@ -638,7 +638,7 @@ fn flushes_are_deferred_without_batches() {
         run_on_both(machine, engine, x);
         machine.interrupts.set(0);
         machine.broadcast.0.borrow_mut().clear();
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         batch.unmapped(x, PageRange::base(Page(3), 1), Frame(2));
         assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
@@ -735,8 +735,7 @@ fn requests_share_an_interrupt() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
-        [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+    let mut batches: [Batch<'_, S>; 2] = [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
     machine.interrupts.set(0);
     let flights: Vec<_> = (batches.iter_mut().zip(5..))
         .map(|(batch, page)| {
@@ -781,7 +780,7 @@ fn requests_that_meet_are_limited() {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let x = space(engine, 1);
         run_on_both(machine, engine, x);
-        let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
+        let mut batches: [Batch<'_, S>; 2] =
             [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
         let flights: Vec<_> = (batches.iter_mut().zip([100, 200]))
             .map(|(batch, page)| {
@@ -806,7 +805,7 @@ fn a_flush_that_starts_alone_is_over() {
     engine.this_cpu().mask_interrupts().switch(None, x);
     machine.invalidated.borrow_mut().clear();
     for _ in 0..3 {
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
@@ -832,7 +831,7 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
         engine.this_cpu().mask_interrupts().switch(None, x);
         machine.invalidated.borrow_mut().clear();
         for deferral in 1..=far {
-            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
             batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
             assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
             engine.this_cpu().catch_up();
@@ -857,7 +856,7 @@ fn the_background_pays_for_everything() {
         let deferred_flush = DeferredFlush::new();
         assert!(engine.is_flushed(&deferred_flush), "no flush is deferred");
         deferred_flush.begin();
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
         match batch.finish_deferred() {
             Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
@@ -881,7 +880,7 @@ fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
     run_on_both(machine, engine, x);
     let deferred_flush = DeferredFlush::new();
     deferred_flush.begin();
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
     machine.invalidated.borrow_mut().clear();
     engine.flush_before_refill(&deferred_flush, x);
@@ -908,7 +907,7 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
         engine.this_cpu().mask_interrupts().switch(None, x);
         engine.this_cpu().mask_interrupts().switch(Some(x), y);
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
         assert_eq!(batch.finish().count(), 1);
         machine.kept.borrow_mut().clear();
@@ -930,7 +929,7 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     machine.me.set(1);
     engine.this_cpu().enter_lazy();
     machine.me.set(0);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert_eq!(batch.finish().count(), 2);
@@ -958,7 +957,7 @@ fn what_is_said_of_another_space_changes_nothing() {
     );
     // A lazy CPU that switches to what it has loaded catches up.
     machine.me.set(1);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(y, PageRange::base(Page(5), 1), Frame(1));
     assert_eq!(batch.finish().count(), 1);
     machine.me.set(0);
@@ -976,7 +975,7 @@ fn requests_for_another_space_are_ignored() {
         let spaces = [1, 2].map(|root| space(engine, root));
         let [old, new] = order.map(|number: usize| spaces[number]);
         run_on_both(machine, engine, old);
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(old, PageRange::base(Page(5), 1), Frame(1));
         let flight = batch.start();
         machine.me.set(1);
@@ -997,7 +996,7 @@ fn frames_come_out_one_way_or_the_other() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S, InPlace<Counted>> = engine.batch(Purpose::Lazy);
     for page in [5, 9] {
         batch.unmapped(x, PageRange::base(Page(page), 1), Counted(dropped));
     }
@@ -1040,7 +1039,7 @@ fn an_idle_cpu_runs_no_program() {
     unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
     machine.interrupts.set(0);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
     assert_eq!(batch.finish().count(), 1);
     assert_eq!(machine.interrupts.get(), 0, "an idle CPU is interrupted");
@@ -1066,7 +1065,7 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     // SAFETY: nothing is mapped on this machine.
     unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, PageRange::base(Page(5), 1), Frame(5));
     assert_eq!(batch.finish().count(), 1);
     assert_eq!(machine.interrupts.get(), 0, "a program is interrupted");
@@ -1093,7 +1092,7 @@ fn a_broadcast_flush_that_was_started_ends_once() {
         let (machine, engine) = world(hardware, Policy::ALL);
         let x = space(engine, 1);
         run_on_both(machine, engine, x);
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
         let count = match started {
             true => batch.start().finish().count(),
@@ -1115,7 +1114,7 @@ fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.changed(x, PageRange::base(Page(7), 1), Scope::Leaf);
     let mut flight = batch.start();
     assert!(!flight.is_done());
@@ -1178,7 +1177,7 @@ impl Drop for Owned<'_> {
 /// batch.rs: "Where it panics the frame is leaked, because a CPU may still use it."
 #[test]
 fn a_frame_that_is_refused_is_not_given_back_unflushed() {
-    type Refused<'b> = fn(&mut Batch<'b, 'static, Machine, S, Owned<'b>>, S, Owned<'b>);
+    type Refused<'b> = fn(&mut Batch<'b, S, InPlace<Owned<'b>>>, S, Owned<'b>);
     let refused: [(&str, usize, Refused<'_>); 5] = [
         ("unmapped", 64, |batch, x, frame| {
             batch.unmapped(x, PageRange::base(Page(7), 1), frame);

@@ -108,7 +108,7 @@ impl Told {
         result
     }
 
-    fn batch(&self, purpose: Purpose) -> Batch<'static, 'static, Machine, S, Frame> {
+    fn batch(&self, purpose: Purpose) -> Batch<'static, S> {
         self.engine.batch(purpose)
     }
 

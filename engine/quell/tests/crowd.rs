@@ -54,10 +54,7 @@ fn next_cpu(engine: E, space: S) {
 }
 
 /// A batch that has a deferred flush of the space.
-fn report(
-    engine: E,
-    space: S,
-) -> Batch<'static, 'static, Machine, S, Frame, quell::InPlace<Frame, 1>, 1> {
+fn report(engine: E, space: S) -> Batch<'static, S, quell::InPlace<Frame, 1>, 1> {
     let mut batch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
     batch.changed(space, PageRange::base(Page(5), 1), Scope::Leaf);
     batch

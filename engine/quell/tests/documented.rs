@@ -13,7 +13,7 @@ fn deferred_frames_that_were_forgotten_do_not_come_out_as_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     let outcome = batch.finish_deferred();
     assert!(matches!(outcome, Outcome::Deferred(_)));
@@ -42,7 +42,7 @@ fn what_comes_after_deferred_frames_that_were_forgotten_comes_out() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     std::mem::forget(batch.finish_deferred());
     batch.unlocked();
@@ -67,7 +67,7 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         machine.interrupts.set(0);
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
         if with_kernel {
             batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
@@ -111,7 +111,7 @@ fn no_cpu_leaves_the_kernels_mappings() {
         leaves(engine, x, kernel);
         machine.me.set(0);
         machine.invalidated.borrow_mut().clear();
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
         assert_eq!(batch.finish().count(), 1);
         let told = machine
@@ -166,7 +166,7 @@ fn whether_a_flush_is_over_may_be_asked_anywhere() {
     let (machine, engine) = world(hardware, Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     let mut flight = batch.start();
     machine.me.set(1);
@@ -182,7 +182,7 @@ fn no_frame_is_behind_no_page() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 0), Frame(42));
 }
 
@@ -237,7 +237,7 @@ fn a_batch_that_finishes_asks_whether_it_may_wait() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     assert_eq!(batch.finish().count(), 1);
     assert!(machine.interrupts.get() > 0, "it waited");
@@ -272,7 +272,7 @@ fn a_space_that_a_switch_left_out_is_retired() {
     machine.me.set(0);
     engine.this_cpu().mask_interrupts().switch(Some(x), y);
     machine.limit.set(4);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     assert_eq!(batch.finish().count(), 1);
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 is still named");
@@ -286,7 +286,7 @@ fn a_flush_in_flight_that_was_forgotten_is_made_again() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     std::mem::forget(batch.start());
     assert!(x.is_in_batch(), "later observers are told of it");
@@ -311,7 +311,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     run_on_both(machine, engine, x);
     engine.retire(gone);
     machine.invalidated.borrow_mut().clear();
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     assert_eq!(batch.finish().count(), 1);
     let invalidated = machine.invalidated.borrow();
@@ -350,7 +350,7 @@ fn no_slots_are_no_tags() {
         // Leave and come back, with one slot that no space has taken.
         engine.this_cpu().enter_lazy();
         machine.me.set(1);
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.changed(y, PageRange::base(Page(1), 1), Scope::Leaf);
         drop(batch);
         assert!(
@@ -367,7 +367,7 @@ fn a_batch_that_has_unlinked_a_table_defers_nothing() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert!(
         matches!(batch.finish_deferred(), Outcome::Flushed(_)),
@@ -387,7 +387,7 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
         // SAFETY: a root is a number on this machine.
         let own = leak(unsafe { engine.new_kernel_space(Frame(1), entries) });
         machine.invalidated.borrow_mut().clear();
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.unmapped(own, PageRange::base(Page(5), 1), Frame(42));
         assert_eq!(batch.finish().count(), 1);
         let done = machine.invalidated.borrow();
@@ -406,7 +406,7 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     let mut flight = batch.start();
     // CPU 1 has said that it has taken the request, and is about to flush.

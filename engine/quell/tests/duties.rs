@@ -28,7 +28,7 @@ fn notices(breach: Breach, expected: &str, call: fn(&Machine, E, S)) {
 }
 
 /// A batch that is not dropped when the engine has noticed something: it would flush again.
-fn batch(engine: E) -> &'static mut Batch<'static, 'static, Machine, S, Frame> {
+fn batch(engine: E) -> &'static mut Batch<'static, S> {
     Box::leak(Box::new(engine.batch(Purpose::Call)))
 }
 

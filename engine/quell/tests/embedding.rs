@@ -105,7 +105,9 @@ struct Chain<'d> {
     first: usize,
 }
 
-impl FrameList<Frame> for Chain<'_> {
+impl FrameList for Chain<'_> {
+    type Frame = Frame;
+
     fn is_full(&self) -> bool {
         false
     }
@@ -126,11 +128,10 @@ impl FrameList<Frame> for Chain<'_> {
 const PAGES: u64 = 512;
 
 /// Unmaps 512 pages in the order of their addresses, finishing whenever the list is full; returns the interrupts.
-fn unmap<L: FrameList<Frame>>(list: L) -> usize {
+fn unmap<L: FrameList<Frame = Frame>>(list: L) -> usize {
     let (machine, engine, space) = both_run();
     let mut freed = Vec::new();
-    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, L> =
-        engine.batch_into(Purpose::Call, list);
+    let mut batch: Batch<'_, &AddressSpace<Machine>, L> = engine.batch_into(Purpose::Call, list);
     for page in 0..PAGES {
         if batch.is_full() {
             freed.extend(batch.finish());
@@ -169,7 +170,9 @@ fn a_longer_list_flushes_less_often() {
 #[test]
 fn a_dropped_batch_flushes_before_its_list_is_dropped() {
     struct Dropped<'m>(&'m Machine, InPlace<Frame>);
-    impl FrameList<Frame> for Dropped<'_> {
+    impl FrameList for Dropped<'_> {
+        type Frame = Frame;
+
         fn is_full(&self) -> bool {
             self.1.is_full()
         }
@@ -189,7 +192,7 @@ fn a_dropped_batch_flushes_before_its_list_is_dropped() {
         }
     }
     let (machine, engine, space) = both_run();
-    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, _> =
+    let mut batch: Batch<'_, &AddressSpace<Machine>, _> =
         engine.batch_into(Purpose::Call, Dropped(machine, InPlace::new()));
     batch.unmapped(space, PageRange::base(Page(3), 1), Frame(3));
 }
@@ -197,7 +200,7 @@ fn a_dropped_batch_flushes_before_its_list_is_dropped() {
 /// What CPU 1 invalidates when that many pages, every other one, lose rights.
 fn protect(pages: u64) -> Vec<Invalidate> {
     let (machine, engine, space) = both_run();
-    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, &AddressSpace<Machine>> = engine.batch(Purpose::Call);
     for page in 0..pages {
         batch.changed(space, PageRange::base(Page(2 * page), 1), Scope::Leaf);
     }

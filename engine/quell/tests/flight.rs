@@ -10,8 +10,8 @@ use quell::{
 };
 
 /// With room for one space: for a second one there is no place.
-type Small = Batch<'static, 'static, Machine, S, Frame, InPlace<Frame>, 1>;
-type Flight = InFlight<'static, 'static, 'static, Machine, S, Frame, InPlace<Frame>, 1>;
+type Small = Batch<'static, S, InPlace<Frame>, 1>;
+type Flight = InFlight<'static, 'static, S, InPlace<Frame>, 1>;
 
 thread_local! {
     static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };
@@ -169,7 +169,7 @@ fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
     let (machine, engine) = world(broadcasting(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, PAGE, Frame(1));
     let mut flight = batch.start();
     machine.busy.set(2);
@@ -187,7 +187,7 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut mine: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut mine: Batch<'_, S> = engine.batch(Purpose::Call);
     mine.unmapped(x, PAGE, Frame(1));
     let mut flight = mine.start();
     answer(machine, engine);
@@ -195,7 +195,7 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     assert!(!flight.is_done(), "the device takes long");
     // CPU 1 wants something of CPU 0, which has interrupts off.
     machine.me.set(1);
-    let mut theirs: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut theirs: Batch<'_, S> = engine.batch(Purpose::Call);
     theirs.unmapped(x, PageRange::base(Page(6), 1), Frame(2));
     let mut other = theirs.start();
     assert!(!other.is_done());
@@ -218,7 +218,7 @@ fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut first: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut first: Batch<'_, S> = engine.batch(Purpose::Call);
     first.unmapped(x, PAGE, Frame(1));
     let mut first = first.start();
     // When CPU 1 has taken the request of CPU 0, that asks for more.
@@ -246,10 +246,10 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     engine.this_cpu().mask_interrupts().switch(None, x);
-    let mut mine: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut mine: Batch<'_, S> = engine.batch(Purpose::Call);
     mine.unmapped(x, PAGE, Frame(1));
     machine.me.set(1);
-    let mut theirs: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut theirs: Batch<'_, S> = engine.batch(Purpose::Call);
     theirs.unmapped(kernel_space(engine), KERNEL_PAGE, Frame(2));
     let mut other = theirs.start();
     assert!(!other.is_done(), "CPU 0 is to flush");

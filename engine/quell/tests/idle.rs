@@ -14,7 +14,7 @@ use quell::{
 /// CPU 0 frees a table that spans a page, and another one by `stride` pages.
 fn free_tables(engine: E, space: S, tables: u64) {
     for table in 0..tables {
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.table_unlinked(space, PageRange::base(Page(table * 512), 1), Frame(table));
         assert_eq!(batch.finish().count(), 1);
     }
@@ -73,7 +73,7 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
 }
 
 fn unmap(engine: E, space: S, page: u64) {
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(space, PageRange::base(Page(page), 1), Frame(page));
     assert_eq!(batch.finish().count(), 1);
 }
@@ -110,7 +110,7 @@ fn one_that_missed_more_flushes_as_it_wakes() {
     assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
     // All of the space: it flushes as it wakes.
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
-        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.changed_all(x, Scope::Tables);
         assert_eq!(batch.finish().count(), 0);
     });
@@ -134,7 +134,7 @@ fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
     run_on_both(machine, engine, x);
     // Further on in its generations than the other space.
     (0..4).for_each(|page| unmap(engine, x, page));
-    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
     let flight = batch.start();

@@ -18,10 +18,7 @@ fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
 }
 
 /// With a place for one space.
-fn small(
-    engine: E,
-    purpose: Purpose,
-) -> Batch<'static, 'static, Machine, S, Frame, InPlace<Frame>, 1> {
+fn small(engine: E, purpose: Purpose) -> Batch<'static, S, InPlace<Frame>, 1> {
     engine.batch_of_spaces(purpose, InPlace::new())
 }
 

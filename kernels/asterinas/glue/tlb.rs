@@ -52,7 +52,7 @@ pub(crate) type AddressSpace = quell::AddressSpace<Cpus>;
 
 /// A batch of changes of the kernel's own mappings, which holds no frames.
 type KernelBatch =
-    Batch<'static, 'static, Cpus, &'static AddressSpace, (), InPlace<(), 0>, 1>;
+    Batch<'static, &'static AddressSpace, InPlace<(), 0>, 1>;
 
 static ENGINE: Once<Engine<'static, Cpus>> = Once::new();
 
@@ -246,7 +246,9 @@ unsafe impl Hardware for Cpus {
 /// Frames that wait for a flush.
 struct Frames(Vec<Frame<dyn AnyFrameMeta>>);
 
-impl FrameList<Frame<dyn AnyFrameMeta>> for Frames {
+impl FrameList for Frames {
+    type Frame = Frame<dyn AnyFrameMeta>;
+
     fn is_full(&self) -> bool {
         false
     }
@@ -264,15 +266,7 @@ impl FrameList<Frame<dyn AnyFrameMeta>> for Frames {
 
 /// Gathers changes of one page table, and flushes them on every CPU that has it loaded.
 pub struct TlbFlusher<'a, G: PinCurrentCpu> {
-    batch: Batch<
-        'static,
-        'static,
-        Cpus,
-        &'a AddressSpace,
-        Frame<dyn AnyFrameMeta>,
-        Frames,
-        1,
-    >,
+    batch: Batch<'static, &'a AddressSpace, Frames, 1>,
     space: &'a AddressSpace,
     _pin_current: G,
 }

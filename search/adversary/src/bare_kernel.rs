@@ -219,12 +219,7 @@ impl BareKernel<'_> {
 
     /// Clears the entry of a page under the tables' lock, and reports it. If another call has cleared it, flushes what
     /// is pending.
-    fn report_unmapped<'k>(
-        &'k self,
-        space: usize,
-        page: u64,
-        batch: &mut Batch<'k, '_, Hw, &'k Space, Frame>,
-    ) {
+    fn report_unmapped<'k>(&'k self, space: usize, page: u64, batch: &mut Batch<'k, &'k Space>) {
         self.lock(space);
         if let Some(frame) = self.clear(space, page) {
             batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);

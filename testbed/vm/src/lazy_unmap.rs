@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use quell::{Frame, Outcome, PageRange, Purpose, Scope};
 
 /// The batch in which flushes are deferred.
-type LazyBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Frame>;
+type LazyBatch<'v, M> = SpaceBatch<'v, M>;
 
 /// A page that was taken away lazily: the entries that were present, and the frame that it moved
 /// to, if it is still in memory.
@@ -36,7 +36,7 @@ pub(crate) struct LazyUnmap<'m, M: Machine> {
 /// Pages that are being taken away lazily, to be deferred together.
 pub(crate) struct Lazily<'v, 'm, M: Machine> {
     lazy: &'v LazyUnmap<'m, M>,
-    batch: Option<LazyBatch<'v, 'm, M>>,
+    batch: Option<LazyBatch<'v, M>>,
     departed: Vec<Departed<'v, M>>,
 }
 
@@ -76,7 +76,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
     }
 
     /// Replaces every entry of the frame by a marker; returns those that were present.
-    fn mark(&self, frame: Frame, batch: &mut LazyBatch<'_, 'm, M>) -> Mappings<M> {
+    fn mark(&self, frame: Frame, batch: &mut LazyBatch<'_, M>) -> Mappings<M> {
         self.frames.info(frame).deferred_flush().begin();
         let mut marked = Mappings::new();
         for mapping in self.frames.mappings(frame) {

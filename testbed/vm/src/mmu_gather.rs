@@ -38,10 +38,10 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     purpose: Purpose,
     room: usize,
-    batch: Option<GatherBatch<'v, 'm, M>>,
+    batch: Option<GatherBatch<'v, M>>,
 }
 
-type GatherBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Held<M>, Waiting<Held<M>>>;
+type GatherBatch<'v, M> = SpaceBatch<'v, M, Waiting<Held<M>>>;
 
 /// Objects that wait for their flush: in place as long as there is room, then on the heap, up to `room` in all.
 pub(crate) struct Waiting<T> {
@@ -62,7 +62,9 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T> FrameList<T> for Waiting<T> {
+impl<T> FrameList for Waiting<T> {
+    type Frame = T;
+
     #[inline]
     fn is_full(&self) -> bool {
         self.count >= self.room
@@ -103,7 +105,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     }
 
     /// The batch, with room for one more.
-    fn batch(&mut self) -> &mut GatherBatch<'v, 'm, M> {
+    fn batch(&mut self) -> &mut GatherBatch<'v, M> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
         }

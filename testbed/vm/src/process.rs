@@ -88,4 +88,4 @@ impl<M: Machine> Deref for SpaceRef<M> {
 }
 
 /// A batch of the engine over processes' spaces.
-pub(crate) type SpaceBatch<'v, 'm, M, F, L = InPlace<F>> = Batch<'v, 'm, M, SpaceRef<M>, F, L>;
+pub(crate) type SpaceBatch<'v, M, L = InPlace<Frame>> = Batch<'v, SpaceRef<M>, L>;

@@ -1,15 +1,15 @@
 //! Batches with a place for one space and changes of two.
 
-use super::{BareKernel, Hw, Space, leaf_of, root_of};
+use super::{BareKernel, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
-type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, InPlace<Frame>, 1>;
+type Crowded<'k> = Batch<'k, &'k Space, InPlace<Frame>, 1>;
 
 impl<'m> BareKernel<'m> {
     /// Begins a batch of reclaim whose only place belongs to `first`.
-    fn crowded<'k>(&'k self, first: usize) -> Crowded<'k, 'm> {
+    fn crowded<'k>(&'k self, first: usize) -> Crowded<'k> {
         let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, InPlace::new());
         let elsewhere = PageRange::base(Page(99), 1);
         batch.changed(&self.spaces[first], elsewhere, Scope::Leaf);

@@ -82,7 +82,7 @@ impl BareKernel<'_> {
         &'k self,
         page: u64,
         purpose: Purpose,
-        end: impl FnOnce(&mut Batch<'_, '_, crate::stage::Hw, &'k Space, Frame>),
+        end: impl FnOnce(&mut Batch<'_, &'k Space>),
     ) {
         self.lock_own();
         let old = self.take_own(page);

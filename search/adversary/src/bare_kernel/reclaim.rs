@@ -71,7 +71,7 @@ impl BareKernel<'_> {
     }
 
     /// Frees a frame whose flush may be deferred.
-    pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_, Frame>) {
+    pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_>) {
         // Once the flush is recorded as deferred, any CPU may reuse the frame.
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         match outcome {

@@ -8,7 +8,7 @@ use quell::{
 use std::hint::black_box;
 
 pub type Machine = Threads<false>;
-pub type SpaceBatch<'a, H = Machine> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame>;
+pub type SpaceBatch<'a, H = Machine> = Batch<'a, &'a AddressSpace<H>>;
 
 pub const TAGGED: Features = Features {
     tagging: Tagging::PerCpu { count: 8 },
@@ -45,7 +45,7 @@ pub fn unmap<'a, H: Hardware>(
 /// Takes a deferred flush about a page of `space` and pays it; returns its stamp.
 pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
-        let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame> = engine.batch(Purpose::Lazy);
+        let mut batch: Batch<'_, &AddressSpace<H>> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, page(0), Frame(0));
         match batch.finish_deferred() {
             Outcome::Deferred(deferred) => deferred.stamp(),

@@ -140,8 +140,7 @@ fn defer_and_reuse(
     deferred_flush: &DeferredFlush<Machine>,
 ) {
     deferred_flush.begin();
-    let mut batch: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
-        engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, &AddressSpace<Machine>> = engine.batch(Purpose::Lazy);
     batch.unmapped(space, page(0), Frame(0));
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),

@@ -66,7 +66,7 @@ pub fn overflow_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
         let frames = quell::InPlace::<usize>::new();
-        let mut batch = (world.engine).batch_of_spaces::<_, _, _, 1>(Purpose::Reclaim, frames);
+        let mut batch = (world.engine).batch_of_spaces::<_, _, 1>(Purpose::Reclaim, frames);
         batch.changed(
             &world.other,
             quell::PageRange::base(quell::Page(1), 1),

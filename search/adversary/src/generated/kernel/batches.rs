@@ -53,7 +53,7 @@ struct Capture {
 const KEPT: usize = 8;
 
 /// Ends a batch whose flush may be deferred. Returns its stamp. The caller handles the frames.
-pub(super) fn defer(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
+pub(super) fn defer(batch: &mut SmallBatch<'_, Frame>) -> Option<Stamp> {
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => {
             let stamp = deferred.stamp();
@@ -69,7 +69,7 @@ pub(super) fn defer(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
 
 /// A batch, and the effects of its end.
 pub(super) struct Open<'k, 'm> {
-    batch: SmallBatch<'k, 'm, Held<'k, 'm>>,
+    batch: SmallBatch<'k, Held<'k, 'm>>,
     purpose: Purpose,
     /// When the first call began that it is for.
     began: Moment,

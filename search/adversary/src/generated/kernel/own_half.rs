@@ -207,7 +207,7 @@ impl Kernel<'_> {
     pub(super) fn take_own_lazily<'k>(
         &'k self,
         own: usize,
-        batch: &mut SmallBatch<'k, '_, Frame>,
+        batch: &mut SmallBatch<'k, Frame>,
     ) -> Option<Frame> {
         if self.own_word(own) & tables::PRESENT == 0 {
             return None;

@@ -14,8 +14,8 @@ use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, KernelEntries, LedgerEntry,
-    Page, PageRange, PerCpu, Purpose, Scope, TagPolicy, Word,
+    Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page,
+    PageRange, PerCpu, Purpose, Scope, TagPolicy, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -113,7 +113,7 @@ pub(in crate::generated) fn perform(
     }
     kernel.link_own_half();
     // As many batches as the threads of a busy program hold open while they are preempted.
-    let mut preempted: Vec<ManuallyDrop<Batch<'_, '_, Hw, &Space, Frame>>> = Vec::new();
+    let mut preempted: Vec<ManuallyDrop<Batch<'_, &Space>>> = Vec::new();
     for (cpu, lane) in lanes.iter().enumerate() {
         stage.prepare(cpu, &desk, || {
             kernel.come_online();

@@ -149,10 +149,10 @@ pub(super) fn life_of(word: u64) -> usize {
 }
 
 /// A batch with room for [`PLACES`] spaces.
-pub(super) type SmallBatch<'k, 'm, F> = Batch<'k, 'm, Hw, &'k Space, F, InPlace<F>, PLACES>;
+pub(super) type SmallBatch<'k, F> = Batch<'k, &'k Space, InPlace<F>, PLACES>;
 
 impl<'m> Kernel<'m> {
-    pub(super) fn batch<F>(&self, purpose: Purpose) -> SmallBatch<'_, 'm, F> {
+    pub(super) fn batch<F>(&self, purpose: Purpose) -> SmallBatch<'_, F> {
         self.engine.batch_of_spaces(purpose, InPlace::new())
     }
 
