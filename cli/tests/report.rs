@@ -91,6 +91,7 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
         let rows: Vec<Vec<String>> = serde_json::from_value(found["rows"].clone()).unwrap();
         assert_eq!(rows, expected, "at {width}");
     }
+    browser.check_contrast(&report);
     // The test sees what it is there to see.
     let wide = report.replace("<h2>", "<div style=\"width:1500px\">too wide</div><h2>");
     let found = browser.ask(&wide, 1280, MEASURE);

@@ -7,6 +7,7 @@
 use std::io::Cursor;
 
 use crate::browser::Browser;
+use quell_record::attribute::Observer;
 use quell_record::import::Import;
 use quell_record::report::Report;
 use quell_record::show::page;
@@ -18,9 +19,17 @@ const PERF: &str = include_str!("recordings/perf.txt");
 
 /// The page of the recording, and its trace.
 fn shown(text: &str) -> (String, Vec<u8>) {
+    shown_without(text, None)
+}
+
+/// The same, if nothing was recorded between two times.
+fn shown_without(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
     let mut source = Import::read(Cursor::new(text.to_owned()), "recording", None).unwrap();
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
     let all = quell_record::analyse(&mut source, &mut observer, &mut |_, _| true).unwrap();
+    if let Some((from_ns, to_ns)) = gap {
+        observer.1.gap(from_ns, to_ns);
+    }
     let report = Report::new(all, None);
     let replayed = page::Findings {
         before: vec!["The calls of <i>churn</i>, made again".into()],
@@ -114,10 +123,23 @@ fn the_page_can_be_used_on_every_width() {
         assert_eq!(found["changes"], "one call for 1692 %", "{found}");
         assert_eq!(found["markup"], 0, "{found}");
     }
+    browser.check_contrast(&page);
     // The test sees what it is there to see.
     let wide = page.replacen("<h2>", "<div style=\"width:1500px\">too wide</div><h2>", 1);
     let found = browser.ask(&wide, 1280, USE);
     assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
+}
+
+#[test]
+fn the_page_says_what_part_was_recorded() {
+    let (whole, _) = shown(PERF);
+    assert!(!whole.contains("hatched time"));
+    // Within the recording, which has times from 40881.2649 s to 40881.2721 s.
+    let gap = (40_881_267_000_000, 40_881_268_500_000);
+    let (page, _) = shown_without(PERF, Some(gap));
+    let said = page.split("id=\"recorded\">").nth(1).unwrap();
+    let percent: f64 = said.split(' ').next().unwrap().parse().unwrap();
+    assert!((1.0..99.0).contains(&percent), "{percent}");
 }
 
 #[test]

@@ -55,6 +55,15 @@
   // CPUs as rows.
   const canvas = by("cpus");
   const lane = 26;
+  const hatched = (to, style) => {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const on = tile.getContext("2d");
+    on.strokeStyle = style.getPropertyValue("--soft");
+    for (const x of [-8, 0, 8]) { on.moveTo(x, 8); on.lineTo(x + 8, 0); }
+    on.stroke();
+    return to.createPattern(tile, "repeat");
+  };
   const line = () => {
     if (!canvas) return;
     const end = Math.max(1, ...data.timeline.map(one => one.end));
@@ -80,7 +89,7 @@
       const x = left + Math.max(0, (one.start - start) / long) * room;
       const wide = Math.max(1, (one.end - Math.max(one.start, start)) / long * room);
       const wait = one.kind === "wait", gap = one.kind === "gap";
-      to.fillStyle = style.getPropertyValue("--" + one.kind);
+      to.fillStyle = gap ? hatched(to, style) : style.getPropertyValue("--" + one.kind);
       to.fillRect(x, cpus.indexOf(one.cpu) * lane + (wait ? 12 : 2), Math.min(wide, left + room - x), gap ? 19 : wait ? 9 : 10);
     }
     by("span").textContent = time(start) + " to " + time(start + long) + " of the " + time(end) + " in which most happened";

@@ -10,18 +10,18 @@ use maud::{PreEscaped, html};
 use quell_workloads::pages::{PageStyle, colour};
 use serde_json::{Value, json};
 
-use super::timeline::Kept;
-use crate::figures::{count, percents, time, times};
+use super::timeline::{Kept, unrecorded};
+use crate::figures::{count, percent, percents, time, times};
 use crate::line::parted;
 use crate::report::{Report, SiteRow};
 
 const LOOK: PageStyle = PageStyle {
     colours: &[
-        colour("taken", "#d1495b", "#e0637a"),
-        colour("other", "#8d99ae", "#66728a"),
+        colour("taken", "#dc5a6b", "#e0637a"),
+        colour("other", "#8d99ae", "#7d89a1"),
         colour("wait", "#edae49", "#c98f2d"),
         colour("kernel", "#9fb8d9", "#3f5f8a"),
-        colour("user", "#f0a868", "#9a5a20"),
+        colour("user", "#f0a868", "#8f5118"),
         colour("found", "#3fae6a", "#2f8a50"),
     ],
     style: include_str!("page.css"),
@@ -75,7 +75,7 @@ pub fn page(
             button #whole type="button" { "Whole" }
             span #found .soft {}
         }
-        div #flame .box {}
+        div #flame .box role="img" aria-label="stacks that caused interrupts" {}
         p #detail .soft { "Touch a frame to make it as wide as the page." }
         h2 { "What the CPUs did" }
         (timeline_part(timeline))
@@ -170,7 +170,11 @@ fn timeline_part(timeline: &[Kept]) -> maud::Markup {
                 span .taken { "shootdown taken" } " " span .other { "other function call" } " "
                 span .wait { "initiator waits" } " " span .gap { "not recorded" }
             }
-            div .wide { canvas #cpus height="40" {} }
+            @let unrecorded = unrecorded(timeline);
+            @if unrecorded > 0.0 {
+                p #recorded { (percent(1.0 - unrecorded)) " of this stretch was recorded; hatched time was not." }
+            }
+            div .wide { canvas #cpus height="40" role="img" aria-label="shootdowns and waits of each CPU over time" {} }
             p #slice .soft {}
         }
     }

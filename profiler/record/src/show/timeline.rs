@@ -35,6 +35,17 @@ fn length(kept: &[Kept]) -> u64 {
     end - start
 }
 
+/// Returns the part of the kept stretch that was not recorded.
+pub fn unrecorded(kept: &[Kept]) -> f64 {
+    // Each CPU has the same gaps.
+    let of_one = kept.first().map(|one| one.cpu);
+    let gaps = kept
+        .iter()
+        .filter(|one| one.kind == "gap" && Some(one.cpu) == of_one);
+    let missing: u64 = gaps.map(|gap| gap.end - gap.start).sum();
+    missing as f64 / length(kept).max(1) as f64
+}
+
 impl Timeline {
     /// The stretch that was kept, its times counted from its begin.
     pub fn finish(mut self) -> Vec<Kept> {
@@ -158,6 +169,7 @@ mod tests {
         let gaps = kept.iter().filter(|one| one.kind == "gap");
         let gaps: Vec<_> = gaps.map(|one| (one.cpu, one.start, one.end)).collect();
         assert_eq!(gaps, [(0, 1_000, 7_000), (1, 1_000, 7_000)]);
+        assert_eq!(unrecorded(&kept), 6_000.0 / 8_010.0);
     }
 
     #[test]

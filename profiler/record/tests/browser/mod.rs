@@ -7,6 +7,31 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// Finds texts whose contrast with what is behind them is below 4.5 (WCAG, level AA).
+const FAINT: &str = r##"
+  const canvas = page.createElement("canvas"), to = canvas.getContext("2d", { willReadFrequently: true });
+  canvas.width = canvas.height = 1;
+  const paint = colour => { to.fillStyle = colour; to.fillRect(0, 0, 1, 1); };
+  const luminance = () => [...to.getImageData(0, 0, 1, 1).data].slice(0, 3)
+    .map(part => part / 255).map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const style = one => page.defaultView.getComputedStyle(one);
+  const faint = [];
+  for (const one of page.querySelectorAll("main *")) {
+    const own = [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim() !== "");
+    if (!own || one.closest("svg, select, script, style") || one.getClientRects().length === 0) continue;
+    const around = [];
+    for (let up = one; up; up = up.parentElement) around.unshift(up);
+    for (const up of around) paint(style(up).backgroundColor);
+    const behind = luminance();
+    paint(style(one).color);
+    const text = luminance();
+    const contrast = (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05);
+    if (contrast < 4.5) faint.push(contrast.toFixed(1) + " " + one.textContent.slice(0, 40));
+  }
+  return faint;
+"##;
+
 /// A browser, and a folder for what it needs.
 pub struct Browser {
     program: PathBuf,
@@ -42,6 +67,19 @@ impl Browser {
     /// Where files may be put that go with the browser.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Checks that every text of a page can be read, in light and in dark.
+    ///
+    /// # Panics
+    /// If one is too faint.
+    pub fn check_contrast(&self, page: &str) {
+        let dark = "(prefers-color-scheme: dark)";
+        assert!(page.contains(dark), "the page has no dark theme");
+        for (name, theme) in [("light", "not all"), ("dark", "all")] {
+            let faint = self.ask(&page.replace(dark, theme), 1280, FAINT);
+            assert_eq!(faint, serde_json::json!([]), "{name}");
+        }
     }
 
     /// Shows a page in a frame of that width and runs a script there: what it returns. `page` is the document to it.
