@@ -531,6 +531,9 @@ struct quell_features {
     quell_u64 full_above;
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     quell_u32 broadcast;
+    /// A flush of at least this many other CPUs writes and reads a line for every eight of them, not for each. Costs some
+    /// time if there are few. 0 for never; 32 suits most. The small library ignores it.
+    quell_u32 shares_lines_from;
 };
 
 /// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.

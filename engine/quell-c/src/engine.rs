@@ -52,6 +52,9 @@ pub struct quell_features {
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
+    /// A flush of at least this many other CPUs writes and reads a line for every eight of them, not for each. Costs some
+    /// time if there are few. 0 for never; 32 suits most. The small library ignores it.
+    pub shares_lines_from: u32,
 }
 
 /// The parts of an engine. Set the struct to zero first; each field says what zero means.
@@ -365,6 +368,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     // SAFETY: C vouches for the text.
     let policy = unsafe { policy(setup.policy) }?;
     let features = features(&setup.features)?;
+    let shares_lines_from = setup.features.shares_lines_from;
     let hooks = if setup.hooks.is_null() {
         quell_hooks::default()
     } else {
@@ -442,7 +446,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
         Made::make(
             place,
             cpus,
-            Machine::new(features, hooks, places, cpus),
+            Machine::new(features, shares_lines_from, hooks, places, cpus),
             |machine| {
                 Ok(match places {
                     [] => Engine::new(machine, per_cpu, ledger, policy)?,

@@ -208,6 +208,8 @@ pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
 /// The machine that the embedder's functions form.
 pub struct Machine {
     features: Features,
+    /// 0 for never.
+    shares_lines_from: u32,
     hooks: quell_hooks,
     /// Empty if the state of the CPUs is one array.
     places: Places,
@@ -220,12 +222,14 @@ impl Machine {
     /// Creates the machine from what the embedder has named in `quell_setup`.
     pub(crate) const fn new(
         features: Features,
+        shares_lines_from: u32,
         hooks: quell_hooks,
         places: Places,
         cpus: usize,
     ) -> Self {
         Machine {
             features,
+            shares_lines_from,
             hooks,
             places,
             words: cpus.div_ceil(64),
@@ -304,6 +308,15 @@ unsafe impl Hardware for Machine {
 
     fn features(&self) -> Features {
         self.features
+    }
+
+    #[inline]
+    fn shares_lines_from(&self) -> usize {
+        match self.shares_lines_from {
+            _ if Self::IS_SMALL => usize::MAX,
+            0 => usize::MAX,
+            targets => targets as usize,
+        }
     }
 
     #[inline]

@@ -83,6 +83,7 @@ pub struct Threads<const STRESS: bool, T = FlatTable> {
     tables: T,
     mutant: Option<&'static Mutant>,
     skips_barrier: bool,
+    shares_lines_from: usize,
     crowded: bool,
     hung: AtomicBool,
 }
@@ -111,6 +112,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             tables,
             mutant: None,
             skips_barrier: false,
+            shares_lines_from: usize::MAX,
             crowded: may_use().len() < cpus,
             hung: AtomicBool::new(false),
         }
@@ -125,6 +127,14 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
     #[must_use]
     pub fn skipping_barrier(mut self, skips: bool) -> Self {
         self.skips_barrier = skips;
+        self
+    }
+
+    /// The same machine, on which CPUs share lines for flushes of this many targets
+    /// ([`shares_lines_from`](Hardware::shares_lines_from)).
+    #[must_use]
+    pub fn sharing_lines_from(mut self, targets: usize) -> Self {
+        self.shares_lines_from = targets;
         self
     }
 
@@ -405,6 +415,11 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
 
     fn features(&self) -> Features {
         self.features
+    }
+
+    #[inline]
+    fn shares_lines_from(&self) -> usize {
+        self.shares_lines_from
     }
 
     #[inline]

@@ -40,6 +40,8 @@ pub struct StressConfig {
     pub kernel: bool,
     /// Whether the machine does not wait for its broadcasts.
     pub skips_barrier: bool,
+    /// The number of targets from which flushes share lines.
+    pub shares_lines_from: usize,
     /// The seed. Each CPU's program has its own stream.
     pub seed: u64,
     /// How many operations all CPUs together make if nothing breaks; a few more, because each counts
@@ -64,6 +66,7 @@ impl StressConfig {
             mutant: None,
             kernel: false,
             skips_barrier: false,
+            shares_lines_from: usize::MAX,
             seed,
             operations,
         }
@@ -91,7 +94,8 @@ pub fn run(plan: &StressConfig) -> Report {
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
         .with_mutant(plan.mutant)
         .with_kernel(plan.kernel)
-        .skipping_barrier(plan.skips_barrier);
+        .skipping_barrier(plan.skips_barrier)
+        .sharing_lines_from(plan.shares_lines_from);
     let ground = EngineMemory::new(plan.cpus, plan.ledger);
     let engine = ground.engine(&hw, plan.policy);
     let world = World::new(&engine, plan.spaces, plan.frames);

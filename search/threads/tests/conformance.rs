@@ -44,6 +44,7 @@ impl Kernel {
         Box::leak(Box::new(Kernel {
             hw: Threads::new(CPUS, 2, features)
                 .with_kernel(true)
+                .sharing_lines_from(CPUS - 1)
                 .with_mutant(mutant),
             memory: (0..FRAMES)
                 .map(|_| [const { AtomicU64::new(0) }; 512])
@@ -89,6 +90,9 @@ unsafe impl Hardware for Kernel {
     }
     fn features(&self) -> Features {
         self.hw.features()
+    }
+    fn shares_lines_from(&self) -> usize {
+        self.hw.shares_lines_from()
     }
     fn fence(&self) {
         self.hw.fence();

@@ -115,6 +115,17 @@ fn everything_on_holds_the_contract() {
 }
 
 #[test]
+fn shared_lines_hold_the_contract() {
+    for (name, from) in [("one target", 1), ("two targets", 2)] {
+        let plan = StressConfig {
+            shares_lines_from: from,
+            ..plan()
+        };
+        holds(&format!("lines shared from {name} on"), &plan);
+    }
+}
+
+#[test]
 fn every_policy_holds_the_contract() {
     holds(
         "everything off",

@@ -79,6 +79,7 @@ impl Engine<'static, Kernel> {
                 tags,
                 full_above: features.full_above,
                 broadcast: features.broadcast.into(),
+                shares_lines_from: CPUS as u32 - 1,
             },
             policy: policy.as_ptr(),
             cpus,
