@@ -1,12 +1,15 @@
 //! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU.
 //! This file is long because each edge has a machine of its own.
 
-use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
+use crate::support::{
+    E, Machine, S, both, defer, kernel_space, leak, message, one, run_on_both, space, switch,
+    unmap, world, world_of,
+};
 use quell::AtomicCpuSet;
 use quell::{
     Batch, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, InPlace, Invalidate,
-    KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,
-    Purpose, Request, Scope, Slot, TagPolicy, Unsupported,
+    KernelEntries, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
+    Scope, Slot, TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +48,7 @@ fn flushed(
 fn ranges_grow_to_65535_strides() {
     let (machine, engine) = world(patient(), Policy::ALL);
     let x = space(engine, 1);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     let base = |start, pages| PageRange::base(Page(start), pages);
     let told = |ranges: &[PageRange]| flushed(machine, engine, x, ranges);
     assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
@@ -155,29 +158,17 @@ fn with_many_slots_each_space_has_its_place() {
     let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
     let mut last = None;
     for &space in &spaces[..12] {
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(last.replace(space), space);
+        switch(engine, last.replace(space), space);
     }
     machine.kept.borrow_mut().clear();
     for &space in &spaces[..12] {
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(last.replace(space), space);
+        switch(engine, last.replace(space), space);
     }
     assert_eq!(machine.kept.take(), [true; 12]);
     // The thirteenth has the place of the first, and of no other.
-    engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(last.replace(spaces[12]), spaces[12]);
+    switch(engine, last.replace(spaces[12]), spaces[12]);
     for &space in &spaces[..12] {
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(last.replace(space), space);
+        switch(engine, last.replace(space), space);
     }
     let kept = machine.kept.take();
     assert_eq!(kept.iter().filter(|keep| !**keep).count(), 2, "{kept:?}");
@@ -196,18 +187,8 @@ fn many_deferrals_are_paid_together() {
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     for together in [1, 63, 64, 65, 150, 200] {
-        let defer = |page: u64| {
-            let deferred_flush = DeferredFlush::new();
-            deferred_flush.begin();
-            let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
-            match batch.finish_deferred() {
-                Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
-                Outcome::Flushed(_) => panic!("there is room in the ledger"),
-            }
-            deferred_flush
-        };
-        let deferred: Vec<DeferredFlush<Machine>> = (0..together).map(defer).collect();
+        let deferred: Vec<DeferredFlush<Machine>> =
+            (0..together).map(|page| defer(engine, x, page)).collect();
         assert!(
             deferred
                 .iter()
@@ -230,7 +211,7 @@ fn many_deferrals_are_paid_together() {
 /// batch.rs: what was sent by another CPU's broadcasts is sent again by the one that waits for it.
 #[test]
 fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
-    let page = |page: u64| PageRange::base(Page(page), 1);
+    let page = |page: u64| one(page);
     for (first, second, last) in [
         (0, 1, 0),
         (1, 0, 1),
@@ -241,17 +222,13 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
         (0, 0, 0),
     ] {
         for (started, same) in [(false, false), (true, false), (false, true), (true, true)] {
-            let hardware = Machine {
-                global: true,
-                ..Machine::default()
-            };
-            let (machine, engine) = world(hardware, Policy::ALL);
+            let (machine, engine) = world(Machine::new(true), Policy::ALL);
             let x = space(engine, 1);
             let y = if same { x } else { space(engine, 2) };
             machine.me.set(1);
-            engine.this_cpu().mask_interrupts().switch(None, y);
+            switch(engine, None, y);
             machine.me.set(0);
-            engine.this_cpu().mask_interrupts().switch(None, x);
+            switch(engine, None, x);
             let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
             machine.me.set(first);
             batch.unmapped(x, page(5), Frame(1));
@@ -324,9 +301,9 @@ fn a_range_names_the_first_page_of_each_stride() {
 }
 
 /// A frame that is counted as it is dropped.
-struct Counted(&'static std::cell::Cell<usize>);
+struct Counted<'a>(&'a Cell<usize>);
 
-impl Drop for Counted {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() + 1);
     }
@@ -336,31 +313,37 @@ impl Drop for Counted {
 /// safe."
 #[test]
 fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
-    let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let page = PageRange::base(Page(5), 1);
-    let mut batch: Batch<'_, S, InPlace<Counted>> = engine.batch(Purpose::Lazy);
-    let forget = |batch: &mut Batch<'_, S, InPlace<Counted>>| {
+    let dropped: &Cell<usize> = leak(Cell::new(0));
+    let (_, engine, x) = both();
+    let page = one(5);
+    let mut batch: Batch<'_, S, InPlace<Counted<'_>>> = engine.batch(Purpose::Lazy);
+    let forget = |batch: &mut Batch<'_, S, InPlace<Counted<'_>>>| {
         batch.unmapped(x, page, Counted(dropped));
         let outcome = batch.finish_deferred();
         assert!(matches!(outcome, Outcome::Deferred(_)));
         std::mem::forget(outcome);
     };
-    // Neither as flushed nor as deferred, and only once.
-    forget(&mut batch);
-    assert_eq!(batch.finish().count(), 0);
-    batch.unmapped(x, page, Counted(dropped));
-    assert_eq!(batch.finish().count(), 1);
-    forget(&mut batch);
-    match batch.finish_deferred() {
-        Outcome::Deferred(deferred) => assert_eq!(deferred.count(), 0),
-        Outcome::Flushed(_) => panic!("there is room in the ledger"),
+    // In no way, and only once.
+    type Way = fn(&mut Batch<'_, S, InPlace<Counted<'_>>>) -> usize;
+    let ways: [Way; 4] = [
+        |batch| batch.finish().count(),
+        |batch| batch.start().finish().count(),
+        |batch| {
+            batch.unlocked();
+            0
+        },
+        |batch| match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => deferred.count(),
+            Outcome::Flushed(_) => panic!("there is room in the ledger"),
+        },
+    ];
+    for way in ways {
+        forget(&mut batch);
+        assert_eq!(way(&mut batch), 0);
+        batch.unmapped(x, page, Counted(dropped));
+        assert_eq!(batch.finish().count(), 1);
     }
-    batch.unmapped(x, page, Counted(dropped));
-    assert_eq!(batch.finish().count(), 1);
-    assert_eq!(dropped.replace(0), 2);
+    assert_eq!(dropped.replace(0), 4);
     forget(&mut batch);
     drop(batch);
     assert_eq!(
@@ -373,47 +356,31 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
 /// batch.rs: a batch that holds frames alone is not empty, and its list comes out flushed.
 #[test]
 fn a_list_comes_out_behind_the_flush() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     assert!(batch.is_empty());
-    batch.changed(x, PageRange::base(Page(4), 1), Scope::Leaf);
+    batch.changed(x, one(4), Scope::Leaf);
     assert!(!batch.is_empty() && batch.finish().count() == 0);
     batch.hold(Frame(1));
     assert!(!batch.is_empty());
-    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
+    batch.changed(x, one(5), Scope::Leaf);
     machine.invalidated.borrow_mut().clear();
     let _list = batch.finish_list();
-    let flushed: Vec<u16> = machine
-        .invalidated
-        .borrow()
-        .iter()
-        .map(|(cpu, _)| *cpu)
-        .collect();
-    assert_eq!(flushed, [0, 1]);
-}
-
-/// batch.rs: "or the range is of no page".
-#[test]
-#[should_panic(expected = "behind a range of no page")]
-fn no_table_spans_no_page() {
-    let (_, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.table_unlinked(x, PageRange::base(Page(5), 0), Frame(42));
+    assert_eq!(machine.flushed_on(), [0, 1]);
 }
 
 /// batch.rs: "A batch with an unlinked table is flushed", whatever else is in it.
 #[test]
 fn one_table_among_pages_is_not_deferred() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
-    batch.unmapped(y, PageRange::base(Page(5), 1), Frame(8));
-    assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
+    for with_page in [false, true] {
+        let (_, engine, x) = both();
+        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
+        batch.table_unlinked(x, one(0), Frame(7));
+        if with_page {
+            batch.unmapped(space(engine, 2), one(5), Frame(8));
+        }
+        assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
+    }
 }
 
 /// A space that is flushed whole hides no other one.
@@ -422,14 +389,14 @@ fn what_follows_a_whole_space_is_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     machine.me.set(1);
-    engine.this_cpu().mask_interrupts().switch(None, y);
+    switch(engine, None, y);
     machine.me.set(0);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     machine.interrupts.set(0);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.changed_all(x, Scope::Leaf);
-    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
-    batch.changed(y, PageRange::base(Page(6), 1), Scope::Leaf);
+    batch.changed(x, one(5), Scope::Leaf);
+    batch.changed(y, one(6), Scope::Leaf);
     drop(batch);
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
 }
@@ -440,7 +407,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
-    let page = |page| PageRange::base(Page(page), 1);
+    let page = |page| one(page);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
     // The first report alone: a flush may rely on tables that were not written since.
     batch.changed_all(x, Scope::Leaf);
@@ -459,11 +426,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     assert!(batch.covers(x, Scope::Leaf));
     drop(batch);
     // Where they are broadcast each is sent.
-    let hardware = Machine {
-        global: true,
-        ..Machine::default()
-    };
-    let (_, engine) = world(hardware, Policy::ALL);
+    let (_, engine) = world(Machine::new(true), Policy::ALL);
     let x = space(engine, 1);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
     batch.changed_all(x, Scope::Leaf);
@@ -481,7 +444,7 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let frames: InPlace<Frame> = InPlace::new();
     let mut batch: Batch<'_, S, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
     for (number, &space) in spaces.iter().enumerate() {
-        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
+        batch.unmapped(space, one(5), Frame(number as u64));
         assert_eq!(machine.interrupts.get(), 0);
     }
     assert_eq!(engine.stats().get(Counter::EscalatedBatch), 3);
@@ -494,16 +457,10 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
 /// the kernel's, and a CPU that takes a used one flushes first.
 #[test]
 fn tags_that_run_out_are_dealt_again() {
-    let (machine, engine) = world(
-        Machine {
-            global: true,
-            ..Machine::default()
-        },
-        Policy::ALL,
-    );
+    let (machine, engine) = world(Machine::new(true), Policy::ALL);
     let stays = space(engine, 1000);
     machine.me.set(1);
-    engine.this_cpu().mask_interrupts().switch(None, stays);
+    switch(engine, None, stays);
     let own = machine.tag.get();
     machine.me.set(0);
     let spaces: Vec<S> = (0..260).map(|root| space(engine, root)).collect();
@@ -513,25 +470,16 @@ fn tags_that_run_out_are_dealt_again() {
     for turn in 0..1100 {
         machine.invalidated.borrow_mut().clear();
         let number = turn % 260;
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(last.replace(spaces[number]), spaces[number]);
+        switch(engine, last.replace(spaces[number]), spaces[number]);
         let tag = machine.tag.get();
         assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
         if !machine.invalidated.borrow().is_empty() {
             flushes.push(turn);
             // The same tag on every CPU.
             machine.me.set(1);
-            engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(stays), spaces[number]);
+            switch(engine, Some(stays), spaces[number]);
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
-            engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(spaces[number]), stays);
+            switch(engine, Some(spaces[number]), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
             machine.me.set(0);
             owner.fill(None);
@@ -543,15 +491,9 @@ fn tags_that_run_out_are_dealt_again() {
         );
         // The space that another CPU runs keeps its tag, also here.
         if turn % 100 == 99 {
-            engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(last.replace(stays), stays);
+            switch(engine, last.replace(stays), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
-            engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(last.replace(spaces[number]), spaces[number]);
+            switch(engine, last.replace(spaces[number]), spaces[number]);
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
         }
     }
@@ -570,21 +512,15 @@ fn devices_hear_of_every_flush() {
         for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Lazy] {
             for runs in [0, 1, 2] {
                 for started in [false, true] {
-                    let (machine, engine) = world(
-                        Machine {
-                            global,
-                            ..Machine::default()
-                        },
-                        Policy::ALL,
-                    );
+                    let (machine, engine) = world(Machine::new(global), Policy::ALL);
                     let x = space(engine, 77);
                     match runs {
                         0 => {}
-                        1 => engine.this_cpu().mask_interrupts().switch(None, x),
+                        1 => switch(engine, None, x),
                         _ => run_on_both(machine, engine, x),
                     }
                     let mut batch: Batch<'_, S> = engine.batch(purpose);
-                    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+                    batch.unmapped(x, one(5), Frame(1));
                     match (purpose, started) {
                         (Purpose::Lazy, _) => {
                             assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)))
@@ -609,7 +545,7 @@ fn devices_hear_of_every_flush() {
 fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     machine.asked.set(0);
     machine.forbidden.set(true);
@@ -617,7 +553,7 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     assert_eq!(batch.finish().count(), 1);
     machine.forbidden.set(false);
     assert_eq!(machine.asked.take(), 0);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
+    batch.unmapped(x, one(5), Frame(2));
     assert_eq!(batch.finish().count(), 1);
     assert_eq!(machine.asked.take(), 1);
 }
@@ -627,20 +563,14 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
 fn flushes_are_deferred_without_batches() {
     for global in [false, true] {
         let policy = Policy::only(Mechanism::LazyUnmap);
-        let (machine, engine) = world(
-            Machine {
-                global,
-                ..Machine::default()
-            },
-            policy,
-        );
+        let (machine, engine) = world(Machine::new(global), policy);
         let x = space(engine, 1);
         run_on_both(machine, engine, x);
         machine.interrupts.set(0);
         machine.broadcast.0.borrow_mut().clear();
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
-        batch.unmapped(x, PageRange::base(Page(3), 1), Frame(2));
+        batch.unmapped(x, one(5), Frame(1));
+        batch.unmapped(x, one(3), Frame(2));
         assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
         assert_eq!(machine.interrupts.get(), 0);
         assert!(machine.broadcast.0.borrow().is_empty());
@@ -696,7 +626,7 @@ fn with_one_slot_a_cpu_remembers_one_space() {
         let (machine, engine) = world(Machine::default(), policy);
         let (x, y) = (space(engine, 1), space(engine, 2));
         for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
-            engine.this_cpu().mask_interrupts().switch(from, to);
+            switch(engine, from, to);
         }
         let kept = slots == 2;
         assert_eq!(machine.kept.take(), [false, false, kept, kept]);
@@ -717,11 +647,11 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
         let spaces = [1, 2].map(|root| space(engine, root));
         let [dying, other] = order.map(|number: usize| spaces[number - 1]);
         machine.me.set(1);
-        engine.this_cpu().mask_interrupts().switch(None, dying);
+        switch(engine, None, dying);
         // It does not say what it had loaded: the set goes on naming it.
         engine.cpu_offline(None);
         engine.cpu_online();
-        engine.this_cpu().mask_interrupts().switch(None, other);
+        switch(engine, None, other);
         machine.me.set(0);
         engine.retire(dying);
         machine.me.set(1);
@@ -732,14 +662,12 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
 /// inbox.rs: a CPU to which an interrupt is on its way is not interrupted for the next request.
 #[test]
 fn requests_share_an_interrupt() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut batches: [Batch<'_, S>; 2] = [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
     machine.interrupts.set(0);
     let flights: Vec<_> = (batches.iter_mut().zip(5..))
         .map(|(batch, page)| {
-            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
+            batch.unmapped(x, one(page), Frame(page));
             batch.start()
         })
         .collect();
@@ -754,20 +682,14 @@ fn requests_share_an_interrupt() {
 #[test]
 fn an_nmi_between_two_spaces_is_refused() {
     for global in [false, true] {
-        let (machine, engine) = world(
-            Machine {
-                global,
-                ..Machine::default()
-            },
-            Policy::ALL,
-        );
+        let (machine, engine) = world(Machine::new(global), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.this_cpu().mask_interrupts().switch(None, x);
+        switch(engine, None, x);
         assert!(engine.this_cpu().user_access_allowed());
         engine.this_cpu().enter_lazy();
         assert!(!engine.this_cpu().user_access_allowed());
-        engine.this_cpu().mask_interrupts().switch(Some(x), y);
-        engine.this_cpu().mask_interrupts().switch(Some(y), x);
+        switch(engine, Some(x), y);
+        switch(engine, Some(y), x);
         assert_eq!(machine.nmis_at_load.take(), [false; 3]);
         assert!(engine.this_cpu().user_access_allowed() && !machine.masked.get());
     }
@@ -777,9 +699,7 @@ fn an_nmi_between_two_spaces_is_refused() {
 #[test]
 fn requests_that_meet_are_limited() {
     for (pages, whole) in [(16, false), (17, true)] {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let x = space(engine, 1);
-        run_on_both(machine, engine, x);
+        let (machine, engine, x) = both();
         let mut batches: [Batch<'_, S>; 2] =
             [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
         let flights: Vec<_> = (batches.iter_mut().zip([100, 200]))
@@ -802,11 +722,11 @@ fn requests_that_meet_are_limited() {
 fn a_flush_that_starts_alone_is_over() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     machine.invalidated.borrow_mut().clear();
     for _ in 0..3 {
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+        batch.unmapped(x, one(5), Frame(1));
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
         engine.flush_pending(x);
@@ -828,11 +748,11 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
             entries,
         );
         let x = space(engine, 1);
-        engine.this_cpu().mask_interrupts().switch(None, x);
+        switch(engine, None, x);
         machine.invalidated.borrow_mut().clear();
         for deferral in 1..=far {
             let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+            batch.unmapped(x, one(5), Frame(1));
             assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
             engine.this_cpu().catch_up();
             assert_eq!(
@@ -849,25 +769,16 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
 fn the_background_pays_for_everything() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+    let kernel = kernel_space(engine, KernelEntries::Global);
     run_on_both(machine, engine, x);
-    let defer = |space: S| {
-        let deferred_flush = DeferredFlush::new();
-        assert!(engine.is_flushed(&deferred_flush), "no flush is deferred");
-        deferred_flush.begin();
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
-        match batch.finish_deferred() {
-            Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
-            Outcome::Flushed(_) => panic!("there is room in the ledger"),
-        }
-        deferred_flush
-    };
-    let [own, user] = [kernel, x].map(defer);
+    assert!(
+        engine.is_flushed(&DeferredFlush::new()),
+        "no flush is deferred"
+    );
+    let [own, user] = [kernel, x].map(|space| defer(engine, space, 5));
     assert!(engine.flush_before_reuse(&user).is_some());
     assert!(!engine.is_flushed(&own) && engine.has_deferred());
-    defer(x);
+    defer(engine, x, 5);
     engine.flush_deferred();
     assert!(engine.is_flushed(&own) && !engine.has_deferred());
 }
@@ -875,22 +786,14 @@ fn the_background_pays_for_everything() {
 /// lazy.rs: a frame whose deferred flush has no stamp yet is flushed with its space.
 #[test]
 fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let deferred_flush = DeferredFlush::new();
     deferred_flush.begin();
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+    batch.unmapped(x, one(5), Frame(1));
     machine.invalidated.borrow_mut().clear();
     engine.flush_before_refill(&deferred_flush, x);
-    let flushed: Vec<u16> = machine
-        .invalidated
-        .borrow()
-        .iter()
-        .map(|(cpu, _)| *cpu)
-        .collect();
-    assert_eq!(flushed, [0, 1]);
+    assert_eq!(machine.flushed_on(), [0, 1]);
     assert_eq!(batch.finish().count(), 1);
 }
 
@@ -903,16 +806,13 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
     ] {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
-        // SAFETY: no memory is behind any frame.
-        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
-        engine.this_cpu().mask_interrupts().switch(None, x);
-        engine.this_cpu().mask_interrupts().switch(Some(x), y);
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
-        assert_eq!(batch.finish().count(), 1);
+        let kernel = kernel_space(engine, entries);
+        switch(engine, None, x);
+        switch(engine, Some(x), y);
+        unmap(engine, kernel, 0x7_ffff_f000);
         machine.kept.borrow_mut().clear();
-        engine.this_cpu().mask_interrupts().switch(Some(y), x);
-        engine.this_cpu().mask_interrupts().switch(Some(x), y);
+        switch(engine, Some(y), x);
+        switch(engine, Some(x), y);
         // The loaded one has lost what it had to lose.
         assert_eq!(machine.kept.take(), [kept, true], "{entries:?}");
     }
@@ -923,15 +823,14 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
 fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let kernel = kernel_space(engine, KernelEntries::Global);
     run_on_both(machine, engine, x);
     machine.me.set(1);
     engine.this_cpu().enter_lazy();
     machine.me.set(0);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
-    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
+    batch.unmapped(kernel, one(0x7_ffff_f000), Frame(1));
+    batch.table_unlinked(x, one(0), Frame(7));
     assert_eq!(batch.finish().count(), 2);
     machine.me.set(1);
     assert!(
@@ -957,12 +856,10 @@ fn what_is_said_of_another_space_changes_nothing() {
     );
     // A lazy CPU that switches to what it has loaded catches up.
     machine.me.set(1);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(y, PageRange::base(Page(5), 1), Frame(1));
-    assert_eq!(batch.finish().count(), 1);
+    unmap(engine, y, 5);
     machine.me.set(0);
     machine.invalidated.borrow_mut().clear();
-    engine.this_cpu().mask_interrupts().switch(None, y);
+    switch(engine, None, y);
     assert!(engine.this_cpu().runs(y));
     assert_eq!(machine.invalidated.take().len(), 1);
 }
@@ -976,10 +873,10 @@ fn requests_for_another_space_are_ignored() {
         let [old, new] = order.map(|number: usize| spaces[number]);
         run_on_both(machine, engine, old);
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(old, PageRange::base(Page(5), 1), Frame(1));
+        batch.unmapped(old, one(5), Frame(1));
         let flight = batch.start();
         machine.me.set(1);
-        engine.this_cpu().mask_interrupts().switch(Some(old), new);
+        switch(engine, Some(old), new);
         machine.invalidated.borrow_mut().clear();
         engine.this_cpu().mask_interrupts().on_interrupt();
         assert!(machine.invalidated.borrow().is_empty());
@@ -992,17 +889,15 @@ fn requests_for_another_space_are_ignored() {
 /// by one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
-    let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S, InPlace<Counted>> = engine.batch(Purpose::Lazy);
+    let dropped: &Cell<usize> = leak(Cell::new(0));
+    let (_, engine, x) = both();
+    let mut batch: Batch<'_, S, InPlace<Counted<'_>>> = engine.batch(Purpose::Lazy);
     for page in [5, 9] {
-        batch.unmapped(x, PageRange::base(Page(page), 1), Counted(dropped));
+        batch.unmapped(x, one(page), Counted(dropped));
     }
     drop(batch.finish());
     assert_eq!(dropped.take(), 2);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Counted(dropped));
+    batch.unmapped(x, one(5), Counted(dropped));
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => assert_eq!(deferred.count(), 1),
         Outcome::Flushed(_) => panic!("there is room in the ledger"),
@@ -1014,12 +909,9 @@ fn frames_come_out_one_way_or_the_other() {
 #[test]
 fn the_kernel_s_entries_are_refreshed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let kernel = kernel_space(engine, KernelEntries::Global);
     machine.invalidated.borrow_mut().clear();
-    engine
-        .this_cpu()
-        .refresh(kernel, PageRange::base(Page(0x7_ffff_f000), 1));
+    engine.this_cpu().refresh(kernel, one(0x7_ffff_f000));
     let done = machine.invalidated.take();
     assert!(
         matches!(done[..], [(0, Invalidate::Kernel { .. })]),
@@ -1030,18 +922,14 @@ fn the_kernel_s_entries_are_refreshed() {
 /// user_mode.rs: a CPU that runs no program, or says so while it is idle, is not one.
 #[test]
 fn an_idle_cpu_runs_no_program() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     machine.me.set(1);
     engine.this_cpu().enter_lazy();
     // SAFETY: nothing is mapped on this machine.
     unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
     machine.interrupts.set(0);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
-    assert_eq!(batch.finish().count(), 1);
+    unmap(engine, x, 5);
     assert_eq!(machine.interrupts.get(), 0, "an idle CPU is interrupted");
     // Nor does an entry flush where nothing was left to it.
     machine.me.set(1);
@@ -1057,17 +945,14 @@ fn an_idle_cpu_runs_no_program() {
 #[test]
 fn each_nmi_in_an_entry_flushes_for_itself() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: a root is a number on this machine.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Tagged) });
+    let kernel = kernel_space(engine, KernelEntries::Tagged);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     machine.me.set(1);
     // SAFETY: nothing is mapped on this machine.
     unsafe { engine.this_cpu().enter_user() };
     machine.me.set(0);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(kernel, PageRange::base(Page(5), 1), Frame(5));
-    assert_eq!(batch.finish().count(), 1);
+    unmap(engine, kernel, 5);
     assert_eq!(machine.interrupts.get(), 0, "a program is interrupted");
     machine.me.set(1);
     machine.invalidated.borrow_mut().clear();
@@ -1085,15 +970,11 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
 #[test]
 fn a_broadcast_flush_that_was_started_ends_once() {
     let told = |started: bool| {
-        let hardware = Machine {
-            global: true,
-            ..Machine::default()
-        };
-        let (machine, engine) = world(hardware, Policy::ALL);
+        let (machine, engine) = world(Machine::new(true), Policy::ALL);
         let x = space(engine, 1);
         run_on_both(machine, engine, x);
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
+        batch.unmapped(x, one(5), Frame(5));
         let count = match started {
             true => batch.start().finish().count(),
             false => batch.finish().count(),
@@ -1115,7 +996,7 @@ fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.changed(x, PageRange::base(Page(7), 1), Scope::Leaf);
+    batch.changed(x, one(7), Scope::Leaf);
     let mut flight = batch.start();
     assert!(!flight.is_done());
     machine.me.set(1);
@@ -1165,25 +1046,16 @@ fn the_handle_of_another_cpu_is_noticed() {
     }
 }
 
-/// A frame that its allocator has back when it is dropped.
-struct Owned<'a>(&'a Cell<usize>);
-
-impl Drop for Owned<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() + 1);
-    }
-}
-
 /// batch.rs: "Where it panics the frame is leaked, because a CPU may still use it."
 #[test]
 fn a_frame_that_is_refused_is_not_given_back_unflushed() {
-    type Refused<'b> = fn(&mut Batch<'b, S, InPlace<Owned<'b>>>, S, Owned<'b>);
+    type Refused<'b> = fn(&mut Batch<'b, S, InPlace<Counted<'b>>>, S, Counted<'b>);
     let refused: [(&str, usize, Refused<'_>); 5] = [
         ("unmapped", 64, |batch, x, frame| {
-            batch.unmapped(x, PageRange::base(Page(7), 1), frame);
+            batch.unmapped(x, one(7), frame);
         }),
         ("table_unlinked", 64, |batch, x, frame| {
-            batch.table_unlinked(x, PageRange::base(Page(7), 1), frame);
+            batch.table_unlinked(x, one(7), frame);
         }),
         ("hold", 64, |batch, _, frame| batch.hold(frame)),
         ("unmapped, of no page", 0, |batch, x, frame| {
@@ -1195,15 +1067,18 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
     ];
     for (how, before, refuse) in refused {
         let given_back = leak(Cell::new(0));
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let x = space(engine, 1);
-        run_on_both(machine, engine, x);
+        let (machine, engine, x) = both();
         let mut batch = engine.batch(Purpose::Call);
         for _ in 0..before {
-            batch.hold(Owned(given_back));
+            batch.hold(Counted(given_back));
         }
-        let refusing = || refuse(&mut batch, x, Owned(given_back));
-        assert!(catch_unwind(AssertUnwindSafe(refusing)).is_err(), "{how}");
+        let refusing = || refuse(&mut batch, x, Counted(given_back));
+        let panics = catch_unwind(AssertUnwindSafe(refusing));
+        let why = message(&*panics.expect_err(how));
+        assert!(
+            why.contains(["full", "of no page"][usize::from(before == 0)]),
+            "{how}: {why}"
+        );
         assert_eq!(given_back.get(), 0, "{how}");
         machine.invalidated.borrow_mut().clear();
         drop(batch);
@@ -1219,32 +1094,12 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
 #[cfg(debug_assertions)]
 fn frames_of_a_batch_that_may_not_flush_as_it_is_dropped_are_leaked() {
     let given_back = Cell::new(0);
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut batch = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(7), 1), Owned(&given_back));
+    batch.unmapped(x, one(7), Counted(&given_back));
     machine.invalidated.borrow_mut().clear();
     machine.forbidden.set(true);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(batch))).is_err());
     assert!(machine.invalidated.borrow().is_empty());
     assert_eq!(given_back.get(), 0, "a CPU may still use it");
-}
-
-/// features.rs: an engine that is refused takes nothing from one that is not.
-#[test]
-fn a_ledger_that_was_refused_for_a_part_of_it_is_free_in_the_rest() {
-    let machine = leak(Machine::default());
-    let ledger: &'static [LedgerEntry<Machine>] = leak([(); 4].map(|()| LedgerEntry::new()));
-    let made = |ledger| {
-        Engine::new(
-            machine,
-            leak([PerCpu::new(), PerCpu::new()]),
-            ledger,
-            Policy::ALL,
-        )
-    };
-    assert!(made(&ledger[2..]).is_ok());
-    assert_eq!(made(ledger).err(), Some(Unsupported::LedgerInUse));
-    assert!(made(&ledger[..2]).is_ok());
 }

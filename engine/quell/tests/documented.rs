@@ -1,54 +1,14 @@
 //! What the interface's documents promise of single calls, on a machine of two CPUs that does nothing by itself.
 
-use crate::support::{E, Machine, S, leak, run_on_both, space, world};
+use crate::support::{
+    E, Machine, S, both, kernel_space, leak, message, one, run_on_both, space, switch, unmap, world,
+};
+use quell::Hardware;
 use quell::{
-    Batch, DeferredFlush, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome,
-    Page, PageRange, PerCpu, Policy, Purpose, Scope, TagPolicy, Unsupported,
+    Batch, DeferredFlush, Engine, Frame, Invalidate, KernelEntries, LedgerEntry, Outcome, PerCpu,
+    Policy, Purpose, Scope, TagPolicy, Unsupported,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// C1: "A frame goes into the batch by value and comes out only against proof of the flush."
-#[test]
-fn deferred_frames_that_were_forgotten_do_not_come_out_as_flushed() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    let outcome = batch.finish_deferred();
-    assert!(matches!(outcome, Outcome::Deferred(_)));
-    std::mem::forget(outcome);
-    machine.invalidated.borrow_mut().clear();
-    let free: Vec<Frame> = batch.finish().collect();
-    assert!(
-        free.is_empty() || !machine.invalidated.borrow().is_empty(),
-        "{free:?} came out as flushed, and no CPU has flushed"
-    );
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    let outcome = batch.finish_deferred();
-    assert!(matches!(outcome, Outcome::Deferred(_)));
-    std::mem::forget(outcome);
-    machine.invalidated.borrow_mut().clear();
-    let free: Vec<Frame> = batch.start().finish().collect();
-    assert!(
-        free.is_empty() || !machine.invalidated.borrow().is_empty(),
-        "{free:?} came out of a flush in flight, and no CPU has flushed"
-    );
-}
-
-/// batch.rs: they are lost when the batch is used again, and none that comes later.
-#[test]
-fn what_comes_after_deferred_frames_that_were_forgotten_comes_out() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    std::mem::forget(batch.finish_deferred());
-    batch.unlocked();
-    batch.unmapped(x, PageRange::base(Page(6), 1), Frame(43));
-    assert!(batch.finish().eq([Frame(43)]));
-}
 
 /// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the
 /// program of that space and is left alone, is interrupted for it.
@@ -57,8 +17,7 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
     for with_kernel in [false, true] {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let x = space(engine, 1);
-        // SAFETY: no memory is behind any frame.
-        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+        let kernel = kernel_space(engine, KernelEntries::Global);
         run_on_both(machine, engine, x);
         machine.me.set(1);
         // SAFETY: no memory is behind any frame.
@@ -68,9 +27,9 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+        batch.unmapped(x, one(5), Frame(42));
         if with_kernel {
-            batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
+            batch.unmapped(kernel, one(0x7_ffff_f000), Frame(43));
         }
         match batch.finish_deferred() {
             Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
@@ -91,10 +50,10 @@ fn no_cpu_leaves_the_kernels_mappings() {
     type Leaves = fn(E, S, S);
     let ways: [(&str, Leaves); 4] = [
         ("switch from a user's", |engine, x, _| {
-            engine.this_cpu().mask_interrupts().switch(None, x)
+            switch(engine, None, x)
         }),
         ("switch", |engine, x, kernel| {
-            engine.this_cpu().mask_interrupts().switch(Some(kernel), x)
+            switch(engine, Some(kernel), x)
         }),
         ("leave", |engine, _, kernel| engine.this_cpu().leave(kernel)),
         ("go offline", |engine, _, kernel| {
@@ -105,20 +64,13 @@ fn no_cpu_leaves_the_kernels_mappings() {
     for (way, leaves) in ways {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let x = space(engine, 1);
-        // SAFETY: no memory is behind any frame.
-        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+        let kernel = kernel_space(engine, KernelEntries::Global);
         machine.me.set(1);
         leaves(engine, x, kernel);
         machine.me.set(0);
         machine.invalidated.borrow_mut().clear();
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
-        assert_eq!(batch.finish().count(), 1);
-        let told = machine
-            .invalidated
-            .borrow()
-            .iter()
-            .any(|(cpu, _)| *cpu == 1);
+        unmap(engine, kernel, 0x7_ffff_f000);
+        let told = machine.flushed_on().contains(&1);
         assert!(
             told,
             "{way}: CPU 1 is not told of what changes in the kernel's half"
@@ -126,48 +78,42 @@ fn no_cpu_leaves_the_kernels_mappings() {
     }
 }
 
-/// switch.rs: "If `to` is a space of the kernel's mappings".
+/// Calls that panic before they change anything.
 #[test]
-#[should_panic(expected = "as if it were a user's")]
-fn the_kernels_mappings_are_no_space_to_switch_to() {
-    let (_, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
-    engine.this_cpu().mask_interrupts().switch(None, kernel);
-}
-
-/// switch.rs: "If the space is running on the calling CPU".
-#[test]
-#[should_panic(expected = "retired by a CPU that runs it")]
-fn a_space_does_not_end_where_it_runs() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    engine.retire(x);
-}
-
-/// switch.rs: "or is one of the kernel's mappings".
-#[test]
-#[should_panic(expected = "their space cannot be retired")]
-fn the_kernels_mappings_have_no_end() {
-    let (_, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
-    engine.retire(kernel);
+fn what_no_cpu_may_do_panics() {
+    type Call = fn(&Machine, E, S, S);
+    let calls: [(&str, Call); 4] = [
+        ("as if it were a user's", |_, engine, _, kernel| {
+            switch(engine, None, kernel)
+        }),
+        ("retired by a CPU that runs it", |_, engine, x, _| {
+            engine.retire(x)
+        }),
+        ("their space cannot be retired", |_, engine, _, kernel| {
+            engine.retire(kernel)
+        }),
+        ("an engine that was made for 2", |machine, engine, _, _| {
+            machine.me.set(2);
+            engine.cpu_online();
+        }),
+    ];
+    for (expected, call) in calls {
+        let (machine, engine, x) = both();
+        let kernel = kernel_space(engine, KernelEntries::Global);
+        let panics = catch_unwind(AssertUnwindSafe(|| call(machine, engine, x, kernel)));
+        let why = message(&*panics.expect_err(expected));
+        assert!(why.contains(expected), "{why}");
+    }
 }
 
 /// in_flight.rs: "Never waits", also where no CPU may wait: on a machine that broadcasts, asked on another CPU.
 #[test]
 fn whether_a_flush_is_over_may_be_asked_anywhere() {
-    let hardware = Machine {
-        global: true,
-        ..Machine::default()
-    };
-    let (machine, engine) = world(hardware, Policy::ALL);
+    let (machine, engine) = world(Machine::new(true), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    batch.unmapped(x, one(5), Frame(42));
     let mut flight = batch.start();
     machine.me.set(1);
     machine.forbidden.set(true);
@@ -175,35 +121,20 @@ fn whether_a_flush_is_over_may_be_asked_anywhere() {
     machine.forbidden.set(false);
 }
 
-/// batch.rs: "or the range is of no page: the frame would come out unflushed".
-#[test]
-#[should_panic(expected = "behind a range of no page")]
-fn no_frame_is_behind_no_page() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 0), Frame(42));
-}
-
-/// ledger.rs: "No other one takes it".
+/// ledger.rs: "No other one takes it", and an engine that is refused takes nothing.
 #[test]
 fn two_engines_share_no_ledger() {
     let machine = leak(Machine::default());
     let ledger: &'static [LedgerEntry<Machine>] = leak([(); 4].map(|()| LedgerEntry::new()));
-    let made = || {
-        Engine::new(
-            machine,
-            leak([PerCpu::new(), PerCpu::new()]),
-            ledger,
-            Policy::ALL,
-        )
+    let made = |ledger| {
+        let cpus = leak([PerCpu::new(), PerCpu::new()]);
+        Engine::new(machine, cpus, ledger, Policy::ALL).err()
     };
-    let first = made();
-    assert!(first.is_ok());
-    assert_eq!(made().err(), Some(Unsupported::LedgerInUse));
-    drop(first);
-    assert_eq!(made().err(), Some(Unsupported::LedgerInUse));
+    assert_eq!(made(&ledger[2..]), None);
+    for _ in 0..2 {
+        assert_eq!(made(ledger), Some(Unsupported::LedgerInUse));
+    }
+    assert_eq!(made(&ledger[..2]), None);
 }
 
 /// target.rs: `user_access_allowed` is `false` "as long as it keeps its root lazily, has none, or is offline".
@@ -214,32 +145,17 @@ fn an_nmi_right_after_a_root_was_left_is_refused() {
         |engine, x| engine.cpu_offline(Some(x)),
     ];
     for leaves in ways {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let x = space(engine, 1);
-        run_on_both(machine, engine, x);
+        let (machine, engine, x) = both();
         leaves(engine, x);
         assert_eq!(*machine.nmis.borrow(), [false]);
     }
 }
 
-/// hotplug.rs: "If the engine was made for fewer CPUs".
-#[test]
-#[should_panic(expected = "an engine that was made for 2")]
-fn a_cpu_that_the_engine_does_not_know_does_not_come_online() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    machine.me.set(2);
-    engine.cpu_online();
-}
-
 /// hardware.rs: "Asked, in debug builds alone, by every call that may wait: a batch that finishes, ... retire."
 #[test]
 fn a_batch_that_finishes_asks_whether_it_may_wait() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    assert_eq!(batch.finish().count(), 1);
+    let (machine, engine, x) = both();
+    unmap(engine, x, 5);
     assert!(machine.interrupts.get() > 0, "it waited");
     assert!(machine.asked.get() > 0, "a batch that waited has not asked");
 }
@@ -249,7 +165,7 @@ fn retire_asks_whether_it_may_wait() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     machine.me.set(1);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     engine.this_cpu().enter_lazy();
     machine.me.set(0);
     engine.retire(x);
@@ -268,13 +184,11 @@ fn a_space_that_a_switch_left_out_is_retired() {
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
     machine.me.set(1);
-    engine.this_cpu().mask_interrupts().switch(None, y);
+    switch(engine, None, y);
     machine.me.set(0);
-    engine.this_cpu().mask_interrupts().switch(Some(x), y);
+    switch(engine, Some(x), y);
     machine.limit.set(4);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    assert_eq!(batch.finish().count(), 1);
+    unmap(engine, x, 5);
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 is still named");
     engine.retire(x);
     assert_eq!(machine.interrupts.get(), 2);
@@ -283,11 +197,9 @@ fn a_space_that_a_switch_left_out_is_retired() {
 /// in_flight.rs: if a flush in flight is forgotten, the batch still holds its frames, and flushes again.
 #[test]
 fn a_flush_in_flight_that_was_forgotten_is_made_again() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    batch.unmapped(x, one(5), Frame(42));
     std::mem::forget(batch.start());
     assert!(x.is_in_batch(), "later observers are told of it");
     machine.invalidated.borrow_mut().clear();
@@ -311,9 +223,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     run_on_both(machine, engine, x);
     engine.retire(gone);
     machine.invalidated.borrow_mut().clear();
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    assert_eq!(batch.finish().count(), 1);
+    unmap(engine, x, 5);
     let invalidated = machine.invalidated.borrow();
     let at_target: Vec<_> = invalidated.iter().filter(|(cpu, _)| *cpu == 1).collect();
     assert!(
@@ -333,25 +243,19 @@ fn no_slots_are_no_tags() {
             tags: TagPolicy::Slots(0),
             ..Policy::ALL
         };
-        let (machine, engine) = world(
-            Machine {
-                global,
-                ..Machine::default()
-            },
-            policy,
-        );
+        let (machine, engine) = world(Machine::new(global), policy);
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.this_cpu().mask_interrupts().switch(None, x);
+        switch(engine, None, x);
         engine.cpu_offline(Some(x));
         engine.cpu_online();
-        engine.this_cpu().mask_interrupts().switch(None, x);
-        engine.this_cpu().mask_interrupts().switch(Some(x), y);
-        engine.this_cpu().mask_interrupts().switch(Some(y), x);
+        switch(engine, None, x);
+        switch(engine, Some(x), y);
+        switch(engine, Some(y), x);
         // Leave and come back, with one slot that no space has taken.
         engine.this_cpu().enter_lazy();
         machine.me.set(1);
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.changed(y, PageRange::base(Page(1), 1), Scope::Leaf);
+        batch.changed(y, one(1), Scope::Leaf);
         drop(batch);
         assert!(
             machine.kept.borrow().iter().all(|keep| !keep),
@@ -359,20 +263,6 @@ fn no_slots_are_no_tags() {
             machine.kept.borrow()
         );
     }
-}
-
-/// C6: "A batch with an unlinked table ... is waited for to the end".
-#[test]
-fn a_batch_that_has_unlinked_a_table_defers_nothing() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
-    assert!(
-        matches!(batch.finish_deferred(), Outcome::Flushed(_)),
-        "a table's frame is deferred: CPU 1's walker may still read it, and deferred frames may be dropped"
-    );
 }
 
 /// The kernel's own mappings are flushed also where there is no CPU but this one.
@@ -387,9 +277,7 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
         // SAFETY: a root is a number on this machine.
         let own = leak(unsafe { engine.new_kernel_space(Frame(1), entries) });
         machine.invalidated.borrow_mut().clear();
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.unmapped(own, PageRange::base(Page(5), 1), Frame(42));
-        assert_eq!(batch.finish().count(), 1);
+        unmap(engine, own, 5);
         let done = machine.invalidated.borrow();
         assert!(
             done.iter()
@@ -403,11 +291,9 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
 /// receipt.
 #[test]
 fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    batch.unmapped(x, one(5), Frame(42));
     let mut flight = batch.start();
     // CPU 1 has said that it has taken the request, and is about to flush.
     *machine.nmi.borrow_mut() = Some(|engine| {
@@ -427,7 +313,7 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     machine.patience.set(1);
     engine.this_cpu().quiesce();
     // What is asked of this CPU is done on the way.
-    batch.changed(x, PageRange::base(Page(5), 1), quell::Scope::Leaf);
+    batch.changed(x, one(5), quell::Scope::Leaf);
     let flight = batch.start();
     machine.me.set(1);
     engine.this_cpu().quiesce();

@@ -4,14 +4,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::support::{Breach, E, Machine, S, run_on_both, space, world};
-use quell::{Batch, CoalescedFlushes, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
+use crate::support::{Breach, E, Machine, S, both, one, space, switch};
+use quell::{Batch, CoalescedFlushes, Engine, Frame, PerCpu, Policy, Purpose};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     machine.breach.set(breach);
     let outcome = catch_unwind(AssertUnwindSafe(|| call(machine, engine, x)));
     let why = outcome.err()?;
@@ -34,7 +32,7 @@ fn batch(engine: E) -> &'static mut Batch<'static, S> {
 
 fn unmap(engine: E, space: S) {
     let batch = batch(engine);
-    batch.unmapped(space, PageRange::base(Page(5), 1), Frame(42));
+    batch.unmapped(space, one(5), Frame(42));
     assert_eq!(batch.finish().count(), 1);
 }
 
@@ -55,8 +53,8 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
             machine.me.set(0);
             let other = space(engine, 2);
             let batch = batch(engine);
-            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
-            batch.unmapped(other, PageRange::base(Page(5), 1), Frame(2));
+            batch.unmapped(x, one(5), Frame(1));
+            batch.unmapped(other, one(5), Frame(2));
             assert_eq!(batch.finish().count(), 2);
         },
     );
@@ -95,15 +93,15 @@ fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
 fn a_space_that_is_loaded_after_its_end_is_noticed() {
     let before = said(None, |_, engine, x| {
         let other = space(engine, 2);
-        engine.this_cpu().mask_interrupts().switch(Some(x), other);
-        engine.this_cpu().mask_interrupts().switch(Some(other), x);
+        switch(engine, Some(x), other);
+        switch(engine, Some(other), x);
         engine.retire(other);
     });
     assert_eq!(before, None);
     let after = said(None, |_, engine, x| {
         let other = space(engine, 2);
         engine.retire(other);
-        engine.this_cpu().mask_interrupts().switch(Some(x), other);
+        switch(engine, Some(x), other);
     });
     let after = after.unwrap_or_default();
     assert!(after.contains("that was retired"), "{after:?}");
@@ -147,12 +145,12 @@ fn a_handler_in_the_middle_of_a_switch_is_noticed() {
         |machine, engine, x| {
             let y = space(engine, 2);
             let batch = batch(engine);
-            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+            batch.unmapped(x, one(5), Frame(42));
             machine.me.set(1);
             let flight = Box::leak(Box::new(batch.start()));
             // CPU 0 has a request.
             machine.me.set(0);
-            engine.this_cpu().mask_interrupts().switch(Some(x), y);
+            switch(engine, Some(x), y);
             assert!(!flight.is_done());
         },
     );

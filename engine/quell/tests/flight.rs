@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 
-use crate::support::{E, Machine, S, leak, run_on_both, space, world};
+use crate::support::{E, Machine, S, both, leak, one, run_on_both, space, switch, world};
 use quell::{
     Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries, Outcome,
-    Page, PageRange, PerCpu, Policy, Purpose, Scope,
+    PageRange, PerCpu, Policy, Purpose, Scope,
 };
 
 /// With room for one space: for a second one there is no place.
@@ -17,8 +17,8 @@ thread_local! {
     static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };
 }
 
-const PAGE: PageRange = PageRange::base(Page(5), 1);
-const KERNEL_PAGE: PageRange = PageRange::base(Page(0x7_ffff_f000), 1);
+const PAGE: PageRange = one(5);
+const KERNEL_PAGE: PageRange = one(0x7_ffff_f000);
 
 fn small(engine: E) -> &'static mut Small {
     Box::leak(Box::new(
@@ -60,9 +60,9 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     for (placed, overflow) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
-        engine.this_cpu().mask_interrupts().switch(None, x);
+        switch(engine, None, x);
         machine.me.set(1);
-        engine.this_cpu().mask_interrupts().switch(None, y);
+        switch(engine, None, y);
         machine.me.set(0);
         let batch = small(engine);
         for (user, change) in [(x, placed), (y, overflow)] {
@@ -184,9 +184,7 @@ fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
 /// C7, in_flight.rs: a CPU that waits for a device alone serves what others ask of it, and lets others get on.
 #[test]
 fn a_wait_for_a_device_serves_the_waiters_inbox() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut mine: Batch<'_, S> = engine.batch(Purpose::Call);
     mine.unmapped(x, PAGE, Frame(1));
     let mut flight = mine.start();
@@ -196,7 +194,7 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     // CPU 1 wants something of CPU 0, which has interrupts off.
     machine.me.set(1);
     let mut theirs: Batch<'_, S> = engine.batch(Purpose::Call);
-    theirs.unmapped(x, PageRange::base(Page(6), 1), Frame(2));
+    theirs.unmapped(x, one(6), Frame(2));
     let mut other = theirs.start();
     assert!(!other.is_done());
     machine.me.set(0);
@@ -215,9 +213,7 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
 /// inbox. Without that in the count, nobody could tell it from an interrupt that was lost.
 #[test]
 fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     let mut first: Batch<'_, S> = engine.batch(Purpose::Call);
     first.unmapped(x, PAGE, Frame(1));
     let mut first = first.start();
@@ -245,7 +241,7 @@ fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
 fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    engine.this_cpu().mask_interrupts().switch(None, x);
+    switch(engine, None, x);
     let mut mine: Batch<'_, S> = engine.batch(Purpose::Call);
     mine.unmapped(x, PAGE, Frame(1));
     machine.me.set(1);
@@ -288,7 +284,7 @@ fn a_program_is_disturbed_for_its_own_space_alone() {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
         machine.me.set(1);
-        engine.this_cpu().mask_interrupts().switch(None, y);
+        switch(engine, None, y);
         // SAFETY: no memory is behind any frame.
         unsafe { engine.this_cpu().enter_user() };
         machine.me.set(0);
@@ -312,7 +308,7 @@ fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     machine.me.set(64);
     engine.cpu_online();
     let (x, y) = (space(engine, 1), space(engine, 2));
-    engine.this_cpu().mask_interrupts().switch(None, y);
+    switch(engine, None, y);
     let batch = small(engine);
     batch.unmapped(x, PAGE, Frame(1));
     batch.unmapped(y, PAGE, Frame(2));

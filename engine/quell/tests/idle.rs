@@ -5,26 +5,25 @@
 //! Linux does the same. It keeps its tag then: entries that no request has named are there when it loads the root
 //! again.
 
-use crate::support::{E, Machine, S, leak, run_on_both, space, world};
+use crate::support::{
+    E, Machine, S, both, kernel_space, one, run_on_both, space, switch, unmap, world,
+};
 use quell::{
-    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Page, PageRange, Policy,
-    Purpose, Scope,
+    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Policy, Purpose, Scope,
 };
 
 /// CPU 0 frees a table that spans a page, and another one by `stride` pages.
 fn free_tables(engine: E, space: S, tables: u64) {
     for table in 0..tables {
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.table_unlinked(space, PageRange::base(Page(table * 512), 1), Frame(table));
+        batch.table_unlinked(space, one(table * 512), Frame(table));
         assert_eq!(batch.finish().count(), 1);
     }
 }
 
 /// How often CPU 1 is interrupted while CPU 0 frees so many tables, if it has become idle by `idle`.
 fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both();
     machine.me.set(1);
     idle(engine, x);
     machine.me.set(0);
@@ -67,15 +66,9 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     machine.kept.borrow_mut().clear();
     machine.me.set(1);
     assert!(engine.this_cpu().is_detached() && !engine.this_cpu().resume(x));
-    engine.this_cpu().mask_interrupts().switch(Some(x), x);
+    switch(engine, Some(x), x);
     assert!(engine.this_cpu().user_access_allowed());
     (meanwhile, machine.kept.take())
-}
-
-fn unmap(engine: E, space: S, page: u64) {
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(space, PageRange::base(Page(page), 1), Frame(page));
-    assert_eq!(batch.finish().count(), 1);
 }
 
 #[test]
@@ -91,10 +84,7 @@ fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
     else {
         panic!("it flushes what it is told before it leaves: {meanwhile:?}");
     };
-    assert_eq!(
-        (range, &kept[..]),
-        (PageRange::base(Page(0), 1), &[true][..])
-    );
+    assert_eq!((range, &kept[..]), (one(0), &[true][..]));
 }
 
 #[test]
@@ -128,21 +118,17 @@ fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
 fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let spaces = [1, 2].map(|root| space(engine, root));
-    // SAFETY: no memory is behind any frame.
-    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let kernel = kernel_space(engine, KernelEntries::Global);
     let [x, _] = spaces;
     run_on_both(machine, engine, x);
     // Further on in its generations than the other space.
     (0..4).for_each(|page| unmap(engine, x, page));
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
-    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
+    batch.unmapped(kernel, one(0x7_ffff_f000), Frame(1));
+    batch.unmapped(x, one(5), Frame(2));
     let flight = batch.start();
     machine.me.set(1);
-    engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(Some(x), loaded(spaces));
+    switch(engine, Some(x), loaded(spaces));
     machine.invalidated.borrow_mut().clear();
     engine.this_cpu().mask_interrupts().on_interrupt();
     assert_eq!(machine.invalidated.take(), [(1, Invalidate::Everything)]);
@@ -166,7 +152,7 @@ fn a_cpu_that_has_flushed_everything_is_up_to_date_with_the_user_space_too() {
 fn a_cpu_that_runs_another_space_has_not_caught_up_with_that() {
     let (machine, engine, [_, y]) = told_of_both(|[_, y]| y);
     machine.me.set(0);
-    engine.this_cpu().mask_interrupts().switch(None, y);
+    switch(engine, None, y);
     machine.invalidated.borrow_mut().clear();
     unmap(engine, y, 9);
     let told = machine.invalidated.take();

@@ -9,8 +9,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, Engine, Features, Frame, Hardware,
-    Invalidate, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, DeferredFlush, Engine, Features,
+    Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
+    Policy, Purpose, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -237,6 +238,22 @@ pub fn leak<T>(value: T) -> &'static T {
 pub type E = &'static Engine<'static, Machine>;
 pub type S = &'static AddressSpace<Machine>;
 
+impl Machine {
+    /// Makes a machine that broadcasts invalidations, or one that does not.
+    pub fn new(global: bool) -> Self {
+        Machine {
+            global,
+            ..Machine::default()
+        }
+    }
+
+    /// Returns the CPU of each invalidation since the record was cleared.
+    pub fn flushed_on(&self) -> Vec<u16> {
+        let invalidated = self.invalidated.borrow();
+        invalidated.iter().map(|(cpu, _)| *cpu).collect()
+    }
+}
+
 pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
     world_of(machine, policy, [PerCpu::new(), PerCpu::new()], 4)
 }
@@ -270,4 +287,53 @@ pub fn run_on_both(machine: &Machine, engine: E, space: S) {
         machine.me.set(cpu);
         engine.this_cpu().mask_interrupts().switch(None, space);
     }
+}
+
+/// Makes a machine whose two CPUs run the same space, with everything on.
+pub fn both() -> (&'static Machine, E, S) {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    (machine, engine, x)
+}
+
+pub fn kernel_space(engine: E, entries: KernelEntries) -> S {
+    // SAFETY: a root is a number on this machine, and no memory is behind any frame.
+    leak(unsafe { engine.new_kernel_space(Frame(9), entries) })
+}
+
+pub fn switch(engine: E, from: Option<S>, to: S) {
+    engine.this_cpu().mask_interrupts().switch(from, to);
+}
+
+/// One base page.
+pub const fn one(page: u64) -> PageRange {
+    PageRange::base(Page(page), 1)
+}
+
+/// Unmaps one page in a batch of its own.
+pub fn unmap(engine: E, space: S, page: u64) {
+    let mut batch = engine.batch(Purpose::Call);
+    batch.unmapped(space, one(page), Frame(page));
+    assert!(batch.finish().eq([Frame(page)]));
+}
+
+/// Unmaps one page, and defers its flush.
+pub fn defer(engine: E, space: S, page: u64) -> DeferredFlush<Machine> {
+    let deferred_flush = DeferredFlush::new();
+    deferred_flush.begin();
+    let mut batch = engine.batch(Purpose::Lazy);
+    batch.unmapped(space, one(page), Frame(page));
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
+        Outcome::Flushed(_) => panic!("there is room in the ledger"),
+    }
+    deferred_flush
+}
+
+/// Returns the text of a panic.
+pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .expect("a text")
 }
