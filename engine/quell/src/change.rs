@@ -236,58 +236,98 @@ mod tests {
         ..FLUSH_TABLES
     };
 
-    #[test]
-    fn filling_in_concerns_no_other_but_who_found_nothing() {
-        let never = TlbRules {
-            keeps_absent: false,
+    /// A leaf or table with a change.
+    fn with(mut entry: Entry, change: fn(&mut Entry)) -> Entry {
+        change(&mut entry);
+        entry
+    }
+
+    fn breaking(break_before_make: Break) -> TlbRules {
+        TlbRules {
+            break_before_make,
             ..RULES
-        };
-        for (new, scope) in [(LEAF, Scope::Leaf), (TABLE, Scope::Tables)] {
-            assert_eq!(flush_needed(never, &Entry::ABSENT, &new), Need::Nothing);
-            assert_eq!(
-                flush_needed(RULES, &Entry::ABSENT, &new),
-                Need::Local(scope)
-            );
         }
-        assert_eq!(
-            flush_needed(RULES, &Entry::ABSENT, &Entry::ABSENT),
-            Need::Nothing
-        );
     }
 
     #[test]
-    fn gains_concern_only_the_cpu_that_was_refused() {
-        let read_only = Entry {
-            writable: false,
-            dirty: false,
-            ..LEAF
+    fn each_change_needs_its_flush() {
+        const ABSENT: Entry = Entry::ABSENT;
+        const NOTHING: Need = Need::Nothing;
+        const LOCAL: Need = Need::Local(Scope::Leaf);
+        const LEAVES: Need = Need::Flush(FLUSH);
+        const TABLES: Need = Need::Flush(FLUSH_TABLES);
+        const BREAKS: Need = Need::Flush(BREAK);
+        let [riscv, x86, arm] = [Break::Never, Break::Size, Break::Translation].map(breaking);
+        let mut finds_nothing = RULES;
+        finds_nothing.keeps_absent = false;
+        let mut drops_refused = RULES;
+        drops_refused.keeps_refused = false;
+        let mut shared = RULES;
+        shared.user_excludes_kernel = false;
+        let read_only = with(LEAF, |entry| (entry.writable, entry.dirty) = (false, false));
+        let unused = with(LEAF, |entry| entry.accessed = false);
+        let clean = with(LEAF, |entry| entry.dirty = false);
+        let kernels = with(LEAF, |entry| entry.user = false);
+        let moved = with(LEAF, |entry| entry.frame = Frame(8));
+        let global = with(LEAF, |entry| entry.global = true);
+        let [retyped, retyped_table] =
+            [LEAF, TABLE].map(|entry| with(entry, |e| e.memory = MemoryType(3)));
+        let [encrypted, encrypted_table] =
+            [LEAF, TABLE].map(|entry| with(entry, |e| e.encrypted = true));
+        let every_tag = |flush| {
+            Need::Flush(Flush {
+                every_tag: true,
+                ..flush
+            })
         };
-        assert_eq!(
-            flush_needed(RULES, &read_only, &LEAF),
-            Need::Local(Scope::Leaf)
-        );
-        let drops = TlbRules {
-            keeps_refused: false,
-            ..RULES
-        };
-        assert_eq!(flush_needed(drops, &read_only, &LEAF), Need::Nothing);
-        let unused = Entry {
-            accessed: false,
-            ..LEAF
-        };
-        assert_eq!(flush_needed(RULES, &LEAF, &unused), Need::Nothing);
-        // The user gains, and the kernel loses where the two exclude each other.
-        let kernels = Entry {
-            user: false,
-            ..LEAF
-        };
-        assert_eq!(flush_needed(RULES, &kernels, &LEAF), Need::Flush(FLUSH));
-        let shared = TlbRules {
-            user_excludes_kernel: false,
-            ..RULES
-        };
-        let refused = Need::Local(Scope::Leaf);
-        assert_eq!(flush_needed(shared, &kernels, &LEAF), refused);
+        let rows = [
+            // Filling in concerns only a CPU that has found nothing.
+            (finds_nothing, ABSENT, LEAF, NOTHING),
+            (finds_nothing, ABSENT, TABLE, NOTHING),
+            (x86, ABSENT, LEAF, LOCAL),
+            (x86, ABSENT, TABLE, Need::Local(Scope::Tables)),
+            (x86, ABSENT, ABSENT, NOTHING),
+            // Gains concern only the CPU that was refused.
+            (x86, read_only, LEAF, LOCAL),
+            (drops_refused, read_only, LEAF, NOTHING),
+            (x86, LEAF, unused, NOTHING),
+            // The user gains, and the kernel loses where the two exclude each other.
+            (x86, kernels, LEAF, LEAVES),
+            (shared, kernels, LEAF, LOCAL),
+            (x86, LEAF, clean, LEAVES),
+            // No CPU may use a frame under two memory types: the flush is waited for, also where the size stays.
+            (riscv, LEAF, retyped, TABLES),
+            (riscv, LEAF, encrypted, TABLES),
+            (riscv, TABLE, retyped_table, TABLES),
+            (x86, LEAF, retyped, TABLES),
+            (x86, LEAF, encrypted, TABLES),
+            (x86, TABLE, retyped_table, TABLES),
+            // A table that is read otherwise is another table.
+            (x86, TABLE, encrypted_table, BREAKS),
+            (arm, LEAF, retyped, BREAKS),
+            // What goes has no other type; a later entry of another type waits by itself.
+            (x86, retyped, ABSENT, LEAVES),
+            // Another size for the same address breaks first.
+            (x86, LEAF, TABLE, BREAKS),
+            (x86, TABLE, LEAF, BREAKS),
+            (x86, TABLE, Entry::table(Frame(8)), BREAKS),
+            (x86, LEAF, moved, LEAVES),
+            (arm, LEAF, moved, BREAKS),
+            (riscv, LEAF, TABLE, LEAVES),
+            // Global entries go under every tag.
+            (x86, global, ABSENT, every_tag(FLUSH)),
+            (x86, global, LEAF, every_tag(FLUSH)),
+            (x86, global, global, NOTHING),
+            (x86, LEAF, global, NOTHING),
+            (arm, LEAF, global, every_tag(BREAK)),
+        ];
+        for (rules, old, new, need) in rows {
+            assert_eq!(
+                flush_needed(rules, &old, &new),
+                need,
+                "{rules:?}: {old:?} to {new:?}"
+            );
+        }
     }
 
     /// Every loss of a right or exchange of an attribute, of leaves and of tables.
@@ -302,9 +342,7 @@ mod tests {
             |entry| *entry = Entry::ABSENT,
         ];
         for (old, flush) in [(LEAF, FLUSH), (TABLE, FLUSH_TABLES)] {
-            for change in changes {
-                let mut new = old;
-                change(&mut new);
+            for new in changes.map(|change| with(old, change)) {
                 assert_eq!(
                     flush_needed(RULES, &old, &new),
                     Need::Flush(flush),
@@ -312,98 +350,5 @@ mod tests {
                 );
             }
         }
-        let clean = Entry {
-            dirty: false,
-            ..LEAF
-        };
-        assert_eq!(flush_needed(RULES, &LEAF, &clean), Need::Flush(FLUSH));
-    }
-
-    /// No CPU may use a frame under two memory types: the flush is waited for, also where the size stays.
-    #[test]
-    fn another_memory_type_is_flushed_to_the_end() {
-        let retyped = |entry| Entry {
-            memory: MemoryType(3),
-            ..entry
-        };
-        let encrypted = |entry| Entry {
-            encrypted: true,
-            ..entry
-        };
-        for rules in [Break::Never, Break::Size].map(|break_before_make| TlbRules {
-            break_before_make,
-            ..RULES
-        }) {
-            for new in [retyped(LEAF), encrypted(LEAF)] {
-                let needed = flush_needed(rules, &LEAF, &new);
-                assert_eq!(needed, Need::Flush(FLUSH_TABLES), "{new:?}");
-            }
-            let needed = flush_needed(rules, &TABLE, &retyped(TABLE));
-            assert_eq!(needed, Need::Flush(FLUSH_TABLES));
-        }
-        // A table that is read otherwise is another table.
-        let other = flush_needed(RULES, &TABLE, &encrypted(TABLE));
-        assert_eq!(other, Need::Flush(BREAK));
-        let arm = TlbRules {
-            break_before_make: Break::Translation,
-            ..RULES
-        };
-        assert_eq!(flush_needed(arm, &LEAF, &retyped(LEAF)), Need::Flush(BREAK));
-        // What goes has no other type; a later entry of another type waits by itself.
-        let gone = flush_needed(RULES, &retyped(LEAF), &Entry::ABSENT);
-        assert_eq!(gone, Need::Flush(FLUSH));
-    }
-
-    #[test]
-    fn another_size_for_the_same_address_breaks_first() {
-        let breaks = Need::Flush(BREAK);
-        assert_eq!(flush_needed(RULES, &LEAF, &TABLE), breaks);
-        assert_eq!(flush_needed(RULES, &TABLE, &LEAF), breaks);
-        let other = Entry::table(Frame(8));
-        assert_eq!(flush_needed(RULES, &TABLE, &other), breaks);
-        let moved = Entry {
-            frame: Frame(8),
-            ..LEAF
-        };
-        assert_eq!(flush_needed(RULES, &LEAF, &moved), Need::Flush(FLUSH));
-        let arm = TlbRules {
-            break_before_make: Break::Translation,
-            ..RULES
-        };
-        assert_eq!(flush_needed(arm, &LEAF, &moved), breaks);
-        let riscv = TlbRules {
-            break_before_make: Break::Never,
-            ..RULES
-        };
-        assert_eq!(flush_needed(riscv, &LEAF, &TABLE), Need::Flush(FLUSH));
-    }
-
-    #[test]
-    fn global_entries_go_under_every_tag() {
-        let global = Entry {
-            global: true,
-            ..LEAF
-        };
-        let everywhere = Flush {
-            every_tag: true,
-            ..FLUSH
-        };
-        for new in [Entry::ABSENT, LEAF] {
-            assert_eq!(flush_needed(RULES, &global, &new), Need::Flush(everywhere));
-        }
-        assert_eq!(flush_needed(RULES, &global, &global), Need::Nothing);
-        assert_eq!(flush_needed(RULES, &LEAF, &global), Need::Nothing);
-        let arm = TlbRules {
-            break_before_make: Break::Translation,
-            ..RULES
-        };
-        let contradicting = Flush {
-            every_tag: true,
-            ..BREAK
-        };
-        assert_eq!(
-            flush_needed(arm, &LEAF, &global),
-            Need::Flush(contradicting)
-        );
     }
 }
