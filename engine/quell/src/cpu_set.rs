@@ -272,19 +272,13 @@ impl FromIterator<CpuId> for CpuSet {
 
 /// A set of CPUs that many CPUs change at once. Two cache lines of bits, for 1024 CPUs.
 #[repr(align(64))]
-pub struct AtomicCpuSet<W> {
+pub(crate) struct AtomicCpuSet<W> {
     bits: [W; WORDS],
-}
-
-impl<W: Word> Default for AtomicCpuSet<W> {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl<W: Word> AtomicCpuSet<W> {
     /// The empty set.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         AtomicCpuSet {
             bits: core::array::from_fn(|_| W::new(0)),
         }
@@ -296,7 +290,7 @@ impl<W: Word> AtomicCpuSet<W> {
     /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
-    pub fn insert(&self, cpu: CpuId, order: Ordering) {
+    pub(crate) fn insert(&self, cpu: CpuId, order: Ordering) {
         self.seat(Seat::of(cpu), order);
     }
 
@@ -314,45 +308,8 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[seat.word % WORDS].fetch_and(!seat.bit, order);
     }
 
-    /// Removes `cpu` from the set.
-    ///
-    /// # Panics
-    /// If its number is not below [`MAX_CPUS`].
-    #[inline]
-    #[track_caller]
-    pub fn remove(&self, cpu: CpuId, order: Ordering) {
-        self.unseat(Seat::of(cpu), order);
-    }
-
-    /// Returns whether `cpu` is a member right now.
-    ///
-    /// # Panics
-    /// If its number is not below [`MAX_CPUS`].
-    #[inline]
-    #[track_caller]
-    pub fn contains(&self, cpu: CpuId, order: Ordering) -> bool {
-        self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
-    }
-
-    /// Returns whether no CPU of `0..cpus` except `cpu` is a member. `cpus` is at least 1.
-    ///
-    /// Like a [snapshot](AtomicCpuSet::snapshot), it looks at whole words.
-    ///
-    /// # Panics
-    /// If `cpus` exceeds [`MAX_CPUS`]. If its number is not below [`MAX_CPUS`]: that of `cpu`.
-    #[inline]
-    #[track_caller]
-    pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
-        let seat = Seat::of(cpu);
-        let bit = if seat.word < cpus.div_ceil(64) {
-            seat.bit
-        } else {
-            0
-        };
-        self.is_within_seat(Seat { bit, ..seat }, cpus, order)
-    }
-
-    /// Returns the same for the CPU that has this seat, which is in one of these CPUs' words. Mostly there is one word.
+    /// Returns whether no CPU of `0..cpus` except the one with this seat is a member, whose word is one of theirs. Like a
+    /// [snapshot](AtomicCpuSet::snapshot), it looks at whole words. Mostly there is one word.
     #[inline]
     #[track_caller]
     pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
@@ -377,7 +334,7 @@ impl<W: Word> AtomicCpuSet<W> {
     /// If `cpus` exceeds [`MAX_CPUS`].
     #[inline]
     #[track_caller]
-    pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
+    pub(crate) fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
         let mut set = CpuSet::none();
         self.read_into(&mut set, cpus, order);
         set
@@ -398,7 +355,7 @@ impl<W: Word> AtomicCpuSet<W> {
     /// It writes word by word, so no other CPU may change the set meanwhile.
     #[inline]
     #[track_caller]
-    pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
+    pub(crate) fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
         for (index, shared) in self.bits.iter().enumerate().take(cpus.div_ceil(64)) {
             let word = members.words().get(index).copied();
             shared.store(word.unwrap_or_default(), order);
@@ -427,30 +384,6 @@ mod tests {
             assert_eq!(set.len(), count);
             assert!(set.iter().map(CpuId::index).eq(0..count));
         }
-    }
-
-    #[test]
-    fn a_cpu_beyond_the_words_that_are_looked_at_is_none_of_their_members() {
-        let shared = AtomicCpuSet::<AtomicU64>::new();
-        shared.insert(CpuId(6), Ordering::SeqCst);
-        for cpus in [64, 65] {
-            assert!(shared.is_within(CpuId(6), cpus, Ordering::SeqCst));
-            assert!(!shared.is_within(CpuId(64 + 6), cpus, Ordering::SeqCst));
-        }
-    }
-
-    #[test]
-    fn atomic_set_follows_its_members() {
-        let shared = AtomicCpuSet::<AtomicU64>::new();
-        let last = CpuId(MAX_CPUS as u16 - 1);
-        for cpu in [0, 63, 64, last.0] {
-            shared.insert(CpuId(cpu), Ordering::SeqCst);
-            assert!(shared.contains(CpuId(cpu), Ordering::SeqCst));
-            assert!(!shared.is_within(CpuId(cpu), MAX_CPUS, Ordering::SeqCst) || cpu == 0);
-        }
-        shared.remove(CpuId(63), Ordering::SeqCst);
-        let seen = shared.snapshot(MAX_CPUS, Ordering::SeqCst);
-        assert!(seen.iter().eq([CpuId(0), CpuId(64), last]));
     }
 
     /// CPUs in three words, more of those at their edges.
@@ -500,22 +433,84 @@ mod tests {
         }
 
         #[test]
+        fn no_set_panics_within_its_bounds(cpus in proptest::collection::vec(0..MAX_CPUS as u16, 0..9), count in 0..=MAX_CPUS) {
+            let shared = AtomicCpuSet::<AtomicU64>::new();
+            let mut set = CpuSet::first(count);
+            for cpu in cpus.into_iter().map(CpuId) {
+                shared.insert(cpu, Ordering::SeqCst);
+                set.insert(cpu);
+                set.union(&shared.snapshot(count, Ordering::SeqCst));
+                prop_assert!(shared.snapshot(MAX_CPUS, Ordering::SeqCst).contains(cpu) && set.contains(cpu));
+                let _ = shared.is_within_seat(Seat::of(cpu), count, Ordering::SeqCst);
+                shared.assign(count, &set, Ordering::SeqCst);
+                shared.unseat(Seat::of(cpu), Ordering::SeqCst);
+                set.remove(cpu);
+            }
+        }
+
+        #[test]
         fn shared_sets_do_what_sets_do(one in members(), other in members(), cpu in 0u16..192, cpus in 0usize..200) {
             let mine = shared(&one);
-            prop_assert_eq!(mine.contains(CpuId(cpu), Ordering::SeqCst), one.contains(&cpu));
+            prop_assert_eq!(mine.snapshot(MAX_CPUS, Ordering::SeqCst), set(&one));
             let alone = one.iter().all(|&other| other == cpu);
-            prop_assert_eq!(mine.is_within(CpuId(cpu), 192, Ordering::SeqCst), alone);
+            prop_assert_eq!(mine.is_within_seat(Seat::of(CpuId(cpu)), 192, Ordering::SeqCst), alone);
             let cpus = cpus.max(1);
             // Word by word: members beside the last CPU come along.
             let near = |&&other: &&u16| usize::from(other) < cpus.next_multiple_of(64);
             let seen: BTreeSet<u16> = one.iter().filter(near).copied().collect();
             prop_assert_eq!(mine.snapshot(cpus, Ordering::SeqCst), set(&seen));
-            let alone = seen.iter().all(|&other| other == cpu);
-            prop_assert_eq!(mine.is_within(CpuId(cpu), cpus, Ordering::SeqCst), alone);
-            mine.remove(CpuId(cpu), Ordering::SeqCst);
-            prop_assert!(!mine.contains(CpuId(cpu), Ordering::SeqCst));
+            if usize::from(cpu) < cpus.next_multiple_of(64) {
+                let alone = seen.iter().all(|&other| other == cpu);
+                prop_assert_eq!(mine.is_within_seat(Seat::of(CpuId(cpu)), cpus, Ordering::SeqCst), alone);
+            }
+            mine.unseat(Seat::of(CpuId(cpu)), Ordering::SeqCst);
+            prop_assert!(!mine.snapshot(MAX_CPUS, Ordering::SeqCst).contains(CpuId(cpu)));
             mine.assign(192, &set(&other), Ordering::SeqCst);
             prop_assert_eq!(mine.snapshot(192, Ordering::SeqCst), set(&other));
+        }
+    }
+
+    #[test]
+    fn sets_know_whether_a_cpu_is_alone() {
+        const CPUS: u16 = 192;
+        let mut emptied = CpuSet::first(65);
+        (0..65).for_each(|cpu| emptied.remove(CpuId(cpu)));
+        assert!(emptied.is_empty() && emptied == CpuSet::EMPTY);
+        let edges = [0, 1, 2, 62, 63, 64, 65, 66, 126, 127, 128, 129, 191];
+        for cpu in edges.map(CpuId) {
+            let set = AtomicCpuSet::<AtomicU64>::new();
+            assert!(set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst));
+            set.insert(cpu, Ordering::SeqCst);
+            assert!(
+                set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst),
+                "{cpu:?} is alone"
+            );
+            for other in (0..CPUS).map(CpuId).filter(|other| *other != cpu) {
+                assert!(
+                    !set.is_within_seat(Seat::of(other), CPUS.into(), Ordering::SeqCst),
+                    "{cpu:?} is not {other:?}"
+                );
+                set.insert(other, Ordering::SeqCst);
+                assert!(
+                    !set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst),
+                    "{cpu:?} and {other:?}"
+                );
+                set.unseat(Seat::of(other), Ordering::SeqCst);
+            }
+        }
+        for cpus in [0, 1, 63, 64, 65, 127, 128, 129, 192] {
+            let set = AtomicCpuSet::<AtomicU64>::new();
+            set.assign(192, &CpuSet::first(192), Ordering::SeqCst);
+            set.assign(cpus, &CpuSet::EMPTY, Ordering::SeqCst);
+            let left: Vec<usize> = set
+                .snapshot(192, Ordering::SeqCst)
+                .iter()
+                .map(CpuId::index)
+                .collect();
+            assert!(
+                left.into_iter().eq(cpus.next_multiple_of(64)..192),
+                "{cpus}"
+            );
         }
     }
 

@@ -6,13 +6,11 @@
 use crate::support::any::{self as any_value, entry, scope};
 use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
 use proptest::prelude::*;
-use quell::{AtomicCpuSet, MAX_CPUS};
 use quell::{
     Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, InPlace, KernelEntries,
     Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Small enough that ranges meet.
 const FEW: u64 = 20;
@@ -478,21 +476,5 @@ proptest! {
         };
         let need = flush_needed(rules, &old, &new);
         prop_assert!(old.present || !matches!(need, Need::Flush(_)));
-    }
-
-    #[test]
-    fn no_set_panics_within_its_bounds(cpus in proptest::collection::vec(0..MAX_CPUS as u16, 0..9), count in 0..=MAX_CPUS) {
-        let shared = AtomicCpuSet::<AtomicU64>::new();
-        let mut set = CpuSet::first(count);
-        for cpu in cpus.into_iter().map(CpuId) {
-            shared.insert(cpu, SeqCst);
-            set.insert(cpu);
-            set.union(&shared.snapshot(count, SeqCst));
-            prop_assert!(shared.contains(cpu, SeqCst) && set.contains(cpu));
-            let _ = shared.is_within(cpu, count, SeqCst);
-            shared.assign(count, &set, SeqCst);
-            shared.remove(cpu, SeqCst);
-            set.remove(cpu);
-        }
     }
 }

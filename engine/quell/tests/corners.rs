@@ -5,15 +5,13 @@ use crate::support::{
     E, Machine, S, both, defer, kernel_space, leak, message, one, run_on_both, space, switch,
     unmap, world, world_of,
 };
-use quell::AtomicCpuSet;
 use quell::{
-    Batch, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, InPlace, Invalidate,
-    KernelEntries, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
-    Scope, Slot, TagPolicy, Unsupported,
+    Batch, Counter, DeferredFlush, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
+    Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Scope, Slot,
+    TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A machine on which no range is too long.
 fn patient() -> Machine {
@@ -574,44 +572,6 @@ fn flushes_are_deferred_without_batches() {
         assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
         assert_eq!(machine.interrupts.get(), 0);
         assert!(machine.broadcast.0.borrow().is_empty());
-    }
-}
-
-/// cpu_set.rs, at the edges of words.
-#[test]
-fn sets_know_whether_a_cpu_is_alone() {
-    const CPUS: u16 = 192;
-    let mut emptied = CpuSet::first(65);
-    (0..65).for_each(|cpu| emptied.remove(CpuId(cpu)));
-    assert!(emptied.is_empty() && emptied == CpuSet::EMPTY);
-    let edges = [0, 1, 2, 62, 63, 64, 65, 66, 126, 127, 128, 129, 191];
-    for cpu in edges.map(CpuId) {
-        let set = AtomicCpuSet::<AtomicU64>::new();
-        assert!(set.is_within(cpu, CPUS.into(), SeqCst));
-        set.insert(cpu, SeqCst);
-        assert!(set.is_within(cpu, CPUS.into(), SeqCst), "{cpu:?} is alone");
-        for other in (0..CPUS).map(CpuId).filter(|other| *other != cpu) {
-            assert!(
-                !set.is_within(other, CPUS.into(), SeqCst),
-                "{cpu:?} is not {other:?}"
-            );
-            set.insert(other, SeqCst);
-            assert!(
-                !set.is_within(cpu, CPUS.into(), SeqCst),
-                "{cpu:?} and {other:?}"
-            );
-            set.remove(other, SeqCst);
-        }
-    }
-    for cpus in [0, 1, 63, 64, 65, 127, 128, 129, 192] {
-        let set = AtomicCpuSet::<AtomicU64>::new();
-        set.assign(192, &CpuSet::first(192), SeqCst);
-        set.assign(cpus, &CpuSet::EMPTY, SeqCst);
-        let left: Vec<usize> = set.snapshot(192, SeqCst).iter().map(CpuId::index).collect();
-        assert!(
-            left.into_iter().eq(cpus.next_multiple_of(64)..192),
-            "{cpus}"
-        );
     }
 }
 
