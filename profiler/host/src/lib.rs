@@ -1,14 +1,12 @@
-//! Measuring the machine and the Linux that this runs on, next to the model's predictions.
+//! Measures this machine and its Linux, and compares them with the model's predictions.
 //!
-//! * `clear`: how fast this machine zeroes memory, by every strategy at every length, and what the engine's
-//!   choice makes of it.
-//! * `live`: what TLB shootdowns and page clearing cost the running kernel, and a machine file for the model
-//!   made from that.
-//! * [`predict`]: what each mechanism would save on a machine, by the model.
+//! * `clear`: the speed of zeroing memory, by strategy and length, and the engine's choices from it.
+//! * `live`: the costs of TLB shootdowns and page clearing in the running kernel, and a machine file from them.
+//! * [`predict`]: the time that each mechanism would save on a machine, by the model.
 //!
-//! The first two need Linux. Every measurement is bounded in time and shows progress on standard error where
-//! that is a terminal. Where the machine, the kernel or the permissions do not allow one, its result says so
-//! and why, and the rest goes on. Results are values that serialise as JSON; nothing is printed here.
+//! The first two need Linux. Every measurement is bounded in time and shows progress on standard error if that is a
+//! terminal. If the machine, the kernel or the permissions do not allow one, its result has the reason, and the others
+//! continue. Results are values that serialise as JSON; nothing is printed here.
 
 #[cfg(target_os = "linux")]
 pub mod clear;
@@ -23,7 +21,7 @@ pub mod predict;
 mod process;
 mod processor;
 
-/// Tests predict with the clock, where which words share a line is part of the model.
+/// Lets tests predict with the clock: the model depends on which words share a cache line.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -31,17 +31,17 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private anonymous memory, not populated.
+    /// Maps private anonymous memory without populating it.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::map_anonymous(len, MapFlags::PRIVATE)
     }
 
-    /// Anonymous memory that forked children share.
+    /// Maps anonymous memory that forked children share.
     pub fn shared(len: usize) -> io::Result<Self> {
         Self::map_anonymous(len, MapFlags::SHARED)
     }
 
-    /// Anonymous memory in hugetlb pages of 1 GiB.
+    /// Maps anonymous memory in hugetlb pages of 1 GiB.
     pub fn giant(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB;
         Self::map_anonymous(len, flags)
@@ -71,12 +71,12 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where it begins, for accesses that are no atomics. The caller answers for them.
+    /// Returns the start, for accesses that are not atomic. The caller must keep them free of races.
     pub fn start(&mut self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -86,7 +86,7 @@ impl Mapping {
         self.base.addr().get().wrapping_neg() % size
     }
 
-    /// The word at byte `offset`, for loads, stores and counters shared with children.
+    /// Returns the word at byte `offset`, for loads, stores and counters shared with children.
     ///
     /// # Panics
     /// If the word is outside the mapping or not aligned. Writing through it to a read-only mapping faults.
@@ -113,7 +113,7 @@ impl Mapping {
         }
     }
 
-    /// The address of byte `offset`, for lists of ranges.
+    /// Returns the range of `len` bytes from byte `offset`, for lists of ranges.
     pub fn range(&self, offset: usize, len: usize) -> libc::iovec {
         assert!(offset + len <= self.len);
         // SAFETY: in bounds.
@@ -124,7 +124,7 @@ impl Mapping {
         }
     }
 
-    /// One `madvise` over a part of the mapping.
+    /// Calls `madvise` once for a part of the mapping.
     pub fn advise(&self, offset: usize, len: usize, advice: Advice) -> io::Result<()> {
         let range = self.range(offset, len);
         // SAFETY: the range is inside the mapping. Advice that drops content (DONTNEED) loses only bytes that nothing
@@ -133,7 +133,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// One `msync(MS_SYNC)` over a part of the mapping.
+    /// Calls `msync(MS_SYNC)` once for a part of the mapping.
     pub fn sync(&self, offset: usize, len: usize) -> io::Result<()> {
         let range = self.range(offset, len);
         // SAFETY: the range is inside the mapping; msync changes no byte of it.
@@ -147,8 +147,8 @@ impl Mapping {
     /// If it is not a page of the mapping. Zeroing a read-only mapping faults.
     pub fn zero_page(&self, offset: usize) {
         let page = self.range(offset, page_size());
-        // SAFETY: in bounds of memory that nothing borrows: all other access goes through single atomic words, and
-        // what a racing one reads is a number. The processor has the instructions with which its kernels zero a page.
+        // SAFETY: in bounds of memory that nothing borrows: all other access is by single atomic words, for which any
+        // racing value is valid. The processor has the instructions with which its kernels zero a page.
         unsafe {
             quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, quell_arch::zero::PAGE)
         }
@@ -158,7 +158,7 @@ impl Mapping {
     pub fn write_to(&self, file: &File, offset: usize, len: usize) -> io::Result<()> {
         let part = self.range(offset, len);
         let (fd, at) = (file.as_raw_fd(), offset as libc::off_t);
-        // libc, because rustix writes slices alone, and memory that other threads may write is none.
+        // libc, because rustix only writes slices, and other threads may write this memory.
         // SAFETY: the part is inside the mapping, and the kernel only reads it.
         let done = check(unsafe { libc::pwrite(fd, part.iov_base, len, at) } as libc::c_long)?;
         whole(done, len)
@@ -174,7 +174,7 @@ impl Mapping {
         whole(done, len)
     }
 
-    /// How many base pages `mincore` calls resident. A page in the swap cache counts as resident.
+    /// Returns the number of base pages that `mincore` reports as resident. Pages in the swap cache count, too.
     pub fn resident(&self) -> io::Result<usize> {
         let mut flags = vec![0u8; self.len.div_ceil(page_size())];
         let base = self.base.as_ptr().cast();
@@ -185,7 +185,7 @@ impl Mapping {
         Ok(flags.iter().filter(|&&f| f & 1 == 1).count())
     }
 
-    /// Moves pages to NUMA nodes with one `move_pages`, or asks where they are if `nodes` is `None`. Returns for each
+    /// Moves pages to NUMA nodes with one `move_pages`, or queries their nodes if `nodes` is `None`. Returns for each
     /// page its node or a negated error number.
     pub fn move_pages(&self, offsets: &[usize], nodes: Option<&[i32]>) -> io::Result<Vec<i32>> {
         let pages: Vec<_> = offsets.iter().map(|&o| self.range(o, 1).iov_base).collect();
@@ -226,7 +226,7 @@ impl Mapping {
     }
 }
 
-/// An error unless all of it was moved.
+/// Returns an error unless all of it was moved.
 fn whole(done: libc::c_long, len: usize) -> io::Result<()> {
     if done as usize == len {
         return Ok(());

@@ -1,4 +1,4 @@
-//! This process and its children: CPU time, children that end with it, advice about its own memory.
+//! Handles this process and its children: CPU time, children that end with it, advice about its own memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, Timespec};
 
 use crate::errors::check;
 
-/// A system call that does nothing: it asks for the parent, which no library remembers.
+/// Makes a system call that does nothing: it queries the parent's id, which no library caches.
 pub fn null_call() {
     let _ = std::hint::black_box(rustix::process::getppid());
 }
@@ -19,17 +19,17 @@ fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 pub fn own_cpu_time() -> Duration {
     duration(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// CPU time of the calling thread so far.
+/// Returns the CPU time of the calling thread so far.
 pub fn own_thread_cpu_time() -> Duration {
     duration(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// The clock with that number. libc, because rustix names no clocks of other threads and processes.
+/// Reads the clock with that number. libc, because rustix has no clocks of other threads and processes.
 fn clock(id: libc::clockid_t) -> io::Result<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -40,7 +40,7 @@ fn clock(id: libc::clockid_t) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// CPU time so far of a thread that was not joined yet.
+/// Returns the CPU time so far of a thread that was not joined yet.
 pub fn thread_cpu_time<T>(thread: &std::thread::JoinHandle<T>) -> io::Result<Duration> {
     use std::os::unix::thread::JoinHandleExt;
     let mut id = 0;
@@ -62,11 +62,11 @@ impl OwnProcess {
         Ok(Self(rustix::process::pidfd_open(own, PidfdFlags::empty())?))
     }
 
-    /// One `process_madvise` over all `ranges`, which must come from [`Mapping::range`](crate::memory::Mapping::range)
-    /// of live mappings.
+    /// Calls `process_madvise` once over all `ranges`, which must come from
+    /// [`Mapping::range`](crate::memory::Mapping::range) of live mappings.
     ///
     /// # Errors
-    /// Those of the call; `EINVAL` where the kernel does not take this advice. A call that stopped early is an error.
+    /// Those of the call: `EINVAL` if the kernel does not support this advice. A call that stopped early is an error.
     pub fn advise(&self, ranges: &[libc::iovec], advice: Advice) -> io::Result<()> {
         let want: usize = ranges.iter().map(|r| r.iov_len).sum();
         // libc, because rustix has no process_madvise.
@@ -99,17 +99,17 @@ impl Child {
     /// # Safety
     /// This process must have one thread, or `body` must only make async-signal-safe calls (no allocation).
     pub unsafe fn fork(body: impl FnOnce()) -> io::Result<Self> {
-        // libc, because rustix forks only programs that have no C library.
+        // libc, because rustix only forks processes without a C library.
         // SAFETY: the caller's promise.
         match Pid::from_raw(check(unsafe { libc::fork() }.into())? as i32) {
             None => {
                 // A panic must not unwind into the copy of the parent's stack: its guards would undo the parent's
                 // set-up.
                 let body = std::panic::AssertUnwindSafe(body);
-                // Linux has known the call since 2.1.57, and refuses no signal that exists.
+                // The result is ignored: Linux has had the call since 2.1.57, and accepts every signal that exists.
                 let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
                 let code = i32::from(std::panic::catch_unwind(body).is_err());
-                // libc, because std's exit runs what was registered for the parent's.
+                // libc, because std's exit runs the parent's exit handlers.
                 // SAFETY: takes an integer; ends the child at once.
                 unsafe { libc::_exit(code) }
             }
@@ -117,12 +117,12 @@ impl Child {
         }
     }
 
-    /// The child's process id.
+    /// Returns the child's process id.
     pub fn id(&self) -> i32 {
         self.0.as_raw_nonzero().get()
     }
 
-    /// CPU time of the child so far.
+    /// Returns the CPU time of the child so far.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         let mut id = 0;
         // libc: see `clock`.
@@ -133,7 +133,7 @@ impl Child {
         }
     }
 
-    /// Whether the child has ended by itself; does not collect it.
+    /// Returns whether the child has ended by itself. Does not collect it.
     pub fn has_ended(&self) -> bool {
         // NOWAIT leaves the child to be collected on drop.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -1,22 +1,22 @@
-//! What the kernel tells about the processor, of the first one for all.
+//! Reads the kernel's description of the first processor, which stands for all.
 
 use procfs_core::{CpuInfo, FromRead};
 
-/// The processor; what the kernel does not tell is `None`.
+/// The processor. Unknown parts are `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Processor {
-    /// What it is called.
+    /// The model's name.
     pub model: Option<String>,
-    /// Its maker, as CPUID has it.
+    /// The vendor's name in CPUID.
     pub vendor: Option<String>,
-    /// What it has. Told on x86 alone.
+    /// The feature flags, on x86 alone.
     pub flags: Option<Vec<String>>,
-    /// Its clock now.
+    /// The current clock rate.
     pub megahertz: Option<f64>,
 }
 
 impl Processor {
-    /// The processor of this host.
+    /// Reads the processor of this host.
     pub fn of_this_host() -> Self {
         let Ok(info) = CpuInfo::from_file("/proc/cpuinfo") else {
             return Self::default();
@@ -31,7 +31,7 @@ impl Processor {
         }
     }
 
-    /// Whether the kernel says that it has this.
+    /// Returns whether the kernel lists this flag.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().flatten().any(|other| other == flag)
     }

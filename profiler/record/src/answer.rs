@@ -1,4 +1,4 @@
-//! The lines that answer the question.
+//! Writes the short answer to the question whether shootdowns cost time.
 
 mod judged;
 mod memory;
@@ -11,21 +11,22 @@ use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
 use judged::{Judged, MATTERS};
 
-/// How many lines the answer has at most.
+/// The largest number of lines of the answer.
 const LINES: usize = 10;
 
-/// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
+/// The text in place of advice if interrupts were only counted. Untimed interrupts alone justify no promise.
 const TOO_LITTLE: &str = "cannot be told, because none of these was timed:";
 
-/// The same where they were timed, and what came before and after them is not known.
+/// The text in place of advice if interrupts were timed, but nothing around them was recorded.
 const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led to it:";
 
-/// And what to do then.
+/// The remedy for both.
 const RECORD_MORE: &str = "record longer (--seconds 30), or allow more (--overhead 10)";
 
-/// The lines that answer the question: [`LINES`] at most, of [`COLUMNS`](crate::line::COLUMNS) columns. `all` is how many
-/// interrupts there were, `mappings` how many of them flushed mappings of the kernel, which the row TLB (`row`) does not
-/// count; `only` is the program that was asked for.
+/// Writes the answer: at most [`LINES`] lines of [`COLUMNS`](crate::line::COLUMNS) columns.
+///
+/// `all` is the number of interrupts. `mappings` of them flushed kernel mappings, which the row TLB (`row`) does not
+/// count. `only` is the program that the user asked for.
 pub fn answer<'r>(
     from: &'r Attribution,
     report: &'r Report,
@@ -34,7 +35,7 @@ pub fn answer<'r>(
     row: Option<u64>,
     only: Option<&'r str>,
 ) -> Vec<String> {
-    // What shared the machine with what was recorded is told of apart.
+    // Programs that only shared the machine are reported apart.
     let is_about = |program: &str| only.is_some() || from.is_about(program);
     let (programs, others): (Vec<_>, Vec<_>) = report
         .programs
@@ -88,7 +89,7 @@ pub fn answer<'r>(
         answer.sent_by_others(),
     ];
     let room = LINES - lines.len() - each.iter().chain(aside.iter().flatten()).count();
-    // What the tables say, too, gives way to what they do not.
+    // If room is short, lines that repeat the tables are dropped first.
     let flushes = flushes.filter(|_| room > usize::from(paid.is_some()));
     lines.extend(flushes.into_iter().chain(each));
     lines.extend(paid.filter(|_| room > 0));
@@ -96,31 +97,31 @@ pub fn answer<'r>(
     lines.into_iter().map(String::from).collect()
 }
 
-/// What the lines are made from, each by a function of its own.
+/// The inputs of the lines. Each line has a method of its own.
 struct Answer<'r> {
     from: &'r Attribution,
     report: &'r Report,
     /// All shootdown interrupts.
     all: f64,
-    /// Those of the row TLB that are laid at a call or a reason.
+    /// Interrupts of the row TLB that are attributed to a call or a reason.
     seen: f64,
     row: Option<u64>,
-    /// Sites that it is about, and of them the one that most interrupts come from.
+    /// The recording's own sites, and the one with the most interrupts.
     sites: Vec<&'r SiteRow>,
     first: Option<&'r SiteRow>,
-    /// The program that it is about and that pays most.
+    /// The recording's own program that pays most.
     worst: Option<(&'r ProgramRow, Range)>,
-    /// Those that it is about.
+    /// The programs that the verdict covers.
     judged: Judged<'r>,
-    /// The program that was asked for.
+    /// The program that the user asked for.
     only: Option<&'r str>,
-    /// Programs that it is not about, and of them the one that sent most interrupts.
+    /// Programs that only shared the machine, and the one that sent the most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
 }
 
 impl Answer<'_> {
-    /// Whether enough interrupts were timed to know whom they hit.
+    /// Returns whether enough interrupts were timed to know their targets.
     fn is_timed(&self) -> bool {
         let timed: u64 = self.from.sites.iter().map(|site| site.timed).sum();
         timed >= ENOUGH.min(self.all as u64)
@@ -129,7 +130,7 @@ impl Answer<'_> {
     fn how_many(&self) -> Line {
         let seconds = self.report.ns as f64 / 1e9;
         let other: u64 = self.report.others.iter().map(|row| row.count).sum();
-        // Where most were not recorded, the kernel's count is the better one.
+        // If most interrupts were not recorded, the kernel's count is the better one.
         let all = match self.row {
             Some(row) if 2.0 * self.all < row as f64 => row as f64,
             _ => self.all,
@@ -163,13 +164,13 @@ impl Answer<'_> {
             .remark(" has")
             .text(format!(" {counted}: {share_of}"))
             .text(match share > 1.05 {
-                // More was recorded than lies between the two times at which it was read.
+                // More interrupts were recorded than the row grew between its two readings.
                 true => ", read for less time",
                 false => "",
             })
     }
 
-    /// What begins a line on what was recorded, if others sent or took interrupts, too.
+    /// Begins a line, with "Recorded" if other programs sent or took interrupts, too.
     fn labelled(&self, label: &'static str, said: &str) -> Line {
         match self.others.is_empty() {
             true => Line::new(label),
@@ -231,7 +232,7 @@ impl Answer<'_> {
         )
     }
 
-    /// Who pays most: with the share, if the verdict does not say it.
+    /// Names the program that pays most, with its share unless the verdict has it.
     fn pays_most(&self, said: bool) -> Option<Line> {
         let (program, share) = self.worst?;
         let pays = match self.others.is_empty() {
@@ -288,8 +289,9 @@ impl Answer<'_> {
         )
     }
 
-    /// What to try first: the change, and what it would bring. The share is of the program that the verdict has named, if
-    /// it has (`said`) and the advice is on that.
+    /// Describes the first change to try, and its effect.
+    ///
+    /// If the verdict has named a program (`said`), and the change is for that program, its name is not repeated.
     fn tried(&self, advice: &Advice, said: bool) -> Vec<Line> {
         let change = Line::new("Try first").then(advice.brief.clone());
         let named = self.worst.filter(|_| said);
@@ -308,7 +310,7 @@ impl Answer<'_> {
             None => Line::new(""),
         };
         let counts = counts(advice.interrupts, advice.left);
-        // Where it promises more than all interrupts cost, and these are too cheap to matter, it is about something else.
+        // Cheap interrupts cannot explain such a gain: most of it comes from the calls.
         let line = match (advice.share, self.is_beside(advice)) {
             (Some(_), _) if advice.interrupts == 0 => line.text(", in page faults and calls"),
             (Some(_), true) => line
@@ -324,7 +326,7 @@ impl Answer<'_> {
         vec![change, line]
     }
 
-    /// That nothing leads, because even what promises most may win nothing, or takes another program.
+    /// Describes advice that must not lead: its gain is uncertain, or it needs another program.
     fn not_sure(&self, advice: &Advice) -> Vec<Line> {
         let change = Line::new("Perhaps").then(advice.brief.clone());
         let why = match advice.share.filter(|share| share.is_vague()) {
@@ -337,15 +339,14 @@ impl Answer<'_> {
         vec![change, why]
     }
 
-    /// Whether advice promises more than all interrupts cost, where these are too cheap to matter.
+    /// Returns whether advice promises more than all interrupts cost, and these are too cheap to matter.
     fn is_beside(&self, advice: &Advice) -> bool {
         self.worst.is_some_and(|(_, lost)| {
             lost.most < MATTERS && advice.share.is_some_and(|won| won.most > lost.most)
         })
     }
 
-    /// What is said where there is no advice: why, if it is for want of evidence. Somebody who `asked` for a program
-    /// is told that there is none.
+    /// Explains why there is no advice. If the user `asked` for a program, writes a line even without interrupts.
     fn nothing_to_try(&self, asked: bool) -> Vec<Line> {
         let line = Line::new("Try first");
         let unknown = |why| vec![line.clone().text(why), Line::new("").text(RECORD_MORE)];
@@ -365,7 +366,7 @@ impl Answer<'_> {
     }
 }
 
-/// How many interrupts there are, and how many a change leaves, at least and at most.
+/// Describes the number of interrupts now, and bounds for those that a change leaves.
 fn counts(now: u64, (least, most): (u64, u64)) -> Line {
     let (interrupts, verb, stays) = match now {
         1 => (" interrupt", " becomes ", " stays"),

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use quell_threads::{cores, pulse};
 
-/// How much one sample clears at least, in extents of its length.
+/// The least number of bytes that one sample clears, in extents of its length.
 const SPAN: u64 = 8 << 20;
 /// The longest sample that pulses before and after can characterize: about a millisecond.
 const PULSED: u64 = 32 << 20;
-/// Fewer samples decide nothing: the length is then cleared as shorter ones are. On a busy machine the longest get few,
-/// none of them quiet.
+/// The least number of samples for a decision. With fewer, the length is cleared as shorter ones are. On a busy
+/// machine the longest lengths get few samples, none of them quiet.
 const FEW: usize = 5;
 
 /// Lengths that are read next: one page, and a faulting page with its neighbours.
@@ -37,7 +37,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The median of the samples.
+    /// Returns the median of the samples.
     pub fn median(&self) -> f64 {
         let mut speeds: Vec<f64> = self.samples.iter().map(|&(_, speed)| speed).collect();
         median(&mut speeds).unwrap_or(0.0)
@@ -60,8 +60,8 @@ impl Cell {
     }
 }
 
-/// Keeps each cell's samples that had their cores alone, if there are enough. Pulses say nothing about samples of
-/// longer extents, which all stay.
+/// Keeps each cell's samples that had their cores alone, if there are enough. Keeps all samples of longer extents,
+/// which pulses cannot judge.
 fn keep_quiet(cells: &mut [Cell]) {
     let pulses = cells.iter().flat_map(|c| &c.samples);
     let Some(own) = pulse::longest_own(pulses.map(|&(pulse, _)| pulse)) else {
@@ -76,15 +76,17 @@ fn keep_quiet(cells: &mut [Cell]) {
     }
 }
 
-/// The cells of one length, in an order of chance. A contender leaves its lines in the caches and dirty, so in a
-/// fixed order, however rotated, some contenders would always come after the worst of the others.
+/// Returns the cells of one length in random order.
+///
+/// A contender leaves its lines dirty in the caches. So in a fixed order, however rotated, some contenders would
+/// always run after the worst of the others.
 fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a mut Cell> {
     let mut turn: Vec<_> = cells.iter_mut().filter(|c| c.bytes == bytes).collect();
     turn.shuffle(order);
     turn
 }
 
-/// Keeps the calling thread on one CPU. Where that is refused, the samples are only noisier.
+/// Keeps the calling thread on one CPU. If that is refused, the samples are only noisier.
 fn pin(cpu: usize) {
     let _ = cores::pin(&[cpu]);
 }
@@ -96,8 +98,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Allocates memory for each CPU: enough for `max_bytes`, and several times the last-level cache, up to half of
-    /// free memory.
+    /// Allocates memory for each CPU.
+    ///
+    /// It is enough for `max_bytes`, and several times the last-level cache, up to half of free memory.
     pub fn new(cpus: &[usize], max_bytes: u64, last_level: u64) -> Result<Self> {
         let wanted = max_bytes.max((4 * last_level).clamp(256 << 20, 1 << 30));
         let free = available_memory().unwrap_or(u64::MAX);
@@ -130,18 +133,18 @@ impl Bench {
         })
     }
 
-    /// The length of each CPU's region.
+    /// Returns the length of each CPU's region.
     pub fn region_bytes(&self) -> u64 {
         self.regions[0].bytes
     }
 
-    /// How much of the regions is mapped with huge pages, 0 to 1.
+    /// Returns the share of the regions that is mapped with huge pages, 0 to 1.
     pub fn huge_share(&self) -> f64 {
         let huge: u64 = self.regions.iter().map(Region::huge_bytes).sum();
         huge as f64 / (self.region_bytes() * self.regions.len() as u64) as f64
     }
 
-    /// Runs something on the first CPU and its region.
+    /// Runs a function on the first CPU and its region.
     pub fn with_region<T: Send>(&mut self, f: impl FnOnce(&mut Region) -> T + Send) -> T {
         let (cpu, region) = (self.cpus[0], &mut self.regions[0]);
         std::thread::scope(|scope| {
@@ -153,12 +156,13 @@ impl Bench {
         })
     }
 
-    /// What [`Chooser::calibrated`](quell_zero::Chooser::calibrated) needs, measured in rounds as everything else is:
-    /// for memory that is not read next at each of `sizes`, and for what is read next at the lengths that are.
+    /// Measures the samples for [`Chooser::calibrated`](quell_zero::Chooser::calibrated), in rounds as all else.
     ///
-    /// There is one sample for each strategy and length: the median of the quiet ones, of which each clears as much as
-    /// those of the comparison do. Bursts of a few extents would tell how much the caches and the memory controller can
-    /// take in at once, and the fastest sample which of them was lucky.
+    /// Memory that is not read next is measured at each of `sizes`, and memory that is read next at its own lengths.
+    ///
+    /// There is one sample for each strategy and length: the median of the quiet ones. Each clears as much as a sample
+    /// of the comparison. Bursts of a few extents would show how much the caches and the memory controller can absorb,
+    /// and the fastest sample would show luck.
     pub fn calibrate(
         &mut self,
         available: &Available,
@@ -174,8 +178,8 @@ impl Bench {
         Ok(cells.iter().filter_map(Cell::sample).collect())
     }
 
-    /// Rounds over all contenders and lengths on the first `cores` CPUs, for about `time`; `at_longest` take part at
-    /// the greatest length alone.
+    /// Measures all contenders and lengths in rounds on the first `cores` CPUs, for about `time`. Those in
+    /// `at_longest` take part at the greatest length alone.
     ///
     /// Every cell gets at least one sample; long extents are visited less often than short ones.
     /// A sample on several CPUs is the sum over them, each on its own region at the same time.
@@ -206,7 +210,7 @@ impl Bench {
         let mut order = Pcg64::new(0, 0);
         for round in 0.. {
             for &bytes in sizes {
-                // As much time for the longest extents together as for short ones.
+                // Gives the longest extents together as much time as short ones.
                 let every = (bytes / SPAN).clamp(1, 16) as usize;
                 if round % every != 0 {
                     continue;
@@ -223,7 +227,7 @@ impl Bench {
         Ok(cells)
     }
 
-    /// One sample for each of the cells, all of the same length.
+    /// Takes one sample for each of the cells, all of the same length.
     fn visit(&mut self, cores: usize, bytes: u64, turn: &mut [&mut Cell]) {
         let order: Vec<Contender> = turn.iter().map(|c| c.contender).collect();
         let barrier = Barrier::new(cores);
@@ -266,7 +270,7 @@ impl Bench {
     }
 }
 
-/// Bytes that Linux thinks could be taken without swapping.
+/// Returns the bytes that are available without swapping, by Linux's estimate.
 fn available_memory() -> Option<u64> {
     Meminfo::from_file("/proc/meminfo").ok()?.mem_available
 }
@@ -373,7 +377,7 @@ mod tests {
         let mut cells = [Cell {
             bytes: 64 << 10,
             contender: Contender::Clear(Strategy::Clzero),
-            // The core's other thread was busy for most; one was lucky.
+            // The core's other thread was busy during most samples. One sample was lucky.
             samples: [(2.0, 20.0); 9]
                 .into_iter()
                 .chain([

@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 pub enum Contender {
     /// A strategy of the engine, given the length of the extent.
     Clear(Strategy),
-    /// The same, and every byte is read once: for calibrating memory that is read next.
+    /// The same, then reads every byte once: to calibrate for memory that is read next.
     ClearAndRead(Strategy),
     /// glibc's `memset` with zero, given the length of the extent.
     Memset,
@@ -23,7 +23,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Contender::Clear(strategy) | Contender::ClearAndRead(strategy) => strategy.name(),
@@ -89,7 +89,7 @@ unsafe fn clear_page(page: *mut u8) {
     unsafe { quell_arch::zero::zero(page, PAGE as usize, quell_arch::zero::PAGE) }
 }
 
-/// Streaming stores of something that is not zero.
+/// Writes bytes that are not zero with streaming stores.
 ///
 /// # Safety
 ///

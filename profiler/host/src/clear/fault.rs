@@ -1,4 +1,4 @@
-//! Measures demand faults of the running kernel: how fast it hands out zeroed memory.
+//! Measures demand faults of the running kernel: the speed at which it provides zeroed memory.
 //!
 //! The kernel zeroes on the first touch, or all at once to populate. The resulting page size is checked: a kernel
 //! without a free huge page silently uses base pages, which would make the figure wrong.
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How much is mapped and touched per sample.
+/// The number of bytes to map and touch for each sample.
 const BYTES: usize = 256 << 20;
 /// A huge page.
 const HUGE: usize = 2 << 20;

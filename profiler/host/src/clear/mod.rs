@@ -1,14 +1,12 @@
-//! How fast this machine zeroes memory, and what the engine makes of it.
+//! Measures the speed of zeroing memory on this machine, and the engine's choices from it.
 //!
-//! Contenders are compared side by side: every round visits every contender at every length,
-//! in another order each time, and a figure is the median of its samples. Time is the time the
-//! thread had on its CPU, so that other programs which share the machine count only through what
-//! they do to caches and memory. Every sample clears memory that was last touched a whole region
-//! ago, so that nothing is in the caches by accident.
+//! Contenders are compared side by side: every round visits every contender at every length, in another order each
+//! time. A figure is the median of its samples. Time is the thread's time on its CPU, so that other programs on the
+//! machine matter only by their effect on caches and memory. Every sample clears memory that was last touched a whole
+//! region ago, so that no line of it is in the caches by accident.
 //!
-//! What it does not show: the cost in a kernel that may not use vector registers (`--no-vectors`
-//! shows that), clearing across NUMA nodes, and page tables that map memory in other sizes than
-//! the region got (printed).
+//! The measurement does not cover kernels that may not use vector registers (`--no-vectors` does), clearing across
+//! NUMA nodes, or memory mapped in other page sizes than the region got (printed).
 
 mod bench;
 mod contender;
@@ -30,7 +28,7 @@ use quell_zero::{Caches, Chooser, Plan, Temperature};
 use report::{AllCores, Chosen, Report, Row};
 use std::time::{Duration, Instant};
 
-/// Extent lengths that are measured.
+/// The extent lengths to measure.
 const SIZES: &[u64] = &[
     4 << 10,
     16 << 10,
@@ -48,12 +46,12 @@ const SIZES: &[u64] = &[
 /// The measurements, and their duration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The longest extent; takes that much memory per CPU. Bytes, at least 64 KB: below, nothing differs
-    /// between the strategies.
+    /// The length of the longest extent in bytes, at least 64 KB: below, strategies do not differ. Each CPU needs that
+    /// much memory.
     pub max_bytes: u64,
-    /// How long to measure; more time means more samples.
+    /// The time to measure. More time gives more samples.
     pub budget: Duration,
-    /// Leaves out strategies that overwrite vector registers, as a kernel must that does not save them.
+    /// Whether to leave out strategies that overwrite vector registers, as for kernels that do not save these.
     pub no_vectors: bool,
 }
 
@@ -63,7 +61,7 @@ const ONE_CORE: u32 = 45;
 const ALL_CORES: u32 = 20;
 const READ: u32 = 10;
 
-/// Measures.
+/// Measures all contenders, one core and all cores.
 ///
 /// # Errors
 ///
@@ -159,7 +157,7 @@ pub fn measure(args: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The figures of the cells whose contender `wanted` takes.
+/// Returns the figures of the cells whose contender `wanted` accepts.
 fn rows(cells: &[Cell], wanted: impl Fn(Contender) -> bool) -> Vec<Row> {
     cells
         .iter()
@@ -189,7 +187,9 @@ fn chosen(cells: &[Cell], plan: &Plan) -> Vec<Chosen> {
         .collect()
 }
 
-/// The baseline's speed: the median over all lengths, since it clears 4 KB at a time at each.
+/// Returns the baseline's speed.
+///
+/// It clears 4 KB at a time at each length, so this is the median over all lengths.
 fn page_by_page(cells: &[Cell]) -> f64 {
     let medians = cells
         .iter()
@@ -198,8 +198,9 @@ fn page_by_page(cells: &[Cell]) -> f64 {
     median(&mut medians.collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// The fastest of all ways to write memory in runs of the greatest length: with bytes that are not
-/// zero, by glibc `memset` and by streaming stores, and with zeros, by each contender.
+/// Returns the greatest speed of writing runs of the greatest length.
+///
+/// It covers bytes that are not zero, by glibc `memset` and streaming stores, and zeros by each contender.
 fn peak(cells: &[Cell]) -> f64 {
     let longest = cells.iter().map(|c| c.bytes).max().unwrap_or(0);
     cells

@@ -3,7 +3,7 @@
 use super::report::{Report, bytes_label};
 use quell_experiments::charts::{self, COLORS, Chart, Line, PageTable, VerticalScale};
 
-/// The figures of one core as SVG; rings are the engine's choices.
+/// Draws the figures of one core as SVG. Rings are the engine's choices.
 pub fn svg(report: &Report) -> String {
     with_chart(report, |chart| chart.file())
 }

@@ -10,7 +10,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar as long as `budget`.
+    /// Creates a bar as long as `budget`.
     pub fn new(budget: Duration) -> Self {
         let bar = ProgressBar::new(budget.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
@@ -20,7 +20,7 @@ impl Progress {
             started: Instant::now(),
         }
     }
-    /// Shows nothing.
+    /// Creates a bar that is not shown.
     #[cfg(test)]
     pub fn hidden() -> Self {
         Progress {
@@ -33,12 +33,12 @@ impl Progress {
         self.bar.set_message(what);
         self.tick();
     }
-    /// Moves the bar to where the clock is.
+    /// Moves the bar to the current time.
     pub fn tick(&self) {
         self.bar
             .set_position(self.started.elapsed().as_millis() as u64);
     }
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn done(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,10 +1,9 @@
-//! Clear, then read what the fault asked for.
+//! Measures clearing an extent, then reading the page that faulted.
 //!
-//! Clearing around the caches is worth little if the program then misses on the page it faulted
-//! for. Each sample clears an extent with a fault at a place of its own and then reads the faulting
-//! page and its neighbours, in three ways: with plain stores through the caches; as the engine's
-//! planner does, the neighbourhood last and hot; and around the caches throughout, which shows what
-//! the planner's order is worth.
+//! Clearing around the caches gains little if the program then misses on that page. Each sample clears an extent with
+//! a fault at a place of its own, then reads the faulting page and its neighbours. It does so in three ways: with
+//! plain stores through the caches; as the engine's planner does, the neighbourhood last and hot; and around the
+//! caches throughout, which shows the use of the planner's order.
 
 use super::contender::sum;
 use super::progress::Progress;
@@ -15,7 +14,7 @@ use quell_zero::{ClearPolicy, Plan, Strategy};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Lengths of extents that fault in.
+/// The lengths of extents that fault in.
 const SIZES: &[u64] = &[4 << 10, 64 << 10, 2 << 20];
 
 /// The medians of one way at one length, in nanoseconds.
@@ -25,11 +24,11 @@ pub struct ClearThenRead {
     pub bytes: u64,
     /// `stores`, `planned` or `bypassing`.
     pub way: &'static str,
-    /// Clearing the extent.
+    /// The time to clear the extent.
     pub clear_ns: f64,
-    /// Reading the faulting page and its neighbours.
+    /// The time to read the faulting page and its neighbours.
     pub read_ns: f64,
-    /// Both.
+    /// The sum of both.
     pub total_ns: f64,
 }
 
@@ -42,7 +41,7 @@ pub fn measure(
 ) -> Vec<ClearThenRead> {
     let planned = ClearPolicy::preemptible(*plan);
     let stores = ClearPolicy::preemptible(Plan::uniform(Strategy::Stores));
-    // In the order of the table: the reference first.
+    // In the order of the table, with the reference first.
     let ways = [
         ("stores", &stores, false),
         ("planned", &planned, true),
@@ -61,7 +60,7 @@ pub fn measure(
                 for i in 0..extents {
                     let start = region.span(bytes);
                     let frames = bytes / PAGE_BYTES;
-                    // Any place will do, as long as it differs and is the same for all ways.
+                    // The place only has to differ from sample to sample, and be the same for all ways.
                     let fault = (i * 7919 + round as u64 * 104_729) % frames;
                     let (cleared, was_read) = one(start, frames, fault, policy, tell);
                     clear += cleared;
@@ -92,7 +91,7 @@ pub fn measure(
         .collect()
 }
 
-/// One extent: the time to clear it and the time to read the neighbourhood.
+/// Measures one extent: the time to clear it, and the time to read the neighbourhood.
 fn one(
     start: *mut u8,
     frames: u64,

@@ -1,10 +1,10 @@
-//! Memory to clear: regions of huge pages, of which every sample gets a part that has left the caches, but for its
+//! Memory to clear: regions of huge pages. Each sample gets a part that has left the caches, except for its
 //! translations.
 //!
-//! A hypervisor may map a guest's memory with base pages. Clearing then reads one line of its page tables for each
-//! eight pages, and whether those lines are in a cache depends on what ran since the part was last used: a Zen 4 guest
-//! cleared the same memory at 88 GB/s with them and at 62 without, and without them all strategies alike. Only clearing
-//! is to be compared, so [`Region::span`] fetches them before the clock starts.
+//! A hypervisor may map a guest's memory with base pages. Then clearing reads one line of its page tables for each
+//! eight pages. Whether those lines are cached depends on the programs that ran since the part was last used. A Zen 4
+//! guest cleared the same memory at 88 GB/s with them and at 62 without, where all strategies were alike. To compare
+//! clearing alone, [`Region::span`] fetches the lines before the clock starts.
 
 use crate::memory::Mapping;
 use anyhow::{Context, Result};
@@ -19,11 +19,11 @@ const ENTRY_LINE: usize = 8 * PAGE_BYTES as usize;
 /// A private mapping of zeroed memory, aligned to huge pages and present.
 pub struct Region {
     mapping: Mapping,
-    /// Where it begins in the mapping.
+    /// The start within the mapping.
     first: usize,
     /// Its length.
     pub bytes: u64,
-    /// Where the next sample begins.
+    /// The start of the next sample.
     cursor: u64,
 }
 
@@ -48,8 +48,9 @@ impl Region {
         Ok(region)
     }
 
-    /// Memory for the next sample: `bytes` that no sample of the last turn around has touched. Its translations are in
-    /// the caches, with a line of every eighth page.
+    /// Returns memory for the next sample: `bytes` that no sample has touched in the last turn.
+    ///
+    /// Its translations are in the caches, with a line of every eighth page.
     pub fn span(&mut self, bytes: u64) -> *mut u8 {
         assert!(bytes <= self.bytes);
         if self.cursor + bytes > self.bytes {
@@ -66,7 +67,7 @@ impl Region {
         at
     }
 
-    /// How much of it the kernel maps with huge pages.
+    /// Returns the number of bytes that the kernel maps with huge pages.
     pub fn huge_bytes(&self) -> u64 {
         self.mapping.huge_bytes(self.first, self.bytes as usize)
     }
@@ -92,7 +93,7 @@ mod tests {
     fn of_a_span_every_eighth_page_is_read_and_nothing_else() {
         let mut region = Region::new(4 * HUGE).unwrap();
         let (first, bytes) = (region.first, region.bytes as usize);
-        // Refused by kernels without huge pages, which need no advice.
+        // Kernels without huge pages refuse, and need no advice.
         let _ = (region.mapping).advise(first, bytes, Advice::LinuxNoHugepage);
         (region.mapping)
             .advise(first, bytes, Advice::LinuxDontNeed)

@@ -14,7 +14,7 @@ pub struct Row {
     pub strategy: &'static str,
     /// The median.
     pub gbps: f64,
-    /// Of how many samples.
+    /// The number of samples.
     pub samples: usize,
 }
 
@@ -32,7 +32,7 @@ pub struct Chosen {
 /// The same with every CPU clearing at once; figures are sums over the CPUs.
 #[derive(Serialize, Debug)]
 pub struct AllCores {
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cores: usize,
     /// See [`Report::peak_write_gbps`].
     pub peak_write_gbps: f64,
@@ -49,7 +49,7 @@ pub struct AllCores {
 /// A row of the plan in words.
 #[derive(Serialize, Debug)]
 pub struct PlanRow {
-    /// The shortest length the row is about.
+    /// The shortest length of the row.
     pub bytes: u64,
     /// The strategy for memory that is read next.
     pub hot: &'static str,
@@ -84,7 +84,7 @@ impl PlanTable {
     }
 }
 
-/// A target, and whether this machine meets it.
+/// A target, and the result on this machine.
 #[derive(Serialize, Debug)]
 pub struct Verdict {
     /// The target.
@@ -99,11 +99,10 @@ pub struct Verdict {
     pub pass: bool,
 }
 
-/// Everything that was measured. The names of the fields are stable.
+/// All results of the measurement. The names of the fields are stable.
 #[derive(Serialize, Debug)]
 pub struct Report {
-    /// The fastest of all measured ways to write memory in runs of the greatest length, zeros or
-    /// not, one core.
+    /// The greatest measured speed of writing runs of the greatest length, zeros or not, on one core.
     pub peak_write_gbps: f64,
     /// Every strategy at every length, one core.
     pub rows: Vec<Row>,
@@ -128,17 +127,17 @@ pub struct Report {
     pub cpu: String,
     /// First-level data, second-level and last-level cache in bytes, as one CPU sees them.
     pub caches: [u64; 3],
-    /// How much of the measured memory was mapped with huge pages, 0 to 1.
+    /// The share of the measured memory that was mapped with huge pages, 0 to 1.
     pub huge_page_share: f64,
     /// The plan that made the choices.
     pub plan: PlanTable,
-    /// How long the calibration took.
+    /// The time of the calibration.
     pub calibration_ms: f64,
-    /// How long the whole measurement took.
+    /// The time of the whole measurement.
     pub seconds: f64,
 }
 
-/// How much slower "no slower" may come out: the noise that the chooser ignores as well.
+/// The largest ratio that still counts as "no slower": the noise that the chooser ignores as well.
 const NO_SLOWER: f64 = 1.03;
 
 impl Report {
@@ -207,7 +206,7 @@ impl Report {
     }
 }
 
-/// A length for people.
+/// Formats a length for people.
 pub fn bytes_label(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{} GB", b >> 30),
@@ -230,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A machine whose figures were made up so that every ratio is known.
+    /// Creates a machine with invented figures, so that every ratio is known.
     fn made_up() -> Report {
         let sizes = [4 << 10, 64 << 10, 2 << 20];
         let each = |name, gbps: [f64; 3]| -> Vec<Row> {

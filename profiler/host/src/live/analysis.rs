@@ -6,16 +6,16 @@ use quell_threads::pulse;
 
 use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
-/// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually
-/// get: in the others, some other program had the target's CPU, and no CPU had to be interrupted.
+/// The least share of its expected or usual interrupts that a sample needs to count. With fewer, some other program
+/// had the target's CPU, and no CPU had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
-/// With fewer interrupts for each discard, the difference of times is independent of interrupts.
+/// The least number of interrupts for each discard at which they explain the difference of times.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
 /// Finds the quiet samples of each row. Returns the share of all samples on a shared core.
 ///
-/// Pulses are compared among rows with as many busy CPUs: a processor with fewer of them may run faster, and a thread
-/// that spins on the other half of the same core is part of the measurement and not a neighbour.
+/// Pulses are compared among rows with as many busy CPUs. A processor may run faster with fewer of them, and a thread
+/// that spins on the other half of the same core belongs to the measurement.
 pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     let mut alike: BTreeMap<usize, Vec<&mut Row>> = BTreeMap::new();
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
@@ -36,7 +36,7 @@ pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     (all > 0).then(|| shared as f64 / all as f64)
 }
 
-/// The samples with all their interrupts that had the core to themselves.
+/// Returns the samples with all their interrupts that had the core to themselves.
 fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
     let usual = Spread::of(row.samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
     let wanted = INTERRUPTED * row.expected_interrupts.unwrap_or(usual);
@@ -57,8 +57,9 @@ fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
 /// The least number of rounds whose spread is meaningful.
 const ROUNDS_THAT_SHOW_NOISE: usize = 3;
 
-/// Returns the noise: the distance of the quartiles of the rounds' medians, as a share of their median. The quartiles,
-/// because one round of five may go wrong without moving the median of all.
+/// Returns the noise: the distance of the quartiles of the rounds' medians, as a share of their median.
+///
+/// Quartiles, because one round of five may go wrong without a change to the median of all.
 fn noise(samples: &[Sample]) -> Option<f64> {
     let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sample in samples {
@@ -69,13 +70,15 @@ fn noise(samples: &[Sample]) -> Option<f64> {
     (apart.samples >= ROUNDS_THAT_SHOW_NOISE).then(|| (apart.q3 - apart.q1) / apart.median)
 }
 
-/// The noise of the host: the median of that of all rows.
+/// Returns the noise of the host: the median of that of all rows.
 pub fn host_noise(benchmarks: &[Benchmark]) -> Option<f64> {
     let rows = benchmarks.iter().flat_map(|b| &b.rows);
     Some(Spread::of(rows.filter_map(|row| row.quiet?.noise))?.median)
 }
 
-/// The price of one shootdown: ((with one spinning thread) - (alone)) / interrupts, in the quiet samples of both rows.
+/// Computes the price of one shootdown from the quiet samples of both rows.
+///
+/// It is the time with one spinning thread minus the time alone, divided by the interrupts.
 pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
     let alone_ns = alone.undisturbed();
     let mut price = Shootdown {
@@ -128,7 +131,7 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
     price
 }
 
-/// Sets the share of each row's time that its interrupts cost.
+/// Sets the share of each row's time that its interrupts take.
 pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
         let Some(interrupts) = row.tlb_interrupts_per_op else {

@@ -1,11 +1,13 @@
-//! What the model, calibrated on single steps and on one page discarded, says about the others.
+//! Compares rows with the predictions of the calibrated model.
 //!
-//! Predicted are the rows whose work the model's workloads do as well: the batched forms of `discard`,
-//! the ping-pong of processes and the round of page-out. None of them was used to make the machine file.
+//! The calibration uses single steps and one page discarded.
 //!
-//! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do those
-//! that the machine file is made from. Where the rounds of a row, or of the row that fixed its page's price, lie too
-//! far apart, there is nothing to judge a prediction by, and no verdict.
+//! The predicted rows are those that the model's workloads can do as well: the batched forms of `discard`, the
+//! ping-pong of processes and the round of page-out. None of them was used to make the machine file.
+//!
+//! The model's machine has no neighbours. So each row is compared by the median of its quiet samples, like the rows
+//! that make the machine file. If the rounds of a row, or of the row that fixed its page's price, differ too much,
+//! there is no verdict.
 
 use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
@@ -16,7 +18,8 @@ use quell_workloads::Workload;
 
 /// The largest error of a prediction that counts as right.
 pub const TOLERANCE: f64 = 0.30;
-/// The most noise at which a row is judged: with more, the measurement itself could be off by much of the tolerance.
+/// The largest noise at which a row is judged. With more, the measurement itself could be off by much of the
+/// tolerance.
 pub const NOISY: f64 = TOLERANCE / 2.0;
 
 /// A row that the model predicts.
@@ -26,7 +29,7 @@ struct Case {
     workload: &'static str,
     parameters: &'static [&'static str],
     cpus: usize,
-    /// Nanoseconds of the row's operation in the unit of the workload's figure.
+    /// The factor from the workload's figure to nanoseconds of the row's operation.
     factor: f64,
     dirty: bool,
     leaves_out: &'static str,
@@ -45,7 +48,7 @@ const SINGLE: Case = Case {
 
 const BATCHED: Case = Case {
     row: "32ranges/process_madvise/spin0",
-    // Every other page, as on the host.
+    // Takes every other page, as on the host.
     parameters: &["iterations=100", "pages=32", "stride=2"],
     factor: 1.0,
     leaves_out: "the model has no call with 32 ranges, so its one range spans them; and a page that goes costs as much there as alone",
@@ -63,7 +66,7 @@ const PINGPONG: Case = Case {
     row: "processes/0pages",
     workload: "pingpong",
     parameters: &[],
-    // Microseconds of a switch; a round trip is two.
+    // The figure is in microseconds of a switch, and a round trip has two.
     factor: 2e3,
     leaves_out: "a switch of address spaces costs what the base machine's root register does, beyond a switch of threads",
     ..SINGLE
@@ -137,7 +140,8 @@ impl Case {
         Ok(outcome.measure.value * self.factor)
     }
 
-    /// The noise of the row and of the one that fixed its page's price, or why the two cannot be judged by.
+    /// Returns the larger noise of the row and the one that fixed its page's price. Fails with a reason if a verdict
+    /// is not possible.
     fn noise(rows: [&Row; 2]) -> Result<f64, (Option<f64>, String)> {
         let mut most: f64 = 0.0;
         for row in rows {
@@ -204,13 +208,13 @@ impl Case {
     }
 }
 
-/// The keys of the rows that are predicted, none of which may be calibrated on.
+/// Returns the keys of the predicted rows, none of which may be calibrated on.
 #[cfg(test)]
 pub fn predicted() -> impl Iterator<Item = &'static str> {
     CASES.iter().map(|case| case.row)
 }
 
-/// Every row that was measured and that the model can predict.
+/// Compares every row that was measured and that the model can predict.
 pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Beside> {
     CASES
         .iter()

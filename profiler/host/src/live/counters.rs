@@ -16,7 +16,7 @@ use quell_record::perf::counters::interrupts;
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
 pub const TLB: &str = "TLB";
 
-/// One reading.
+/// A reading of the counters.
 pub struct Reading {
     /// By row of `/proc/interrupts`, one count for each online CPU.
     interrupts: BTreeMap<String, Vec<u64>>,
@@ -24,7 +24,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads both files.
+    /// Reads all three.
     pub fn now() -> io::Result<Self> {
         let keep = |name: &str| matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI");
         Ok(Self {
@@ -81,8 +81,7 @@ impl Totals {
     }
 }
 
-/// Returns whether a counter of `/proc/vmstat` is an event that explains one of the benchmarks (most of the file is
-/// levels).
+/// Returns whether a counter of `/proc/vmstat` counts events that explain one of the benchmarks. Most are levels.
 fn tells_something(name: &str) -> bool {
     const STARTS: [&str; 11] = [
         "pswp",
@@ -100,7 +99,7 @@ fn tells_something(name: &str) -> bool {
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// The other users of the CPUs during a row.
+/// The CPU time of other programs during a row.
 pub struct Company {
     started: Instant,
     ticks: Ticks,
@@ -135,7 +134,7 @@ impl Company {
 /// CPU time that others had during one or more spans, all in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sharing {
-    /// Length of the spans together.
+    /// The total length of the spans.
     pub wall: f64,
     /// Used by other programs. Ticks are coarse (usually 10 ms), so a short span can come out below zero.
     pub foreign: f64,
@@ -144,8 +143,9 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Returns the CPUs used by other programs and the stolen CPUs; `None` below 0.2 s in all, which ticks cannot
-    /// resolve.
+    /// Returns the CPUs used by other programs, and the stolen CPUs.
+    ///
+    /// Returns `None` below 0.2 s in all, which ticks cannot resolve.
     pub fn cpus(&self) -> Option<(f64, f64)> {
         (self.wall >= 0.2).then(|| ((self.foreign / self.wall).max(0.0), self.stolen / self.wall))
     }
@@ -177,7 +177,7 @@ struct Ticks {
 
 impl Ticks {
     fn now() -> io::Result<Self> {
-        // Only ticks are used, and they do not depend on the rest of this.
+        // Only ticks are used, and they do not depend on these values.
         let system = ExplicitSystemInfo {
             boot_time_secs: 0,
             ticks_per_second: TICKS_PER_SECOND,

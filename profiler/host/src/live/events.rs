@@ -1,8 +1,8 @@
-//! Events that the kernel counts for us: the `tlb:tlb_flush` tracepoint by reason, and hardware counters.
+//! Reads events that the kernel counts: the `tlb:tlb_flush` tracepoint by reason, and hardware counters.
 //!
-//! Each reason is one counting event for each CPU with a kernel-side filter, so nothing is recorded, no buffer
-//! overflows, and nothing has to be set up in the file system: closing the descriptors undoes it. The numbers that
-//! stand for the reasons are read from the tracepoint's `format`, because kernels have renumbered them.
+//! Each reason is one counting event for each CPU with a kernel-side filter. So no event is recorded, no buffer
+//! overflows, and no set-up in the file system is needed: closing the descriptors undoes it. The numbers of the
+//! reasons are read from the tracepoint's `format`, because kernels have renumbered them.
 //!
 //! Counting costs about a microsecond for each event, so it is done in an extra pass that is not timed.
 
@@ -30,7 +30,7 @@ const KINDS: [(&str, &str); 6] = [
     ("remote ipi send", ""),
 ];
 
-/// Knows how to count `tlb:tlb_flush` on this kernel.
+/// A counter of `tlb:tlb_flush` on this kernel.
 pub struct FlushTracepoint {
     id: u64,
     filters: Vec<CString>,
@@ -62,7 +62,8 @@ impl FlushTracepoint {
                 .ok_or_else(|| format!("tlb:tlb_flush has no reason {name:?} on this kernel"))?;
             filters.push(format!("reason == {value}{rest}"));
         }
-        // A flush of everything has all bits of `pages` set; requests (counted before targets are chosen) are no flush.
+        // A flush of everything has all bits of `pages` set. Requests are counted before targets are chosen, and are
+        // no flush.
         filters.push(format!(
             "pages == {} && reason != {}",
             u64::MAX,
@@ -115,7 +116,7 @@ impl FlushTracepoint {
 pub struct FlushCount(Vec<Vec<Counter>>);
 
 impl FlushCount {
-    /// Counts so far, on all CPUs.
+    /// Reads the counts so far, on all CPUs.
     pub fn read(&mut self) -> io::Result<FlushEvents> {
         let mut sums = [0.0; KINDS.len() + 2];
         for (sum, counters) in sums.iter_mut().zip(&mut self.0) {
@@ -191,7 +192,7 @@ impl HardwareCount {
         self.0.iter().any(|(_, counter)| counter.is_some())
     }
 
-    /// Counts so far.
+    /// Reads the counts so far.
     pub fn read(&mut self) -> io::Result<Vec<(&'static str, Option<u64>)>> {
         self.0
             .iter_mut()
@@ -220,7 +221,7 @@ mod tests {
     use crate::memory::{Mapping, page_size};
     use rustix::mm::Advice;
 
-    /// Needs root; where the tracepoint cannot be opened there is nothing to test.
+    /// Needs root. Without access to the tracepoint there is nothing to test.
     #[test]
     fn a_local_discard_is_counted_and_stops_counting_when_not_made() {
         let Ok(tracepoint) = FlushTracepoint::find() else {

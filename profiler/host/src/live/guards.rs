@@ -1,8 +1,8 @@
-//! What the measurement sets up on the host, each undone by a destructor.
+//! Sets up the host for the measurement, and undoes each set-up by a destructor.
 //!
-//! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only ask the
-//! benchmarks to stop). They do not run after `SIGKILL` or a crash of the machine; forked children, spinning threads,
-//! unlinked files and counters go away even then, a zram device, a cgroup and a raised hugetlb pool do not.
+//! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only request
+//! the benchmarks to stop). They do not run after `SIGKILL` or a crash of the machine. Forked children, spinning
+//! threads, unlinked files and counters disappear even then; a zram device, a cgroup and a raised hugetlb pool do not.
 //!
 //! A destructor that fails cannot return an error, so it leaves a line for [`not_restored`].
 
@@ -58,7 +58,7 @@ fn busy(error: &io::Error) -> bool {
     )
 }
 
-/// Tries again while a resource is still busy: for a minute at least, the last resort.
+/// Tries again while a resource is busy, for a minute or more.
 fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     for _ in 0..6000 {
         match action() {
@@ -71,7 +71,7 @@ fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     action()
 }
 
-/// A zram device of its own, used for swap before every other area. Devices that exist are not touched.
+/// A new zram device, used for swap before every other area. Existing devices are not touched.
 pub struct ZramSwap {
     name: CString,
     zram: Zram,
@@ -164,7 +164,7 @@ impl ZramSwap {
         Ok(Self { name, zram })
     }
 
-    /// The compressor in use.
+    /// Returns the compressor in use.
     pub fn algorithm(&self) -> Option<String> {
         parse::chosen(&fs::read_to_string(self.zram.sysfs("comp_algorithm")).ok()?)
             .map(str::to_owned)
@@ -178,7 +178,7 @@ impl Drop for ZramSwap {
     }
 }
 
-/// The first page of a swap area of version 1: the part of the format that the kernel reads.
+/// Builds the first page of a swap area of version 1: the part of the format that the kernel reads.
 fn swap_header(bytes: u64, page: usize) -> Vec<u8> {
     let mut header = vec![0; page];
     let last_page = (bytes / page as u64 - 1) as u32;
@@ -188,7 +188,7 @@ fn swap_header(bytes: u64, page: usize) -> Vec<u8> {
     header
 }
 
-/// A memory cgroup with a limit, below or beside the one that this process is in.
+/// A memory cgroup with a limit, below or beside this process's own.
 pub struct LimitedCgroup {
     dir: PathBuf,
     /// A `cgroup.subtree_control` that was extended for it.
@@ -196,7 +196,7 @@ pub struct LimitedCgroup {
 }
 
 impl LimitedCgroup {
-    /// Makes the group and sets its limit, in bytes.
+    /// Creates the group and sets its limit, in bytes.
     pub fn create(limit: u64) -> io::Result<Self> {
         let unsupported = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
         let mounts = Vec::<MountEntry>::from_file("/proc/self/mounts").map_err(io::Error::other)?;
@@ -218,7 +218,8 @@ impl LimitedCgroup {
                 let mount = mount_point(&mounts, "cgroup2", None)
                     .ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
                 let own = existing(&mount, &path);
-                // A group with processes may not pass controllers on, unless it is the root: go beside, not below.
+                // Only the root may both have processes and pass controllers on. Otherwise the group is made beside,
+                // not below.
                 let parent = if own == Path::new(&mount) {
                     own.clone()
                 } else {
@@ -273,7 +274,8 @@ enum MemoryCgroup {
     V2(String),
 }
 
-/// Version 1 wins where it has the memory controller, as the kernel binds it once.
+/// Finds this process's memory cgroup. Version 1 wins if it has the memory controller, because a controller belongs to
+/// one hierarchy.
 fn memory_cgroup(own: ProcessCGroups) -> Option<MemoryCgroup> {
     let mut unified = None;
     for group in own {
@@ -287,7 +289,7 @@ fn memory_cgroup(own: ProcessCGroups) -> Option<MemoryCgroup> {
     unified
 }
 
-/// The first mount point of a type of file system, with an option if one is named.
+/// Finds the first mount point of a type of file system, with an option if one is named.
 fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<String> {
     let mount = mounts.iter().find(|mount| {
         mount.fs_vfstype == kind && option.is_none_or(|option| mount.fs_mntops.contains_key(option))
@@ -324,8 +326,8 @@ pub struct HugePool {
 }
 
 impl HugePool {
-    /// Makes sure that a free page of `1 << shift` bytes is in the pool; raises the pool if none is.
-    /// Returns `None` if one was free already.
+    /// Ensures that a free page of `1 << shift` bytes is in the pool. Raises the pool if none is, and returns `None`
+    /// if one was free already.
     pub fn with_one_free(shift: u32) -> io::Result<Option<Self>> {
         let dir = PathBuf::from(format!(
             "/sys/kernel/mm/hugepages/hugepages-{}kB",

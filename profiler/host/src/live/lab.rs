@@ -1,8 +1,11 @@
-//! How a row is measured: timed samples first, with only `/proc` read between them; then a short pass with the flush
-//! tracepoint counting, which is not timed because counting slows what it counts.
+//! Measures rows: timed samples first, then a short pass that counts flush events.
 //!
-//! The measuring thread is pinned to one CPU, spinning threads to others, one each. Counters are read around the timed
-//! part of each sample only, so that preparation (mapping, reading back what was paged out) is not charged to it.
+//! Only `/proc` is read between timed samples. The pass with the flush tracepoint is not timed, because counting slows
+//! the counted operations.
+//!
+//! The measuring thread is pinned to one CPU, and spinning threads to one other CPU each. Counters are read only
+//! around the timed part of each sample. So preparation (mapping, reading back what was paged out) is not charged to
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,10 +25,10 @@ use super::events::{FlushTracepoint, HardwareCount};
 use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
 use crate::process::{Child, thread_cpu_time};
 
-/// Why a benchmark ended early.
+/// The reason why a benchmark ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Halt {
-    /// It cannot run here.
+    /// The benchmark cannot run here.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A signal arrived.
@@ -36,7 +39,7 @@ pub enum Halt {
     Failed(#[from] io::Error),
 }
 
-/// A refusal of a whole benchmark.
+/// Creates a refusal of a whole benchmark.
 pub fn refuse(reason: impl Into<String>, remedy: Option<&str>) -> Halt {
     Halt::Refused(Refusal {
         row: None,
@@ -45,12 +48,12 @@ pub fn refuse(reason: impl Into<String>, remedy: Option<&str>) -> Halt {
     })
 }
 
-/// Set by `SIGINT`, `SIGTERM` or `SIGHUP`; looked at between samples.
+/// A flag that `SIGINT`, `SIGTERM` and `SIGHUP` set. It is checked between samples.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Takes over the three signals for the rest of the process.
+    /// Takes the three signals over for the rest of the process.
     pub fn on_signals() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -64,13 +67,13 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// As if a signal had arrived.
+    /// Acts as if a signal had arrived.
     #[cfg(test)]
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// An error if a signal arrived.
+    /// Returns an error if a signal arrived.
     pub fn check(&self) -> Result<(), Halt> {
         if self.asked() {
             Err(Halt::Interrupted)
@@ -80,7 +83,7 @@ impl Stop {
     }
 }
 
-/// Threads of this process that run on other CPUs and touch nothing, so that those CPUs have the address space loaded.
+/// Threads on other CPUs that touch nothing: they keep the address space loaded there.
 pub struct Spinners {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -124,7 +127,7 @@ impl Spinners {
             .collect()
     }
 
-    /// The part of the time since then that the one which ran least had a CPU.
+    /// Returns the share of the time since `then` that the least lucky thread had a CPU.
     fn least_share(&self, then: Vec<Duration>, wall: Duration) -> Option<f64> {
         self.cpu_times()
             .into_iter()
@@ -153,24 +156,24 @@ pub struct RowSpec<'a> {
     pub form: Form,
     /// The name of one operation.
     pub op: &'static str,
-    /// Threads that do operations at once.
+    /// The number of threads that do operations at once.
     pub threads: usize,
-    /// Other CPUs that may have to be interrupted.
+    /// The number of other CPUs that may be interrupted.
     pub targets: usize,
-    /// Threads that spin meanwhile.
+    /// The threads that spin meanwhile.
     pub spinners: Option<&'a Spinners>,
-    /// Children that take part, whose CPU time is ours.
+    /// Children that take part. Their CPU time counts as this process's.
     pub children: &'a [Child],
-    /// Bytes of one operation.
+    /// The bytes of one operation.
     pub bytes_per_op: Option<u64>,
-    /// TLB interrupts of one operation, if the target's CPU is the target's and that many are known to come.
+    /// The TLB interrupts of one operation on an undisturbed target, if known.
     pub interrupts: Option<f64>,
     /// Checks the row's counters for reasons to doubt it.
     pub check: Check,
 }
 
 impl RowSpec<'_> {
-    /// The usual form: one call for each `op`, alone.
+    /// Creates the usual form: one call for each `op`, alone.
     pub fn single(key: impl Into<String>, op: &'static str) -> Self {
         let key = key.into();
         Self {
@@ -188,7 +191,7 @@ impl RowSpec<'_> {
         }
     }
 
-    /// The batched form of the row `single`.
+    /// Creates the batched form of the row `single`.
     pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
         Self {
             instead_of: Some(single.into()),
@@ -199,7 +202,7 @@ impl RowSpec<'_> {
 }
 
 impl<'a> RowSpec<'a> {
-    /// With these threads spinning in the address space.
+    /// Adds threads that spin in the address space.
     pub fn against(self, spinners: &'a Spinners) -> Self {
         Self {
             targets: spinners.threads.len(),
@@ -208,13 +211,13 @@ impl<'a> RowSpec<'a> {
         }
     }
 
-    /// With a look at its counters.
+    /// Adds a check of its counters.
     pub fn checked(self, check: Check) -> Self {
         Self { check, ..self }
     }
 }
 
-/// Measures rows, and keeps the results of a benchmark so far.
+/// Measures rows, and keeps the results of the current benchmark.
 pub struct Lab {
     /// Set to end early.
     pub stop: Stop,
@@ -228,9 +231,9 @@ pub struct Lab {
     pub flushes: Option<FlushTracepoint>,
     /// Hardware counters of the measuring thread.
     pub hardware: HardwareCount,
-    /// Time for the benchmark that runs now.
+    /// The time for the current benchmark.
     pub budget: Duration,
-    /// Time for each of its rows.
+    /// The time for each of its rows.
     pub slice: Duration,
     /// Rows so far.
     pub rows: Vec<Row>,
@@ -242,11 +245,11 @@ pub struct Lab {
 
 /// `statfs` magic of file systems that keep their files in memory: tmpfs and ramfs.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-/// Share of a row's time for timed samples; the rest is for the pass that counts flush events.
+/// The share of a row's time for timed samples. The rest is for the pass that counts flush events.
 const TIMED: f64 = 0.85;
 
 impl Lab {
-    /// A lab in which nothing was measured yet.
+    /// Creates a lab without results.
     pub fn new(stop: Stop, cpus: Vec<usize>, dir: PathBuf, progress: ProgressBar) -> Self {
         Self {
             stop,
@@ -268,7 +271,7 @@ impl Lab {
         self.slice = self.budget / rows.max(1) as u32;
     }
 
-    /// Refuses if temporary files would live in memory, where files neither go to a device nor come from one.
+    /// Refuses if temporary files would be in memory, so that no device takes part.
     pub fn require_disk(&self, consequence: &str) -> Result<(), Halt> {
         if IN_MEMORY.contains(&(statfs(&self.dir).map_err(io::Error::from)?.f_type as i64)) {
             let why = format!("{} is kept in memory: {consequence}", self.dir.display());
@@ -415,7 +418,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Events for one operation, and how many operations that was found with.
+    /// Counts events for one operation. Also returns the number of counted operations.
     fn count_flushes(
         &self,
         prepare: &mut dyn FnMut() -> io::Result<()>,

@@ -1,27 +1,27 @@
-//! The machine file of this host, for the model.
+//! Makes the machine file of this host for the model.
 //!
-//! Steps are measured ([`Units`]): a discard that finds nothing, a first touch, a page zeroed, a page compressed; and a
-//! discard and touch of one page, alone and with one thread spinning. Each fixes one figure of the file, in an order in
-//! which each is explained by what is known already and one figure more:
+//! The measured steps ([`Units`]) are a discard that finds nothing, a first touch, a page zeroed, and a page
+//! compressed; also a discard and touch of one page, alone and with one thread spinning. Each measurement fixes one
+//! figure of the file. The order is such that each depends on one new figure only:
 //!
 //! | measured | fixes |
 //! | --- | --- |
-//! | a page zeroed, forwards and backwards | the speed of zeroing, and what it costs to start somewhere else |
-//! | a discard that finds nothing | a call, which is at least one that does nothing |
+//! | a page zeroed, forwards and backwards | the speed of zeroing, and the cost of starting at another place |
+//! | a discard that finds nothing | a call, which takes at least as long as one that does nothing |
 //! | a first touch | a fault, beyond the page's zeroing |
-//! | a page discarded and touched, alone | what is done for each page that goes |
-//! | the same with a thread spinning | how long an interrupt takes to reach its target |
+//! | a page discarded and touched, alone | the work for each discarded page |
+//! | the same with a thread spinning | the time until an interrupt reaches its target |
 //! | a switch between two threads of a process | a switch, beyond its call |
 //! | a page written to zram, and read | compressing and decompressing it, beyond the call |
-//! | a page of zeros swapped | what else swapping does to a page, which is added to compressing it |
+//! | a page of zeros swapped | the other work of swapping a page, which is added to compressing it |
 //!
-//! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted.
-//! Which rows those are (`beside.rs`) plays no part here. The system itself tells its CPUs, clock, sizes of caches and
-//! TLBs, and memory. Everything else is the base machine's, a built-in one of the same architecture and vendor, and
-//! marked as assumed.
+//! So no figure contains time that belongs to others, and a row in which many pages share a call can be predicted. The
+//! choice of those rows (`beside.rs`) has no effect here. The system itself describes its CPUs, clock, sizes of caches
+//! and TLBs, and memory. All other figures come from a base machine, a built-in one of the same architecture and
+//! vendor, and are marked as assumed.
 //!
-//! What this cannot tell apart: what a page costs in the call that discards it from what the call costs only if it
-//! finds a page. It is all given to the page.
+//! The calibration cannot separate the cost of a page in a discard from a cost of calls that find a page. It gives all
+//! of it to the page.
 
 mod told;
 
@@ -55,7 +55,7 @@ pub struct HostMachine {
     pub note: Option<String>,
 }
 
-/// The built-in machine that this host is most like, and why.
+/// Returns the built-in machine that is most like this host, and the reason.
 fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'static str)> {
     Ok(match arch {
         "aarch64" => ("kunpeng-920", "the built-in AArch64 server"),
@@ -67,8 +67,10 @@ fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'sta
     })
 }
 
-/// Returns the time of a switch beyond the published guest's, whose switch with two calls took this long. The extra
-/// cost of this host's call is part of it and not counted twice.
+/// Returns the time of a switch beyond the published guest's.
+///
+/// That guest measured a switch with two calls. The extra cost of this host's call is part of it and not counted
+/// twice.
 fn schedule(system_call: f64) -> Option<Figure> {
     let published = built_in("skylake-laptop")?;
     let total = published.amount(P::SystemCall) + published.amount(P::Schedule);
@@ -154,22 +156,22 @@ const ONE_PAGE: (&str, &[&str]) = ("dontneed", &["iterations=500"]);
 const NOTHING: (&str, &[&str]) = ("dontneed", &["iterations=500", "touch=no"]);
 /// Pages of zeros swapped: seconds for 10 000 rounds of 256 pages.
 const SWAPPED_ZEROS: (&str, &[&str]) = ("swap", &["rounds=10", "zeros=yes"]);
-/// First touches: gigabytes a second.
+/// First touches: gigabytes per second.
 const TOUCHES: (&str, &[&str]) = ("demand", &["size=1M", "page=4K"]);
 const PAGE: f64 = 4096.0;
-/// Nanoseconds for one page in a second for 10 000 rounds of 256 pages.
+/// The factor from seconds for 10 000 rounds of 256 pages to nanoseconds for one page.
 pub const SWAP_ROUNDS_NS: f64 = 1e9 / 10_000.0 / 256.0;
 
 /// A figure to adjust until the model matches a measurement.
 struct Fit {
     parameter: P,
-    /// The measurement, in words.
+    /// The name of the measurement.
     what: &'static str,
     cpus: usize,
     workload: (&'static str, &'static [&'static str]),
-    /// Nanoseconds from the workload's figure.
+    /// The conversion from the workload's figure to nanoseconds.
     nanoseconds: fn(f64) -> f64,
-    /// The least that the parameter may be, in picoseconds.
+    /// The least value of the parameter, in picoseconds.
     least: f64,
 }
 
@@ -182,7 +184,7 @@ const FIT: Fit = Fit {
     least: 0.0,
 };
 
-/// The file while it is made.
+/// A machine file under construction.
 struct Draft {
     machine: MachineFile,
     policy: Policy,
@@ -201,7 +203,7 @@ impl Draft {
         unit: &'static str,
         source: String,
     ) -> anyhow::Result<()> {
-        // Picoseconds are written as nanoseconds, with a tenth of one.
+        // Writes picoseconds as nanoseconds with one decimal.
         let written = if unit == "ns" { value / 1e3 } else { value };
         self.machine = self.machine.with(parameter, value)?;
         let doubt = if self.reliable {
@@ -242,7 +244,7 @@ impl Draft {
         self.set(fit.parameter, value, "ns", source)
     }
 
-    /// Moves the figures, in an order in which none rests on a later one.
+    /// Calibrates all figures, in an order in which none depends on a later one.
     fn calibrate(
         &mut self,
         host: &Host,
@@ -257,7 +259,7 @@ impl Draft {
         self.swapping(units, dirty)
     }
 
-    /// Zeroing a page.
+    /// Sets the costs of zeroing a page.
     fn zeroing(&mut self, units: &Units) -> anyhow::Result<()> {
         let (Some(forwards), Some(backwards)) = (units.zero_ns, units.zero_backwards_ns) else {
             return Ok(());
@@ -300,7 +302,7 @@ impl Draft {
         self.fit(&alone, alone_ns)
     }
 
-    /// A switch between threads.
+    /// Sets the cost of a switch between threads.
     fn switches(&mut self, host: &Host, units: &Units) -> anyhow::Result<()> {
         let call = self.machine.amount(P::SystemCall);
         if let Some(switch) = units.switch_ns {
@@ -337,13 +339,15 @@ impl Draft {
         self.fit(&delivery, target)
     }
 
-    /// Sets the costs of compressing and decompressing a page. The time of swapping a page of zeros beyond the
-    /// model's, under the kernel's policy for dirty pages, is added to compressing.
+    /// Sets the costs of compressing and decompressing a page.
+    ///
+    /// Swapping a page of zeros may take longer than in the model, under the kernel's policy for dirty pages. The
+    /// difference is added to compressing.
     fn swapping(&mut self, units: &Units, dirty: Policy) -> anyhow::Result<()> {
         let beyond = match units.swap_ns {
             Some(ns) => {
                 let seconds = modelled(&self.machine, dirty, 1, SWAPPED_ZEROS)?;
-                // Written in the loop, each page was also zeroed.
+                // The loop also zeroed each page before it wrote it.
                 let zeroed = units.zero_ns.unwrap_or(0.0);
                 (ns - zeroed - seconds * SWAP_ROUNDS_NS).max(0.0)
             }
@@ -382,7 +386,7 @@ impl Draft {
     }
 }
 
-/// The machine of this host, calibrated on the steps and the two rows behind `shootdown` alone.
+/// Makes the machine file of this host, calibrated only on the steps and the two rows behind `shootdown`.
 ///
 /// # Errors
 /// If the model cannot run on it.

@@ -1,22 +1,21 @@
-//! From what was counted to what a row says, and from the rows of several rounds to one.
+//! Computes a row from its counts, and merges the rows of several rounds.
 //!
-//! On a shared machine the host's mood changes over seconds, and each set-up has luck of its own (which frames it got,
-//! where the compressed pages lie). So a row that others are compared with is measured in several rounds, and what was
-//! *counted* in them is put together: samples stand side by side, counters add up, whatever is for one operation weighs
-//! by the operations it was found with. The figures *computed* from it (spread, CPUs of others, warnings) are computed
-//! anew and never averaged.
+//! The load of a shared machine changes over seconds, and each set-up has luck of its own (the frames that it got, or
+//! the place of the compressed pages). So a row that others are compared with is measured in several rounds. Their
+//! *counts* are merged: samples are joined, counters are added, and a figure for one operation is weighted by its
+//! number of operations. *Computed* figures (spread, CPUs of others, warnings) are computed anew and never averaged.
 
 use super::counters::{Sharing, TLB};
 use super::report::{Row, Sample, Spread};
 
-/// A spinning thread that had its CPU less than this is called disturbed.
+/// The share of its CPU below which a spinning thread counts as disturbed.
 const SPINNER_QUIET: f64 = 0.9;
-/// Fewer samples than this are pointed out.
+/// The number of samples below which a row gets a warning.
 const FEW_SAMPLES: usize = 5;
-/// More CPUs than this used by others, or stolen, are called noise.
+/// The number of CPUs that others used, or that were stolen, above which a row gets a warning.
 const NOISE: f64 = 0.1;
 
-/// The mean of two values, each by its weight; 0 if neither weighs anything.
+/// Returns the weighted mean of two values, or 0 if both weights are 0.
 fn weighted((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> f64 {
     let all = of_a + of_b;
     if all == 0 {
@@ -58,7 +57,7 @@ impl Row {
         self.ops += more.ops;
         for (name, counts) in more.interrupts {
             let sums = self.interrupts.entry(name).or_default();
-            // A CPU that came meanwhile has no count of the earlier rounds.
+            // A CPU that was added meanwhile has no count in the earlier rounds.
             sums.resize(sums.len().max(counts.len()), 0);
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum += count;
@@ -182,7 +181,7 @@ mod tests {
         // Timed operations weigh 3 to 1.
         assert_eq!(row.hardware_per_op["cycles"], Some(80.0));
         assert_eq!(row.hardware_per_op["instructions"], None);
-        // Those of the counting pass weigh 1 to 2, and 30 to whatever comes after.
+        // Weighs those of the counting passes 1 to 2, and 30 to a third one.
         let local = |row: &Row| row.flush_events_per_op.unwrap().local;
         assert!((local(&row) - 2.0).abs() < NEAR);
         let (_, mut third) = rounds();

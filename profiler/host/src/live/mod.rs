@@ -1,15 +1,17 @@
-//! What translation coherence costs the kernel that is running.
+//! Measures the costs of translation coherence in the running kernel.
 //!
-//! Seven small benchmarks ([`mod@bench`]), each the micro-benchmark behind one of the published systems, each beside
-//! the batched form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared
-//! with the model ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]),
-//! samples that a neighbour on the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to
-//! be set up is undone by destructors ([`guards`]), and the price of one shootdown is the difference that one spinning
-//! thread makes ([`analysis`]).
+//! There are seven small benchmarks ([`mod@bench`]). Each is the micro-benchmark behind one of the published systems,
+//! beside the batched form that a program can use today.
 //!
-//! Each reason to mistrust a result is checked and told: a busy second CPU hides interrupts, page-out without swap
-//! pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
-//! whole list.
+//! * Rows are timed ([`lab`]), in several rounds if they are compared with the model ([`rounds`], [`merge`]).
+//! * The kernel's own counters are read around them ([`counters`], [`events`]).
+//! * Samples that a neighbour on the core disturbed are separated from quiet ones ([`quell_threads::pulse`]).
+//! * Set-ups are undone by destructors ([`guards`]).
+//! * The price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
+//!
+//! The measurement checks and reports each reason to mistrust a result. A busy second CPU hides interrupts, page-out
+//! without swap pages nothing out, a request to flush is not an interrupt, and a kept TLB is not a flush.
+//! `docs/measuring.md` has the whole list.
 //!
 //! It does not measure other programs, and it does not attribute: counters are of the whole machine.
 
@@ -43,26 +45,26 @@ use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
 use report::{Benchmark, Beside, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
 
-/// The measurements, their place, and the files to keep.
+/// The measurements, their directory, and the files to keep.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Time for all benchmarks together; set-up (files, devices) comes on top.
+    /// The time for all benchmarks together. Set-up (files, devices) takes more.
     pub seconds: u64,
-    /// Only the benchmarks of these names; all if none is named.
+    /// The names of the benchmarks to run. An empty list means all.
     pub only: Vec<String>,
-    /// Directory on a disk for temporary files of up to 128 MiB; it is there.
+    /// An existing directory on a disk, for temporary files of up to 128 MiB.
     pub dir: PathBuf,
-    /// Where to write this host's machine file for the model.
+    /// The path for this host's machine file.
     pub machine_file: PathBuf,
-    /// Whether to write no machine file.
+    /// Whether to skip the machine file.
     pub no_machine_file: bool,
 }
 
 impl Options {
-    /// Measures.
+    /// Runs the benchmarks and returns all results.
     ///
     /// # Errors
-    /// If the machine cannot be looked at at all, or a system call fails that should not.
+    /// If the machine cannot be examined at all, or a system call fails unexpectedly.
     pub fn measure(&self) -> anyhow::Result<Report> {
         let cpus = cores::allowed().context("asking which CPUs this process may use")?;
         let host = host(&cpus);
@@ -125,7 +127,7 @@ impl Options {
 }
 
 impl Options {
-    /// Makes and writes the machine file, and lets the model predict the other rows with it.
+    /// Makes and writes the machine file, then lets the model predict the other rows with it.
     fn model(
         &self,
         host: &Host,

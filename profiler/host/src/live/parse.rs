@@ -1,10 +1,11 @@
-//! Parses kernel output that neither `procfs` nor `quell_record::perf` reads. Pure functions over text: no input makes
-//! them panic.
+//! Parses kernel output that neither `procfs` nor `quell_record::perf` reads. No input makes these functions panic.
 
 use std::collections::BTreeMap;
 
-/// The numbers behind the names of a tracepoint's symbolic field, from its `format` file: the pairs of the last
-/// `__print_symbolic` in `print fmt`. Names are in lower case, because kernels have changed their spelling.
+/// Parses the names and numbers of a tracepoint's symbolic field from its `format` file.
+///
+/// These are the pairs of the last `__print_symbolic` in `print fmt`. Names are in lower case, because kernels have
+/// changed their spelling.
 pub fn symbolic_values(format: &str) -> BTreeMap<String, i64> {
     let mut values = BTreeMap::new();
     let Some((_, list)) = format.rsplit_once("__print_symbolic(") else {
@@ -24,7 +25,7 @@ pub fn symbolic_values(format: &str) -> BTreeMap<String, i64> {
     values
 }
 
-/// A list such as `0-3,8` as numbers; at most 4096, parts that are no numbers are skipped.
+/// Parses a list such as `0-3,8` as numbers. Takes at most 4096, and skips parts that are no numbers.
 pub fn number_list(text: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',') {
@@ -37,7 +38,7 @@ pub fn number_list(text: &str) -> Vec<usize> {
     numbers
 }
 
-/// The bracketed choice of a sysfs file such as `always [madvise] never`.
+/// Parses the bracketed choice of a sysfs file such as `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(choice, _)| choice)

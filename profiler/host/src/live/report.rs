@@ -1,8 +1,8 @@
-//! What a measurement found, in the shape that `--json` prints.
+//! The results of a measurement, in the form that `--json` prints.
 //!
-//! Keys are stable: new ones may be added under the same `schema`, none is renamed or changes its unit. A value that
-//! could not be had is `null`, never zero. Everything that a machine file for the model needs is in
-//! [`Report::shootdown`], which is made from the discard benchmark's two rows alone.
+//! Keys are stable: new ones may be added under the same `schema`, but none is renamed or changes its unit. A value
+//! that is not available is `null`, never zero. [`Report::shootdown`] is made from the discard benchmark's two rows
+//! alone, and has all that a machine file for the model needs.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ pub struct Report {
     pub host: Host,
     /// The features that the run could and could not use, with remedies.
     pub capabilities: Vec<Capability>,
-    /// In the order that `--list` prints, whatever order they ran in.
+    /// The benchmarks in the order that `--list` prints, whatever order they ran in.
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
     pub shootdown: Option<Shootdown>,
-    /// Costs of single steps, from which the machine file is also made.
+    /// The costs of single steps, from which the machine file is also made.
     pub units: Units,
     /// The machine file for the model; `null` if none could be made or none was wanted.
     pub machine_file: Option<MachineFileWritten>,
     /// The model's predictions with it, for other rows.
     pub predictions: Vec<Beside>,
-    /// Part of the samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
+    /// The share of samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
     pub shared_core: Option<f64>,
     /// The median of [`Quiet::noise`] over all rows; `null` if none has any.
     pub noise: Option<f64>,
@@ -42,7 +42,7 @@ pub struct Report {
 /// The fate of the machine file.
 #[derive(Debug, Serialize)]
 pub struct MachineFileWritten {
-    /// Where it was written; `null` if it was not.
+    /// The path where it was written; `null` if it was not.
     pub path: Option<String>,
     /// The reason why it was not written, or a caution about it.
     pub note: Option<String>,
@@ -69,7 +69,7 @@ pub struct Host {
     pub root: bool,
 }
 
-/// One thing that the measurement uses if it may.
+/// A feature that the measurement uses if it is available.
 #[derive(Debug, Serialize)]
 pub struct Capability {
     /// Stable name.
@@ -85,7 +85,7 @@ pub struct Capability {
 pub struct Benchmark {
     /// The name that `--only` takes.
     pub name: &'static str,
-    /// Which of the five mechanisms it exercises (`S0`..`S4`).
+    /// The mechanism that it exercises (`S0`..`S4`).
     pub mechanism: &'static str,
     /// Its operation, in a line.
     pub title: &'static str,
@@ -93,11 +93,11 @@ pub struct Benchmark {
     pub rows: Vec<Row>,
     /// Parts (or all of it, with `row` null) that were refused.
     pub refused: Vec<Refusal>,
-    /// The error that ended it early, if one did that should not.
+    /// The error that ended it early, if one did.
     pub failed: Option<String>,
     /// Reasons to doubt this benchmark as a whole.
     pub warnings: Vec<String>,
-    /// How many rounds it ran in, each with a set-up of its own; rows are of all rounds together.
+    /// The number of rounds, each with a set-up of its own. Rows contain all rounds.
     pub rounds: u32,
     /// Wall-clock seconds including set-up, of all rounds.
     pub seconds: f64,
@@ -109,7 +109,7 @@ pub struct Benchmark {
 pub struct Refusal {
     /// The row, or `null` for the whole benchmark.
     pub row: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The remedy, if any.
     pub remedy: Option<String>,
@@ -132,7 +132,7 @@ pub struct Row {
     pub key: String,
     /// Usual or batched.
     pub form: Form,
-    /// The key of the row that this one does the same work as, if it is the batched form.
+    /// The key of the row with the same work in single calls, if this is the batched form.
     pub instead_of: Option<String>,
     /// Other CPUs that may hold the translations (spinning threads or other readers).
     pub targets: usize,
@@ -140,13 +140,13 @@ pub struct Row {
     pub op: &'static str,
     /// Nanoseconds of one thread for one operation, over the samples.
     pub ns: Spread,
-    /// The median of each round, in the order they ran: how much the machine's mood and the luck of a set-up matter.
+    /// The median of each round, in order. They show the effect of changing load and of luck in a set-up.
     pub round_medians: Vec<f64>,
     /// The undisturbed samples, as far as detected.
     pub quiet: Option<Quiet>,
-    /// Operations timed.
+    /// The number of timed operations.
     pub ops: u64,
-    /// Bytes that one operation handles, where a rate means something.
+    /// The bytes that one operation handles, if a rate is meaningful.
     pub bytes_per_op: Option<u64>,
     /// TLB shootdown interrupts received on all CPUs for one operation; `null` where the kernel has no such row.
     pub tlb_interrupts_per_op: Option<f64>,
@@ -158,7 +158,7 @@ pub struct Row {
     pub flush_events_per_op: Option<FlushEvents>,
     /// Hardware events of the measuring thread for one operation; `null` where not supported.
     pub hardware_per_op: BTreeMap<&'static str, Option<f64>>,
-    /// Estimated part of the time that is waiting for shootdowns: interrupts / targets x price / time.
+    /// The estimated share of the time that is spent waiting for shootdowns: interrupts / targets x price / time.
     pub shootdown_share: Option<f64>,
     /// Fraction of the time that the least lucky spinning thread had its CPU.
     pub spinner_share: Option<f64>,
@@ -168,7 +168,7 @@ pub struct Row {
     pub stolen_cpus: Option<f64>,
     /// Reasons to doubt this row.
     pub warnings: Vec<String>,
-    /// The samples behind `ns` with their interrupts, for whatever is computed across rows.
+    /// The samples behind `ns` with their interrupts, for figures across rows.
     #[serde(skip)]
     pub samples: Vec<Sample>,
     /// The use of the CPUs by others during the samples.
@@ -197,20 +197,20 @@ pub struct Sample {
     pub interrupts: Option<f64>,
     /// The slower of the two pulses around it, in nanoseconds (see [`quell_threads::pulse`]).
     pub pulse: f64,
-    /// Which round of its benchmark it was taken in, from 0.
+    /// The round in which it was taken, from 0.
     pub round: usize,
 }
 
-/// The samples of a row that nothing is known to have disturbed.
+/// The samples of a row without a known disturbance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quiet {
-    /// How many of the row's samples they are.
+    /// The number of these samples.
     pub samples: usize,
     /// Their median: nanoseconds of one thread for one operation.
     pub median: f64,
     /// Their TLB interrupts for one operation (median); `null` where the kernel does not count them.
     pub tlb_interrupts_per_op: Option<f64>,
-    /// Whether all of them had their core alone; if not, too few had, and these were disturbed least.
+    /// Whether all of them had their core alone. If not, too few had, and these were disturbed least.
     pub own_core: bool,
     /// The noise: the distance of the quartiles of the rounds' medians, as a share of their median; `null` for fewer
     /// than three rounds.
@@ -235,7 +235,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`, with quartiles by linear interpolation between neighbours; `None` if there are none.
+    /// Computes the spread of `values`, with quartiles by linear interpolation; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -277,7 +277,7 @@ pub struct FlushEvents {
     pub remote_requested: f64,
     /// A request that reached a CPU which had left the address space; `None` on kernels without this count.
     pub wrong_cpu: Option<f64>,
-    /// Of all flushes above that happened, those that dropped the whole address space instead of a range.
+    /// The flushes above that dropped the whole address space instead of a range.
     pub full: f64,
 }
 
@@ -300,7 +300,7 @@ pub struct Units {
     pub decompress_ns: Option<f64>,
     /// A page of zeros written and paged out, with the page before it read back: swapping without compressing.
     pub swap_ns: Option<f64>,
-    /// A switch from one thread of a process to another, with the calls that bring it about.
+    /// A switch from one thread of a process to another, with the calls that cause it.
     pub switch_ns: Option<f64>,
 }
 
@@ -317,10 +317,10 @@ pub struct Beside {
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
-    /// [`Quiet::noise`] of the row, or of the row of one page with as many threads spinning, whichever is more; `null`
-    /// if one of them has none.
+    /// The larger [`Quiet::noise`] of the row and the row of one page with as many threads spinning; `null` if one of
+    /// them has none.
     pub noise: Option<f64>,
-    /// Whether the error is at most 30 %; `null` if there is no prediction or the noise forbids to judge.
+    /// Whether the error is at most 30 %; `null` without a prediction, or with too much noise.
     pub within: Option<bool>,
     /// With a miss, known omissions of the model and disturbances of the measurement; without a verdict, the reason.
     pub why: Option<String>,
@@ -337,19 +337,19 @@ pub struct Shootdown {
     pub interrupts_per_op: Option<f64>,
     /// The price of one shootdown with one target, in nanoseconds.
     pub ns: Option<f64>,
-    /// The samples used of those with one spinning thread: at least 0.95 interrupts arrived for each discard, and the
+    /// The number of used samples with one spinning thread: at least 0.95 interrupts arrived for each discard, and the
     /// core was the measuring thread's own.
     pub quiet_samples: usize,
     /// All samples with one spinning thread.
     pub all_samples: usize,
-    /// Whether the price can be relied on, and if not, why not.
+    /// Whether the price is reliable.
     pub reliable: bool,
-    /// Why the price is missing or not reliable.
+    /// The reason if the price is missing or not reliable.
     pub note: Option<String>,
 }
 
 impl Row {
-    /// The best that is known of its time: the median of its quiet samples, or of all if too few are.
+    /// Returns the best estimate of its time: the median of its quiet samples, or of all if too few are quiet.
     pub fn undisturbed(&self) -> f64 {
         self.quiet.map_or(self.ns.median, |quiet| quiet.median)
     }
@@ -357,7 +357,7 @@ impl Row {
 
 #[cfg(test)]
 impl Row {
-    /// A row of these samples, (nanoseconds, interrupts) of one operation each.
+    /// Creates a row of these samples, (nanoseconds, interrupts) of one operation each.
     pub fn made_up(key: &str, samples: &[(f64, f64)]) -> Self {
         let samples: Vec<_> = samples
             .iter()

@@ -1,13 +1,13 @@
-//! In which order benchmarks run, and what becomes of one that runs more than once.
+//! Runs the benchmarks in order, and merges the results of those that run in several rounds.
 //!
-//! Benchmarks that the calibration and its predictions rest on run in [`ROUNDS`] rounds, by turns: the first of each,
-//! then the second of each, and so on, each with its share of the time and with a set-up of its own. So a mood of the
-//! host that lasts seconds, or a lucky placement, is in a part of the samples of all of them and not in all samples of
-//! one. The others run once, afterwards.
+//! Benchmarks that the calibration and its predictions use run in [`ROUNDS`] rounds, by turns: the first round of
+//! each, then the second of each, and so on. Each has its share of the time and a set-up of its own. So a change of
+//! load that lasts seconds, or a lucky placement, affects a part of the samples of all of them, rather than all
+//! samples of one. The others run once, afterwards.
 //!
-//! A benchmark that was refused or that failed is not tried again; what it measured in earlier rounds stays. Rounds do
-//! not help against a machine that is busy all the time, nor against luck that lasts as long as the process (where its
-//! code and the kernel's own pages lie).
+//! A benchmark that was refused or that failed is not tried again; its results from earlier rounds stay. Rounds do not
+//! help against a machine that is busy all the time, nor against luck that lasts as long as the process (the placement
+//! of its code and of the kernel's own pages).
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use super::bench;
 use super::lab::{Halt, Lab};
 use super::report::{Benchmark, Refusal};
 
-/// Rounds of the benchmarks that are measured in rounds. Odd, so that the median cannot fall between two moods of equal
-/// length; not more, because each round sets up anew.
+/// The number of rounds. It is odd, so that the median cannot fall between two levels of load of equal length. It is
+/// small, because each round sets up anew.
 pub const ROUNDS: u32 = 5;
 
 /// A benchmark and the results of its rounds so far.
@@ -24,7 +24,7 @@ struct Course<'a> {
     bench: &'a bench::Benchmark,
     rounds: u32,
     found: Benchmark,
-    /// Refusals with the number of rounds they came in.
+    /// Refusals, each with the number of rounds that had it.
     refused: Vec<(Refusal, u32)>,
     over: bool,
 }
@@ -50,7 +50,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Runs the benchmark once more, in this time, and takes its results from the lab. Returns whether a signal ended
+    /// Runs the benchmark once more in this time, and takes its results from the lab. Returns whether a signal ended
     /// it.
     fn round(&mut self, lab: &mut Lab, budget: Duration) -> bool {
         self.found.rounds += 1;
@@ -108,7 +108,7 @@ impl<'a> Course<'a> {
         interrupted
     }
 
-    /// Returns its report. A refusal that did not happen in every round mentions in how many.
+    /// Returns its report. If a refusal did not happen in every round, it mentions the number of rounds.
     fn end(mut self) -> Benchmark {
         let rounds = self.found.rounds;
         for (mut refusal, times) in self.refused {
@@ -121,8 +121,10 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Runs the chosen benchmarks in `total` time without set-up. Returns the results in the order of `chosen`, without
-/// benchmarks that were not begun, and whether a signal ended it.
+/// Runs the chosen benchmarks in `total` time without set-up.
+///
+/// Returns the results in the order of `chosen`, without benchmarks that were not begun, and whether a signal ended
+/// the run.
 pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
     let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
     let mut courses: Vec<_> = chosen.iter().map(|bench| Course::new(bench)).collect();
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Which benchmark ran when, and in how much time.
+        /// The runs of benchmarks, with the time of each.
         static RAN: RefCell<Vec<(char, Duration)>> = const { RefCell::new(Vec::new()) };
     }
 

@@ -1,4 +1,4 @@
-//! System calls of the benchmarks besides memory and processes.
+//! Makes system calls of the benchmarks besides memory and processes.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::errors::check;
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A new counter at zero.
+    /// Creates a counter at zero.
     pub fn new() -> io::Result<Self> {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?))
     }
@@ -32,12 +32,12 @@ impl EventFd {
     }
 }
 
-/// Returns whether this process is privileged enough for set-ups (effective user 0; a container may still refuse).
+/// Returns whether this process is privileged enough for set-ups: effective user 0. A container may still refuse.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The kernel's release.
+/// Returns the kernel's release.
 pub fn release() -> String {
     let name = rustix::system::uname();
     name.release().to_string_lossy().into_owned()

@@ -9,11 +9,11 @@ use raw_cpuid::{Associativity, CpuId, CpuIdReader, DatType};
 /// One TLB array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// How many entries.
+    /// The number of entries.
     pub entries: u32,
-    /// How many ways.
+    /// The number of ways.
     pub ways: u32,
-    /// The source of that value.
+    /// The source of these values.
     pub source: &'static str,
 }
 
@@ -55,7 +55,7 @@ fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
 fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let mut found = Geometry::default();
     let structures = cpu.get_deterministic_address_translation_info();
-    // A number of structures beyond this is no number of structures.
+    // More structures than any CPU has: a larger number is wrong.
     for structure in structures.into_iter().flatten().take(64) {
         let kinds = [DatType::DataTLB, DatType::UnifiedTLB, DatType::LoadOnly];
         if !kinds.contains(&structure.cache_type()) {
@@ -140,7 +140,7 @@ mod tests {
         CpuIdResult { eax, ebx, ecx, edx }
     }
 
-    /// Leaf 0 of a CPU of that vendor with leaves up to `last`.
+    /// Returns leaf 0 of a CPU of that vendor with leaves up to `last`.
     fn vendor(last: u32, name: &[u8; 12]) -> [u32; 4] {
         let word =
             |at: usize| u32::from_le_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]);
@@ -153,7 +153,7 @@ mod tests {
             answer(match (leaf, subleaf) {
                 (0, _) => vendor(0x20, b"GenuineIntel"),
                 (0x18, 0) => [3, 0, 0, 0],
-                // Instructions: not ours.
+                // An instruction TLB, which is left out.
                 (0x18, 1) => [0, 8 << 16 | 1, 32, 1 << 5 | 2],
                 (0x18, 2) => [0, 6 << 16 | 1, 16, 1 << 5 | 4],
                 (0x18, 3) => [0, 16 << 16 | 3, 128, 2 << 5 | 3],

@@ -1,7 +1,7 @@
-//! What single steps cost this kernel, from rows that measure one each.
+//! Collects the costs of single steps in this kernel, from rows that measure one each.
 //!
-//! The machine file is made from these and from the two rows of one page discarded: each figure of it from a row
-//! that shows it almost alone. Nothing that is predicted is among them.
+//! The machine file is made from these and from the two rows of one page discarded. Each figure comes from a row that
+//! shows it almost alone. No predicted row is among them.
 
 use super::report::{Benchmark, Units};
 
@@ -25,7 +25,7 @@ pub const SWAP: &str = "unit/swap";
 /// The row of a round trip between two threads of one process: two switches without a change of address space.
 pub const THREADS: &str = "threads/0pages";
 
-/// All of them: they belong to the benchmarks `discard`, `pageout` and `pingpong`.
+/// The keys of all these rows. They belong to the benchmarks `discard`, `pageout` and `pingpong`.
 #[cfg(test)]
 pub const KEYS: [&str; 9] = [
     CALL,
@@ -40,7 +40,7 @@ pub const KEYS: [&str; 9] = [
 ];
 
 impl Units {
-    /// Those that were measured.
+    /// Finds the costs that were measured.
     pub fn find(benchmarks: &[Benchmark]) -> Units {
         let ns = |key: &str| {
             let mut rows = benchmarks.iter().flat_map(|benchmark| &benchmark.rows);

@@ -1,6 +1,6 @@
-//! Which of the mechanisms a Linux kernel has, as a policy.
+//! Maps a Linux kernel to the mechanisms that it has, as a policy.
 //!
-//! By release and architecture alone; a distribution may have taken a change over earlier. Known:
+//! Only the release and the architecture count; a distribution may have backported a change. Known:
 //!
 //! | mechanism | Linux |
 //! | --- | --- |
@@ -25,7 +25,7 @@ pub struct Kernel {
     pub dirty: Policy,
 }
 
-/// Which mechanisms Linux has on an architecture is not known here.
+/// The error for an architecture whose Linux is not in the table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "which mechanisms Linux has on {0} is not known here; say with --kernel what this kernel does"
@@ -35,7 +35,7 @@ pub struct NotKnown(String);
 /// The parts of S4 that no kernel has merged.
 const NOT_MERGED: &str = ",asynchronous=no,inline=no";
 
-/// Major and minor number of a release such as `6.18.44-custom`; zeros if it is no release.
+/// Parses the major and minor number of a release such as `6.18.44-custom`. Returns zeros if it is no release.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -47,7 +47,7 @@ fn version(release: &str) -> (u32, u32) {
 }
 
 impl Kernel {
-    /// The Linux of that release; `tags` says whether the CPU has PCIDs or ASIDs.
+    /// Returns the Linux of that release. `tags` is whether the CPU has PCIDs or ASIDs.
     ///
     /// # Errors
     /// If the table above says nothing about the architecture.
@@ -93,7 +93,7 @@ impl Kernel {
         })
     }
 
-    /// A kernel that does what the policy says, everywhere.
+    /// Returns a kernel that follows the policy everywhere.
     pub fn of_policy(policy: Policy) -> Kernel {
         Kernel {
             release: format!("policy {}", PolicyText(policy)),
@@ -102,10 +102,10 @@ impl Kernel {
         }
     }
 
-    /// The kernel that is running here.
+    /// Returns the kernel that is running here.
     ///
     /// # Errors
-    /// If nothing is known about Linux on this architecture.
+    /// If Linux on this architecture is not in the table.
     pub fn running() -> Result<Kernel, NotKnown> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let arm = std::env::consts::ARCH == "aarch64";
@@ -114,7 +114,7 @@ impl Kernel {
     }
 }
 
-/// A kernel without and with all of the mechanism, and whether it has all of it.
+/// Returns the policies without and with all of the mechanism, and whether the kernel has all of it.
 pub(crate) fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
     let with = policy.with(mechanism);
     if with == policy {

@@ -1,11 +1,11 @@
-//! What each mechanism would save on this host.
+//! Predicts the time that each mechanism would save on this host.
 //!
-//! The workloads of the published systems run on the machine in software, whose costs are those of a machine file (of
-//! this host, as `quell measure host` wrote it), once under what this host's kernel does and once with one
-//! mechanism more. Where the kernel has the mechanism already, what is shown is what it saves now.
+//! The workloads of the published systems run on the machine in software. Its costs come from a machine file: that of
+//! this host, as `quell measure host` wrote it. Each workload runs once with the mechanisms of this host's kernel, and
+//! once with one more. If the kernel has the mechanism already, the result is the time that it saves now.
 //!
-//! These are predictions: no figure here was measured with the mechanism on this host. The assumptions on which they
-//! rest are printed with them.
+//! These are predictions: no figure here was measured with the mechanism on this host. The assumptions are printed
+//! with them.
 
 pub mod kernel;
 pub mod recorded;
@@ -23,10 +23,10 @@ use serde::Serialize;
 use kernel::{Kernel, pair};
 use quell_experiments::jobs::{Job, Results};
 
-/// The machine file that `quell measure host` writes and `quell predict` reads unless told otherwise.
+/// The default machine file: `quell measure host` writes it, and `quell predict` reads it.
 pub const HOST_FILE: &str = "quell-host.toml";
 
-/// A workload of a published system, by which its mechanism is judged.
+/// A workload of a published system that tests its mechanism.
 struct Case {
     mechanism: Mechanism,
     workload: &'static str,
@@ -42,7 +42,7 @@ struct Case {
 enum Cpus {
     One,
     Two,
-    /// All of the machine, at most so many.
+    /// All CPUs of the machine, up to this number.
     UpTo(usize),
 }
 
@@ -137,13 +137,13 @@ const CASES: &[Case] = &[
 pub struct Line {
     /// S0 to S4.
     pub mechanism: &'static str,
-    /// The workload that it is judged with.
+    /// The workload that the mechanism is tested with.
     pub workload: &'static str,
-    /// What that stands for.
+    /// A description of the workload.
     pub what: &'static str,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// What the figures say.
+    /// The meaning of the figures.
     pub metric: Option<&'static str>,
     /// The kernel without the mechanism.
     pub without_policy: Option<String>,
@@ -153,15 +153,15 @@ pub struct Line {
     pub with_policy: Option<String>,
     /// The figure with it.
     pub with: Option<f64>,
-    /// Time saved by the mechanism, in percent of the time without; negative if it costs.
+    /// The time saved by the mechanism, in percent of the time without; negative if it costs time.
     pub saves_percent: Option<f64>,
-    /// Whether the host's kernel has the mechanism, so that this is what it saves already.
+    /// Whether the host's kernel has the mechanism, so that the saving is real already.
     pub in_kernel: bool,
-    /// Shootdown interrupts taken without it.
+    /// Shootdown interrupts without it.
     pub interrupts_without: Option<u64>,
-    /// Shootdown interrupts taken with it.
+    /// Shootdown interrupts with it.
     pub interrupts_with: Option<u64>,
-    /// Why there is no prediction.
+    /// The reason why there is no prediction.
     pub refused: Option<String>,
 }
 
@@ -205,19 +205,19 @@ impl Case {
     }
 }
 
-/// What was predicted.
+/// The predictions for a machine.
 pub struct Predictions {
-    /// For each workload, in the order of the mechanisms.
+    /// The prediction for each workload, in the order of the mechanisms.
     pub lines: Vec<Line>,
-    /// What it rests on, in words.
+    /// The assumptions in words.
     pub assumptions: Vec<String>,
-    /// How often the contract was broken: anything but zero means that nothing here is to be trusted.
+    /// The number of broken contracts. If it is not 0, no result here can be trusted.
     pub violations: u64,
-    /// Whether a run came to no end.
+    /// Whether a run did not end.
     pub failed: bool,
 }
 
-/// Predicts what each mechanism would save on a machine whose kernel is that one.
+/// Predicts the time that each mechanism would save on a machine with this kernel.
 ///
 /// # Errors
 /// If a workload refuses its parameters.

@@ -1,8 +1,8 @@
-//! A recording, replayed: the calls of its busiest process as workloads, at the recording's own price of an interrupt,
-//! and what came of that in words.
+//! Replays a recording: the calls of its busiest process, at the recording's own price of an interrupt.
 //!
-//! [`replay`](super::replay) runs and compares; here are the choices that go before it. The recording says on how many
-//! CPUs, with which kernel and at what price; of more calls than run in seconds, one in so many is made.
+//! [`replay`](super::replay) runs and compares; this module makes the choices before it. The recording gives the
+//! number of CPUs, the kernel and the price. If it has more calls than can run in seconds, a fraction of them is
+//! replayed.
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
@@ -16,27 +16,27 @@ use quell_workloads::Workload;
 use super::kernel::Kernel;
 use super::replay::{Price, Recorded, Recording, Replay, What, replay};
 
-/// How many calls become one, where calls are made larger.
+/// The numbers of calls to merge into one.
 const MERGED: [u64; 3] = [4, 16, 64];
-/// How many calls a replay makes, so that it takes seconds; of more, one in so many is made.
+/// The number of calls to replay at most, so that a replay takes seconds.
 const CALLS: u64 = 10_000;
 
-/// The headings of what is said of the changes.
+/// The headings of the table of changes.
 const HEADINGS: [&str; 4] = ["change", "interrupts gone", "time saved", "limits next"];
 
-/// A replay, and what it stands for.
+/// A replay and its origin.
 pub struct Replayed {
     /// The program.
     program: String,
     /// The machine, in words.
     title: String,
-    /// One of how many calls of each kind was replayed.
+    /// The factor by which the calls of each kind were thinned.
     thinned: u64,
-    /// What came of it.
+    /// The result.
     pub replay: Replay,
 }
 
-/// The kernel that was recorded; of the release that runs here if the recording names none.
+/// Returns the recorded kernel. If the recording has no release, takes that of the running one.
 fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> {
     let architecture = machine.architecture().in_linux();
     let tags = machine.amount(Parameter::Tags) > 0.0;
@@ -46,7 +46,7 @@ fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> 
     })
 }
 
-/// What flushes of that program cost in the recording, if it tells.
+/// Returns the cost of that program's flushes in the recording, if it is known.
 fn price(report: &Report, process: &Process) -> Option<Price> {
     let mut sum = (Range::default(), Range::default());
     let (mut remote, mut interrupts) = (0, 0);
@@ -68,11 +68,11 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
     })
 }
 
-/// Replays the calls of the busiest process, of the program `only` if one is named, on `machine`, by a kernel like that
-/// of `host`.
+/// Replays the calls of the busiest process on `machine`, by a kernel like that of `host`. If `only` is set, considers
+/// only that program.
 ///
 /// # Errors
-/// If there is nothing to replay, or a run came to no end.
+/// If there are no calls to replay, or a run did not end.
 pub fn replay_busiest(
     calls: &Calls,
     only: Option<&str>,
@@ -83,7 +83,7 @@ pub fn replay_busiest(
     let process = calls.busiest(only)?;
     let thinned = process.count().div_ceil(CALLS).max(1);
     let price = price(report, &process);
-    // As many CPUs as were interrupted, and the one that asked.
+    // Uses as many CPUs as were interrupted, and one for the initiator.
     let seen = process
         .targets()
         .map(|targets| targets.round() as usize + 1);
@@ -121,7 +121,7 @@ pub fn replay_busiest(
 }
 
 impl Replayed {
-    /// It in words: what was replayed, a row for each change that matters, and what none of them does.
+    /// Describes the replay: its calls, a row for each change that matters, and kinds of changes that do not.
     pub fn told(&self) -> page::Findings {
         let replay = &self.replay;
         let price = match &replay.price {
@@ -215,7 +215,7 @@ fn range((least, most): (f64, f64)) -> String {
     times(Range { least, most })
 }
 
-/// Shares for people; negative where something is added.
+/// Formats shares for people. Shares are negative if a change adds costs.
 fn shares((least, most): (f64, f64)) -> String {
     let one = |share: f64| match share < 0.0 {
         true => format!("-{}", percent(-share)),

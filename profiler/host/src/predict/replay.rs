@@ -1,19 +1,21 @@
-//! What a change of the kernel, or of a program's calls, would do to what was recorded.
+//! Replays a recording to predict the effect of changes to the kernel or to a program's calls.
 //!
-//! The recording comes as a workload that makes its calls again. It runs on the machine in software under what the
-//! recording's kernel does: the reference. Against it run the same calls under a kernel with one mechanism more (or one
-//! less, where the kernel has it: what it saves already), and fewer, larger calls under the same kernel. Every
-//! comparison is made in pairs, with the same seed at the same price of an interrupt, and what is said is the range
-//! over all pairs. The price is the recording's own where it tells one, at least and at most; otherwise half and twice
-//! that of the machine file. A page fault costs what the recorder measured on the host, if it did.
+//! The recording comes as a workload that makes its calls again. It runs on the machine in software with the
+//! mechanisms of the recording's kernel: this is the reference. The same calls also run under a kernel with one
+//! mechanism more. If the kernel has the mechanism already, it is removed, to show the time that it saves. Fewer,
+//! larger calls run under the same kernel.
 //!
-//! A change is above the noise if in every pair it saves more than [`LEAST`] of the time, and more than seeds differ by
-//! at one price; or gives targets back more than [`LEAST`] of all CPUs' time, and costs callers none. However many
-//! interrupts a change takes away, nothing is said of it if no caller and no target lacks that time. For a change that
-//! matters the next bottleneck is named: the part of the machine whose cost, halved, would then save most.
+//! Every comparison is made in pairs, with the same seed at the same price of an interrupt. The result is the range
+//! over all pairs. The price has the bounds of the recording, if known; otherwise half and twice that of the machine
+//! file. A page fault costs the time that the recorder measured on the host, if it did.
 //!
-//! Time is how long the recorded calls and the computing between them take, until the last thread is done: not CPU
-//! time. The order of calls, reclaim, and locks of a real kernel are not in it.
+//! A change is above the noise if every pair saves more than [`LEAST`] of the time, and more than seeds differ at one
+//! price. It also is if targets regain more than [`LEAST`] of all CPUs' time, and callers lose none. Interrupts that
+//! cost neither callers nor targets time do not count. For a change that matters, the next bottleneck is named: the
+//! part of the machine that would save most time at half its cost.
+//!
+//! Time is the time until the last thread has made its recorded calls, with the computing between them. It is not CPU
+//! time. The replay leaves out a real kernel's order of calls, reclaim, and locks.
 
 use std::sync::Arc;
 
@@ -27,33 +29,33 @@ use super::kernel::{Kernel, pair};
 use quell_experiments::jobs::{Job, Results};
 use quell_experiments::trial::Outcome;
 
-/// The share of the time below which nothing is said.
+/// The least share of the time that a change must save to be reported.
 pub const LEAST: f64 = 0.005;
-/// How far the replay's interrupts may be from the recorded ones, as a share of these, for anything to be said.
+/// The largest distance of the replay's interrupts from the recorded ones, as a share of these, for a prediction.
 pub const FAR: f64 = 0.25;
-/// The seeds of each pair.
+/// The number of seeds of each pair.
 const SEEDS: u64 = 3;
 
-/// A range: at least, at most.
+/// A range: lower and upper bound.
 pub type Range = (f64, f64);
 
-/// What the recording says of interrupts.
+/// The cost of interrupts in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Price {
-    /// What an initiator waits for one flush, in nanoseconds.
+    /// The wait of an initiator for one flush, in nanoseconds.
     pub waited_ns: Range,
-    /// What an interrupt takes from its target, in nanoseconds.
+    /// The time that an interrupt takes from its target, in nanoseconds.
     pub taken_ns: Range,
-    /// How many CPUs a flush interrupts, on average.
+    /// The mean number of CPUs that a flush interrupts.
     pub targets: f64,
 }
 
-/// What was counted in the recording, and is compared with the replay.
+/// The recorded count that is compared with the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// Interrupts that were sent.
     Interrupts(u64),
-    /// Flushes that asked others, where the recording does not tell whom.
+    /// Flushes with remote targets, if the recording does not have the targets.
     Flushes(u64),
 }
 
@@ -72,104 +74,104 @@ impl Recorded {
     }
 }
 
-/// What is replayed.
+/// The input of a replay.
 #[derive(Debug)]
 pub struct Recording {
     /// The calls as they were made.
     pub calls: Workload,
-    /// How many calls became one, and what calls that makes.
+    /// Larger calls: the number of calls merged into one, and the resulting workload.
     pub merged: Vec<(u64, Workload)>,
-    /// What the calls as they were made sent.
+    /// The recorded count for the calls as they were made.
     pub sent: Recorded,
-    /// What that cost, if the recording tells.
+    /// The cost of these interrupts, if known.
     pub price: Option<Price>,
-    /// What a page fault costs there with the zeroing in it, at least and at most, in nanoseconds; `None` for the
+    /// Bounds for the cost of a page fault on the recorded host, zeroing included, in nanoseconds. `None` takes the
     /// machine file's.
     pub fault_ns: Option<Range>,
 }
 
-/// What is different.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The kernel has one mechanism more; or has it already, and this is what that saves.
+    /// The kernel has one mechanism more. If it has the mechanism already, the result is the time that it saves.
     Mechanism {
         /// S0 to S4.
         name: &'static str,
         /// Whether the kernel has all of it.
         in_kernel: bool,
     },
-    /// The program makes one call for so many.
+    /// The program makes one call in place of several.
     Merged {
-        /// How many.
+        /// The number of calls merged into one.
         calls: u64,
     },
 }
 
-/// What a change does.
+/// A change and its effect.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
     /// The change.
     pub what: What,
-    /// The share of the interrupts that goes.
+    /// The share of the interrupts that is saved.
     pub interrupts: Range,
-    /// The share of the time that goes.
+    /// The share of the time that is saved.
     pub time: Range,
-    /// What targets get back of interrupts, as a share of the time of all CPUs.
+    /// The time that targets regain from interrupts, as a share of the time of all CPUs.
     pub stolen: Range,
-    /// Whether that is above the noise.
+    /// Whether the effect is above the noise.
     pub matters: bool,
-    /// What limits next, if the change matters and something of the machine does.
+    /// The next bottleneck, if the change matters and a part of the machine is one.
     pub next: Option<&'static str>,
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
     /// The machine's name.
     pub machine: String,
-    /// The kernel's release, or how it was named otherwise.
+    /// The kernel's release or other name.
     pub kernel: String,
-    /// What it does, as a policy.
+    /// The kernel's policy.
     pub kernel_policy: String,
-    /// Interrupts (flushes, where the recording does not tell interrupts) in the recording.
+    /// Interrupts in the recording, or flushes if it does not have interrupts.
     pub recorded: u64,
-    /// As many in the replay under the same kernel.
+    /// The same count in the replay under the same kernel.
     pub replayed: u64,
-    /// What the recording says that they cost.
+    /// The cost of interrupts in the recording.
     pub price: Option<Price>,
-    /// How far seeds differ at one price, as a share: interrupts, and time.
+    /// The differences between seeds at one price, as shares of the interrupts and of the time.
     pub noise: (f64, f64),
-    /// What each change does; those that matter first, and of these those that save most time.
+    /// The changes. Those that matter come first, sorted by the time that they save.
     pub changes: Vec<Change>,
-    /// How often the contract was broken: anything but zero means that nothing here is to be trusted.
+    /// The number of broken contracts. If it is not 0, no result here can be trusted.
     pub violations: u64,
 }
 
 impl Replay {
-    /// Whether the replay is near enough to the recording to say anything by it.
+    /// Returns whether the replay is near enough to the recording for a prediction.
     pub fn reproduces(&self) -> bool {
         self.recorded.abs_diff(self.replayed) as f64 <= FAR * self.recorded as f64
     }
 }
 
-/// Why nothing can be predicted.
+/// The reason why there is no prediction.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoReplay {
-    /// A run came to no end.
+    /// A run did not end.
     #[error("the replay does not run on the machine in software: {0}")]
     Failed(String),
-    /// There is nothing to take away.
+    /// No call sent an interrupt that a change could save.
     #[error(
         "no call in the recording asked another CPU to flush: there is nothing that a change could take away"
     )]
     Nothing,
 }
 
-/// Replays what was recorded on a kernel like that, on machines like this.
+/// Replays a recording on machines like this, by a kernel like that.
 ///
 /// # Errors
-/// If nothing that was recorded asked another CPU, or a run came to no end.
+/// If no recorded call had a remote target, or a run did not end.
 pub fn replay(
     machine: &MachineFile,
     kernel: &Kernel,
@@ -248,11 +250,11 @@ pub fn replay(
     })
 }
 
-/// Calls, under a kernel.
+/// A workload under a kernel.
 #[derive(Clone, Copy)]
 struct Arranged {
     workload: Workload,
-    /// How many calls became one.
+    /// The number of calls merged into one.
     merged: u64,
     policy: quell::Policy,
     cpus: usize,
@@ -264,18 +266,18 @@ fn outcome<'r>(results: &'r Results, job: &Job) -> Result<&'r Outcome, NoReplay>
         .map_err(|why| NoReplay::Failed(why.to_owned()))
 }
 
-/// A share that went, from one figure to another.
+/// Returns the share that is saved from one figure to another.
 fn gone(from: f64, to: f64) -> f64 {
     if from > 0.0 { 1.0 - to / from } else { 0.0 }
 }
 
-/// A range, with another figure in it.
+/// Widens a range to contain another figure.
 fn widened(range: Option<Range>, figure: f64) -> Option<Range> {
     let (least, most) = range.unwrap_or((figure, figure));
     Some((least.min(figure), most.max(figure)))
 }
 
-/// Parts of a machine that may limit, and what halves the cost of each.
+/// Parts of a machine that may be the bottleneck, with the factors that halve their cost.
 const PARTS: &[(&str, &[(Parameter, f64)])] = &[
     (
         "interrupts",
@@ -313,7 +315,7 @@ const PARTS: &[(&str, &[(Parameter, f64)])] = &[
 
 /// The machines and seeds that every arrangement runs with.
 struct Grid {
-    /// One for each price, with a name that tells them apart.
+    /// A machine for each price, with a distinct name.
     machines: Vec<(String, Arc<MachineFile>)>,
 }
 
@@ -358,20 +360,20 @@ impl Grid {
             cpus,
         } = arranged;
         Job {
-            // Also tells apart workloads that were read under one name.
+            // The number also distinguishes workloads that were parsed under one name.
             variant: format!("{variant}, {merged} as one"),
             seed,
             ..Job::new(machine.clone(), workload, policy, cpus)
         }
     }
 
-    /// Every price with every seed.
+    /// Returns the jobs for every price with every seed.
     fn jobs(&self, arranged: Arranged) -> impl Iterator<Item = Job> {
         let prices = 0..self.machines.len();
         prices.flat_map(move |price| (1..=SEEDS).map(move |seed| self.job(arranged, price, seed)))
     }
 
-    /// How far seeds differ at one price: interrupts, and time.
+    /// Returns the largest differences between seeds at one price: interrupts and time.
     fn noise(
         &self,
         arranged: Arranged,
@@ -393,7 +395,7 @@ impl Grid {
         Ok(noise)
     }
 
-    /// What goes from one arrangement to another, over all pairs; whether that matters is not said yet.
+    /// Compares two arrangements over all pairs. Leaves `matters` and `next` unset.
     fn compare(
         &self,
         what: What,
@@ -425,7 +427,7 @@ impl Grid {
         })
     }
 
-    /// The arrangement on machines of which one part costs half, at the first price.
+    /// Returns jobs on machines of which one part costs half, at the first price.
     fn halved(&self, arranged: Arranged) -> impl Iterator<Item = (&'static str, Job)> {
         let job = self.job(arranged, 0, 1);
         PARTS.iter().map(move |&(part, costs)| {
@@ -443,7 +445,7 @@ impl Grid {
         })
     }
 
-    /// The part whose cost, halved, saves most, if that is more than `noise` of the time.
+    /// Returns the part that saves most at half its cost, if that is more than `noise` of the time.
     fn next(
         &self,
         arranged: Arranged,
@@ -462,8 +464,9 @@ impl Grid {
     }
 }
 
-/// The machine on which a flush of others costs that much. The machine file's split between sending, entering and what
-/// lies between is kept as far as it goes: delivery and leaving the handler become what is left.
+/// Returns the machine on which a remote flush costs that much.
+///
+/// It keeps the machine file's costs of sending and entering. Delivery and the exit from the handler become the rest.
 fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> MachineFile {
     let ns = |parameter| machine.amount(parameter) / 1e3;
     let sending =
@@ -483,7 +486,8 @@ fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> Mac
     priced
 }
 
-/// The machine on which to fill a page costs that much: what its own zeroing and allocation leave is the trap.
+/// Returns the machine on which a page fault costs that much. The trap becomes the rest beside its zeroing and
+/// allocation.
 fn filling(machine: &MachineFile, fault_ns: f64) -> MachineFile {
     const PAGE: f64 = 4096.0;
     let ns = |parameter| machine.amount(parameter) / 1e3;

@@ -1,5 +1,7 @@
-//! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it
-//! alone, without what anything is worth. The file is long because each change is said in full and in a few words.
+//! Proposes changes at a site or for a program, and computes the interrupts that each leaves.
+//!
+//! This is arithmetic on what was recorded of the site; gains come later. The file is long because each change has a
+//! full and a short text.
 
 use crate::perf::Prices;
 
@@ -11,12 +13,13 @@ use crate::figures::{self, Range, time};
 use crate::line::Line;
 use crate::scales::Scales;
 
-/// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
+/// The least number of real interrupts (not recorded ones) that can show a pattern.
 pub(super) const LEAST: f64 = 50.0;
-/// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of
-/// ranges, how soon they are touched again.
+/// The least number of recorded samples that can represent the others.
+///
+/// A sample is a gap between interrupts, or a range that was touched again.
 const TOLD: u64 = 5;
-/// The least page of every machine that is recorded on.
+/// The smallest page size of all supported machines.
 const PAGE: f64 = 4096.0;
 /// Calls that give memory back.
 const GIVES_BACK: [&str; 8] = [
@@ -29,11 +32,10 @@ const GIVES_BACK: [&str; 8] = [
     "munmap",
     "process_madvise",
 ];
-/// The largest batch that is supposed: what allocators pass to one vectored call.
+/// The largest batch to assume: as many ranges as allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
-/// What a change leaves of a site's recorded interrupts: at least, at most. No whole numbers, because the half of one
-/// that stands for many is the half of these.
+/// Bounds for the recorded interrupts that a change leaves at a site. They are fractions because each stands for many.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
     pub(super) least: f64,
@@ -41,7 +43,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Of so many, what shares leave that go.
+    /// Returns the rest of `all` if these shares go away.
     fn of(all: u64, gone: Range) -> Left {
         let left = |gone: f64| all as f64 * (1.0 - gone);
         Left {
@@ -51,36 +53,36 @@ impl Left {
     }
 }
 
-/// What may go with a change, at most, that is not recorded.
+/// Unrecorded work that a change may remove, at most.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     /// Nothing.
     Nothing,
-    /// Whatever the kernel does for the program: the reading of a file, the copies of pages.
+    /// Other kernel work for the program: reading a file or copying pages, for example.
     Kernel,
-    /// That, and what forked processes do by themselves, which are then not started.
+    /// The same, and the work of forked processes that are no longer started.
     Forked,
 }
 
-/// A change that could be made at a site, or to a whole program.
+/// A possible change at a site, or for a whole program.
 pub(super) struct Proposal {
     pub(super) kind: &'static str,
     pub(super) said: String,
-    /// The same in a few words.
+    /// The change in a few words.
     pub(super) brief: Line,
     pub(super) left: Left,
-    /// The share of filling memory again that goes, too.
+    /// The share of the refill time that goes away, too.
     pub(super) filled: Range,
-    /// The share of the time in the calls themselves that goes, too.
+    /// The share of the time in the calls themselves that goes away, too.
     pub(super) served: Range,
-    /// What may go with it that is not recorded.
+    /// Unrecorded work that may go away, too.
     pub(super) around: Surroundings,
-    /// Whether the memory is kept, so that no other site flushes because it was given back.
+    /// Whether the memory is kept. Then no other site flushes because it was given back.
     pub(super) kept: bool,
 }
 
 impl Proposal {
-    /// One that takes interrupts away and nothing else.
+    /// Creates a proposal that removes interrupts and nothing else.
     fn new(kind: &'static str, said: String, brief: Line, left: Left) -> Self {
         Proposal {
             kind,
@@ -94,18 +96,18 @@ impl Proposal {
         }
     }
 
-    /// The same, of which the work around the flush is a part.
+    /// Returns the proposal with unrecorded work around the flush.
     fn with(self, around: Surroundings) -> Self {
         Proposal { around, ..self }
     }
 }
 
-/// A change in a few words.
+/// Creates a short text.
 fn few(words: &str) -> Line {
     Line::new("").text(words)
 }
 
-/// The same at a place of the program.
+/// Creates a short text that names the place in the program.
 fn few_at(words: &str, more: &str, at: &str) -> Line {
     few(words).remark(more).text(", at ").name(at)
 }
@@ -114,16 +116,16 @@ pub(super) fn place(site: &Site) -> String {
     figures::place(site.place.frames.iter().map(|frame| &**frame)).to_owned()
 }
 
-/// What the rest of a program tells of its sites.
+/// Facts about a whole program that advice on its sites needs.
 #[derive(Clone, Copy)]
 pub(super) struct Program {
     /// Whether it may have forked.
     forks: bool,
-    /// How many pages it filled for each that it gave back, at most one: what is kept serves whatever is asked for
-    /// next, be it at the same address or not.
+    /// The number of pages that it filled for each page that it gave back, at most 1. Kept memory serves the next
+    /// allocation, at the same address or another.
     demand: f64,
-    /// Page faults that filled what no recorded call had given back, for each byte that calls gave back: these calls
-    /// may have come while nothing was recorded.
+    /// Page faults without a recorded call that gave the memory back, for each byte given back. Their calls may have
+    /// come while nothing was recorded.
     unclaimed: f64,
 }
 
@@ -138,8 +140,8 @@ impl Program {
         let known = from.programs.iter().find(|program| &*program.name == name);
         let faults = known.map_or(0, |program| program.faults);
         let refaults: u64 = givers().map(|site| site.refaults).sum();
-        // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what
-        // the program had.
+        // Ranges that were given back may have been empty. Pages that they held were filled before, or are missing
+        // from the program's memory now.
         let filled = faults as f64 * scales.faults(from, name);
         let held = from
             .ran(name)
@@ -152,8 +154,9 @@ impl Program {
         }
     }
 
-    /// How many page faults may have filled what calls from this site had given back: those that were seen to, and
-    /// those that may have, but together no more than there were pages.
+    /// Estimates the page faults that filled memory which this site gave back.
+    ///
+    /// These are the recorded ones, and those that may have been, but together no more than there were pages.
     pub(super) fn refilled(self, site: &Site) -> f64 {
         let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
@@ -161,7 +164,7 @@ impl Program {
     }
 }
 
-/// The changes that could be made at a site.
+/// Proposes changes at a site.
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {
@@ -192,8 +195,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             );
             one("protect", format!("At {at}, {what}"), brief, 0.0, left)
         }
-        // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of
-        // zeros.
+        // Without a fork, other causes copy pages: the first write to a privately mapped file, or to a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, fork from a small process, or fork less often and give \
@@ -229,7 +231,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             one("compaction", said, brief, 0.0, all / 2.0)
         }
         call if call.starts_with("reclaim") => {
-            // One flush for each batch of clean pages is what kernels do at best today.
+            // Today's kernels need at least one flush for each batch of clean pages.
             let batched = site.requests.div_ceil(32).min(site.interrupts);
             let limit = format!(
                 "Against {call}: raise the memory limit, or read files with pread into a cache of your own instead of mapping them"
@@ -252,12 +254,14 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
     }
 }
 
-/// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same
-/// process. Where all CPUs were busy, it may have wanted more of them than it was given, so it is not pinned.
+/// Proposes to run a program elsewhere, given the number of CPUs that it keeps busy.
+///
+/// A flush interrupts only CPUs that ran the same process, so fewer CPUs mean fewer interrupts. If all CPUs were busy,
+/// the program may want more CPUs than it got, so it is not pinned.
 pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
-    /// A program that is pinned must not be pressed.
+    /// The highest load of the CPUs to which a program is pinned, so that it has room.
     const FULL: f64 = 0.8;
-    /// From this part of their time on, CPUs have no room for more.
+    /// The busy share from which CPUs have no room for more.
     const NO_ROOM: f64 = 0.9;
     let name = &whole.place.program;
     let targets = whole.interrupts as f64 / whole.remote.max(1) as f64;
@@ -288,7 +292,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         (is(sender) && is(target)).then_some(*count)
     };
     let own: u64 = from.matrix.iter().filter_map(own).sum();
-    // Whom interrupts hit is known of those that were recorded whole.
+    // Only interrupts that were recorded whole have a known target.
     if whole.whole == 0 || own * 2 < whole.whole {
         return Vec::new();
     }
@@ -310,9 +314,9 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     )]
 }
 
-/// One call for several that follow each other.
+/// Proposes one call in place of several that follow each other.
 fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
-    // The shortest wait that takes most of what there is to take.
+    // Takes the shortest wait that catches nine tenths of the gaps below 1 ms.
     let last = bin(999_999);
     let total = within(&site.gaps, last);
     if total * 4 < site.interrupts || site.interrupts < TOLD {
@@ -355,8 +359,10 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     ))
 }
 
-/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at
-/// most. Memory that could not be followed so long may be touched or not. `None` if hardly any is.
+/// Returns the time, as a bin of [`BINS`], in which most memory is touched again, and the share that is.
+///
+/// Memory that could not be followed so long counts only in the upper bound. Returns `None` if hardly any memory is
+/// touched again.
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();
     let last = BINS.len() - 2;
@@ -369,14 +375,15 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
     Some((chosen, share))
 }
 
-/// Which share is touched again within the time that is chosen, at least, and within ten times as long, at most: two
-/// standard deviations to each side, both of a plain share of so many and of what could be followed so long.
-/// The recording has `missed` this share of all.
+/// Returns bounds for the share touched again: within the chosen time, and within ten times as long.
+///
+/// Each bound has two standard deviations of slack, by both a plain share and the estimate from followed ranges. The
+/// recording `missed` this share of all ranges.
 fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
     const DEVIATIONS: f64 = 2.0;
     let within = reuse.within();
     let followed = reuse.followed(chosen + 1);
-    // Of what could not be followed any may be touched.
+    // Any memory that could not be followed may be touched.
     let touched = |share: f64| 1.0 - (1.0 - share) * followed;
     let (least, most) = (within[chosen], touched(within[chosen + 1]));
     let known = reuse.known() as f64;
@@ -390,14 +397,14 @@ fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
     }
 }
 
-/// Memory that is not given back because it is needed again soon.
+/// Proposes to keep memory that is needed again soon.
 fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
-    // Kept up to ten times as long as it takes until nearly all is touched again, it is there even if what is kept is
-    // given back little by little, as allocators do.
+    // Allocators give kept memory back little by little. If it is kept for ten times as long as most reuse takes, it
+    // is still there when it is needed.
     let (chosen, mut share) = touched(site)?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
-    // A thread that ends gives its own stack back: nothing but the C library is below where it began.
+    // A thread that ends gives its own stack back. Then only frames of the C library are below its start.
     let mut innermost = site.place.frames.iter().take(3);
     let is_stack = innermost.any(|frame| frame.starts_with("start_thread"));
     let (kind, what, brief) = match call {
@@ -451,7 +458,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
         ),
     };
     Some(Proposal {
-        // Memory that is kept is not filled again, and not given back.
+        // Kept memory needs no refill, and no call to give it back.
         filled: share,
         served: share,
         kept: true,
@@ -464,8 +471,9 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     })
 }
 
-/// Files that are read, not mapped: nothing is unmapped then, and no page fault brings what is read. What it takes to copy
-/// that may be as much as these.
+/// Proposes to read files instead of mapping them.
+///
+/// This removes the unmapping and the page faults. The copying may cost as much, so the lower bound is 0.
 fn read(at: &str) -> Proposal {
     let all = Range {
         least: 0.0,
@@ -486,7 +494,9 @@ fn read(at: &str) -> Proposal {
     }
 }
 
-/// Memory that the kernel takes only when it is short: it flushes as before, and what is touched before that is there.
+/// Proposes to let the kernel take memory only when it is short.
+///
+/// Flushes stay, but memory that is touched before that needs no refill.
 fn freed(site: &Site, at: &str) -> Option<Proposal> {
     const MADV_DONTNEED: u64 = 4;
     let gives_back = site.how.get(&MADV_DONTNEED).copied().unwrap_or(0);
@@ -512,7 +522,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
     })
 }
 
-/// Memory that is filled again two megabytes at a time: it is zeroed as before, with one fault for 512.
+/// Proposes huge pages: zeroing stays, but one fault replaces 512.
 fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
     const HUGE: u64 = 2 << 20;
     let Prices {
@@ -528,7 +538,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
     let trap = (1.0 - zero_ns.0 / fault_ns.0).max(0.0);
     Some(Proposal {
         filled: Range {
-            // Where the kernel finds no huge page, nothing changes.
+            // The kernel may find no huge page.
             least: 0.0,
             most: trap * 511.0 / 512.0,
         },
@@ -562,7 +572,7 @@ mod tests {
         };
         let mut site = Site::new(place, &Stacks::default().tell(&[].into()), None);
         site.bytes = 100 << 12;
-        // For each page that was given back, so many faults may have filled it.
+        // Returns the refaults if `faults` page faults for each page given back may have filled it.
         let refilled = |faults: f64, site: &Site| {
             let program = Program {
                 forks: false,
@@ -580,7 +590,7 @@ mod tests {
         assert_eq!(refilled(0.5, &site), 300.0);
     }
 
-    /// What is said of ranges seen so often each.
+    /// Returns the bounds for these ranges, each seen so many times.
     fn said(ranges: &[(bool, usize, u64)], times: u64, chosen: usize) -> Range {
         let reuse = seen(ranges, times);
         share_touched(&reuse, 1.0, chosen)
@@ -591,10 +601,10 @@ mod tests {
         let all = |times| said(&[(true, 2, 0)], times, 2);
         assert!((all(20).least - 0.85).abs() < 1e-9 && (all(3000).least - 0.999).abs() < 1e-9);
         assert_eq!((all(3).least, all(3).most), (0.0, 1.0));
-        // Nor that none is, of a few of which many were.
+        // Few observations do not show that no memory is touched, even if most of it was not.
         let half = said(&[(true, 2, 0), (false, 7, 0)], 6, 2);
         assert!(half.least < 0.23 && half.most > 0.77, "{half:?}");
-        // One range that interrupted sixty others is one, whatever the hundred did that interrupted none.
+        // A range that interrupted 60 CPUs is one observation, even beside 100 that interrupted none.
         let mut ranges = vec![(false, 7, 0); 100];
         ranges.push((true, 2, 60));
         let one = said(&ranges, 1, 2);
@@ -612,7 +622,7 @@ mod tests {
             prop_assume!(reuse.known() > 0);
             let (few, many) = (said(&ranges, 1, chosen), said(&ranges, times, chosen));
             prop_assert!(holds(ends(few), ends(many)), "{few:?} {many:?}");
-            // A plain share of so many says no less.
+            // The bounds contain those of a plain share.
             let within = reuse.within();
             let untouched = (1.0 - within[chosen + 1]) * reuse.followed(chosen + 1);
             let spread = |share: f64| 2.0 * (share * (1.0 - share) / reuse.known() as f64).sqrt();

@@ -1,4 +1,4 @@
-//! Which setting makes an allocator or a runtime do what is advised: a table, `allocators.toml`, that people add to.
+//! Finds the setting of an allocator or a runtime that follows a piece of advice, in the table `allocators.toml`.
 
 use std::sync::LazyLock;
 
@@ -35,20 +35,20 @@ struct Setting {
     memory: String,
 }
 
-/// A setting that does what is advised.
+/// A setting that follows a piece of advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Knob {
     /// The allocator or the runtime.
     pub allocator: String,
     /// Environment variables, each as `NAME=VALUE`.
     pub set: Vec<String>,
-    /// What it does to memory in use.
+    /// Its effect on memory use.
     pub memory: String,
-    /// Where it is documented.
+    /// The address of its documentation.
     pub source: String,
 }
 
-/// The setting for advice of this kind on a site with these frames, innermost first.
+/// Finds the setting for advice of this kind at a site with these frames, innermost first.
 pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
     let is_its = |allocator: &&Allocator| {
         let mut frames = frames.clone();
@@ -90,7 +90,7 @@ mod tests {
         let (name, value) = set("keep", &jemalloc).unwrap();
         assert_eq!(name, "jemalloc");
         assert!(value.starts_with("MALLOC_CONF=dirty_decay_ms:"));
-        // An allocator that calls the C library is not the C library.
+        // Frames of the C library below an allocator do not make it the C library's.
         let rust = [
             "__madvise",
             "_rjem_je_pages_purge_forced",
@@ -104,7 +104,7 @@ mod tests {
                 .0,
             "glibc"
         );
-        // No setting does this, and this is nobody's.
+        // jemalloc has no setting for this, and the second stack has no allocator.
         assert_eq!(set("huge", &jemalloc), None);
         assert_eq!(set("keep", &["__madvise", "main"]), None);
     }

@@ -1,14 +1,13 @@
-//! What would remove interrupts, and how many.
+//! Advises on changes that remove interrupts, and estimates their effect.
 //!
-//! Each piece of advice is arithmetic on the recorded stream, not a guess from a list: how many interrupts came so soon
-//! after another of the same thread from the same place that one flush would have served both; how many belonged to
-//! memory that was touched again so soon that keeping it would have cost little. Both have a range: a change that is
-//! felt in between (the memory was touched before the batch would have been flushed) counts in one end and not in the
-//! other. An interrupt is taken to cost what it cost in the recording, and filling a page again what the recorder
-//! measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is not given.
+//! Each piece of advice is arithmetic on the recorded events, not a guess from a list. For example, interrupts that
+//! come soon after another one from the same thread and place could share one flush. Memory that is touched again soon
+//! could have been kept. Both have a range: an interrupt counts only in the upper bound if the memory was touched
+//! before the shared flush. An interrupt costs what it cost in the recording. A refill costs what the recorder
+//! measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is dropped.
 //!
-//! The recording does not tell whether the program's author can make the change, and what else it changes. The next
-//! bottleneck that the recording shows is named beside it.
+//! The recording does not show whether the program's author can make the change, or which side effects it has. Advice
+//! names the next bottleneck that the recording shows.
 
 mod changes;
 mod knobs;
@@ -28,15 +27,15 @@ use crate::line::Line;
 use crate::scales::{Kernel, Scales};
 pub use knobs::Knob;
 
-/// The share of a program's CPU time below which nothing is advised.
+/// The least gain to advise for, as a share of a program's CPU time.
 pub const NOISE: f64 = 0.005;
-/// The share of all interrupts below which nothing is advised where CPU time is not known.
+/// The least share of all interrupts to advise on, if CPU time is not known.
 const FEW: f64 = 0.05;
 
-/// A change, and what it would bring.
+/// A change and its effect.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
-    /// In one sentence, with figures.
+    /// The advice in one sentence, with figures.
     pub text: String,
     /// The program.
     pub program: String,
@@ -44,36 +43,38 @@ pub struct Advice {
     pub call: String,
     /// The place.
     pub place: String,
-    /// The kind of change: `merge`, `keep`, `cache`, `pool`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
-    /// `compaction`, `fork`, `protect`, `kernel`.
+    /// The kind of change: `merge`, `keep`, `cache`, `pool`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`,
+    /// `numa`, `ksm`, `compaction`, `fork`, `protect`, `kernel`.
     pub kind: &'static str,
-    /// How many interrupts the site has now.
+    /// The site's number of interrupts now.
     pub interrupts: u64,
-    /// How many are left, at least and at most.
+    /// Bounds for the number of interrupts that are left.
     pub left: (u64, u64),
-    /// What is won of the program's CPU time, if that is known.
+    /// The gain as a share of the program's CPU time, if that is known.
     pub share: Option<Range>,
-    /// The next limit.
+    /// The next bottleneck.
     pub next: Option<String>,
-    /// The setting of an allocator or a runtime that does it, if one is known.
+    /// The setting of an allocator or a runtime that makes the change, if one is known.
     pub knob: Option<Knob>,
-    /// The change in a few words, without what it would bring.
+    /// The change in a few words, without its effect.
     #[serde(skip)]
     pub brief: Line,
-    /// How many interrupts were recorded for that, if these are so few that it is said.
+    /// The number of interrupts recorded for this advice, if it is small enough to mention.
     #[serde(skip)]
     pub recorded: Option<u64>,
 }
 
 impl Advice {
-    /// Whether it may lead: somebody who runs the program can follow it, and what it wins is known well enough that another
-    /// recording would say the same.
+    /// Returns whether the advice may come first.
+    ///
+    /// A user of the program must be able to follow it, and its gain must be certain enough to recur in another
+    /// recording.
     pub fn may_lead(&self) -> bool {
         !matches!(self.kind, "shard" | "kernel") && !self.share.is_some_and(Range::is_vague)
     }
 }
 
-/// Advice for these sites, that which promises most first; but what must not lead comes last.
+/// Returns advice for these sites, the most promising first, and advice that must not lead last.
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
@@ -87,7 +88,7 @@ pub fn advise(
         all: from.sites.iter().map(Site::estimate).sum(),
     };
     let mut advice: Vec<Advice> = Vec::new();
-    // What interrupts hardly anybody may cost its program what it fills again.
+    // Memory that a program refills often is worth advice even if its flushes interrupt few CPUs.
     let is_much_filled = |site: &Site| {
         site.refaults as f64 * scales.faults(from, &site.place.program) >= 10.0 * LEAST
     };
@@ -106,7 +107,7 @@ pub fn advise(
     {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
-        // Where it runs changes nothing about what it fills.
+        // A change of CPUs does not change page faults.
         let everywhere = |change| about.considered(whole, change, 0.0, "everywhere");
         advice.extend(proposals.into_iter().filter_map(everywhere));
     }
@@ -114,10 +115,11 @@ pub fn advise(
     advice
 }
 
-/// Which advice promises more, and comes first: what must not lead comes last, and of that what only another program or
-/// another kernel could do. That a program is pinned
-/// counts as far as it is sure: at most it saves what threads wait for each other by spinning, of which a recording knows
-/// nothing, and where its site can be changed that takes the cause away.
+/// Orders advice by its promise.
+///
+/// Advice that must not lead comes last, and in that group changes to another program or kernel. Pinning counts only
+/// by its lower bound. Its upper bound saves spinning between threads, which no recording shows, and a change at the
+/// site would remove the cause.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
     let rewritten = |advice: &Advice| matches!(advice.kind, "shard" | "kernel");
     let worth = |advice: &Advice| {
@@ -133,7 +135,7 @@ fn promising(one: &Advice, other: &Advice) -> Ordering {
         .then(fewer(other).cmp(&fewer(one)))
 }
 
-/// What advice is computed from, whichever site and change it is about.
+/// The inputs that all advice shares.
 struct About<'a> {
     from: &'a Attribution,
     scales: Scales,
@@ -143,8 +145,9 @@ struct About<'a> {
 }
 
 impl About<'_> {
-    /// Advice of a change to a site, if it promises more than noise; of page faults of the program, so many may have
-    /// filled what the site had given back.
+    /// Returns advice for a change at a site, if it promises more than noise.
+    ///
+    /// So many page faults (`refilled`) may have filled memory that the site gave back.
     fn considered(
         &self,
         site: &Site,
@@ -184,7 +187,7 @@ impl About<'_> {
                 .find(|of| &*of.name == program)
                 .map_or(0.0, |of| of.forked_faults as f64 * faults),
             kernel: Kernel::of(from, scales, program),
-            // How many of its threads ran at a time.
+            // The mean number of its threads that ran at once.
             beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
         };
         let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
@@ -207,7 +210,7 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        // How calls follow each other is known of those that were recorded whole, and what they cost of more.
+        // Gaps and targets need interrupts that were recorded whole; costs need only timed ones.
         let recorded = match proposal.kind {
             "merge" | "protect" | "shard" => site.whole,
             _ => site.timed,
@@ -248,8 +251,10 @@ impl About<'_> {
         })
     }
 
-    /// Whether a change is worth advising that takes so many interrupts away at most, and wins this share of the
-    /// program's CPU time, if that is known; or `none` of the interrupts, by its nature.
+    /// Returns whether a change is worth advising.
+    ///
+    /// It removes `most` interrupts at most and wins this share of the program's CPU time, if that is known. `none`
+    /// marks a change that removes no interrupts by its nature.
     fn matters(&self, most: f64, share: Option<Range>, none: bool) -> bool {
         match share {
             Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
@@ -258,7 +263,7 @@ impl About<'_> {
     }
 }
 
-/// A setting in a few words.
+/// Describes a setting in a few words.
 fn set(knob: &Knob) -> Line {
     let mut all = knob.set.iter();
     let line = Line::new("")
@@ -268,13 +273,13 @@ fn set(knob: &Knob) -> Line {
     line.remark(format!(" ({})", knob.allocator))
 }
 
-/// What is said of interrupts that a change leaves as they are.
+/// Describes interrupts that a change leaves as they are.
 fn stay(now: u64) -> String {
     let stay = if now == 1 { "stays" } else { "stay" };
     format!("{} {stay}", counted(now, "interrupt"))
 }
 
-/// What is said of those of which it leaves so many, at least and at most.
+/// Describes how many interrupts a change leaves, at least and at most.
 fn become_fewer(now: u64, (least, most): (u64, u64)) -> String {
     let becomes = if now == 1 { "becomes" } else { "become" };
     let now = counted(now, "interrupt");
@@ -284,7 +289,7 @@ fn become_fewer(now: u64, (least, most): (u64, u64)) -> String {
     }
 }
 
-/// What is said of the interrupts of other calls that are among them.
+/// Describes interrupts of other calls for the same memory.
 fn with_others(least: u64, most: u64) -> String {
     let with = match (least, most) {
         (_, 0) => return String::new(),
@@ -294,7 +299,7 @@ fn with_others(least: u64, most: u64) -> String {
     format!(" (with {with} for the same memory by other calls)")
 }
 
-/// What is said where few were recorded.
+/// Notes how few interrupts were recorded for the advice.
 fn recorded_for_that(interrupts: u64) -> String {
     format!(
         " ({} {} recorded for that)",
@@ -303,13 +308,15 @@ fn recorded_for_that(interrupts: u64) -> String {
     )
 }
 
-/// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such
-/// memory, at least, and at most also what is for memory of which nobody knows who gave it back, because nothing was
-/// recorded then: so it is, too, where of all that protects memory nothing was recorded but who sent it.
+/// Other sites' interrupts for memory that a site gave back, scaled to all that happened.
+///
+/// The lower bound has only interrupts that are known to be for such memory. The upper bound adds those for memory
+/// whose giver is not known, because nothing was recorded then. The same holds for sites that protect memory if only
+/// the sender of their interrupts was recorded.
 #[derive(Clone, Copy, Default)]
 struct Along {
     interrupts: Range,
-    /// What these cost, in nanoseconds.
+    /// The cost of these interrupts, in nanoseconds.
     ns: Range,
 }
 
@@ -347,13 +354,13 @@ impl Along {
     }
 }
 
-/// Whether a site's flushes change what may be done with memory that stays.
+/// Returns whether a site's flushes change the protection of memory.
 fn protects(site: &Site) -> bool {
     ["mprotect", "pkey_mprotect"].contains(&&*site.place.call)
 }
 
-/// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change
-/// removes it wherever in the program it happens.
+/// Merges sites for advice. Kernel work for one reason in one program becomes one site, because one change removes all
+/// of it.
 fn subjects(sites: &[&Site]) -> Vec<Site> {
     let mut subjects: Vec<Site> = Vec::new();
     for &site in sites {
@@ -370,7 +377,7 @@ fn subjects(sites: &[&Site]) -> Vec<Site> {
     subjects
 }
 
-/// Each program as one: for changes that do not ask from where it flushes.
+/// Merges the sites of each program, for changes that do not depend on the site.
 fn programs(sites: &[&Site]) -> Vec<Site> {
     let mut programs: Vec<Site> = Vec::new();
     for &site in sites {
@@ -385,25 +392,26 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// What the rest of a program tells of how much may be won.
+/// Facts about a whole program that its gain depends on.
 #[derive(Clone, Copy)]
 struct Rest {
-    /// How many page faults may have filled what the site had given back.
+    /// Page faults that may have filled memory which the site gave back.
     refilled: f64,
-    /// What a page fault of the program that was recorded stands for.
+    /// The number of real page faults for each recorded one.
     faults: f64,
-    /// How many page faults processes had that were forked and have ended.
+    /// Page faults of processes that were forked and have ended.
     forked_faults: f64,
     kernel: Option<Kernel>,
-    /// How many of its threads ran at a time. While the kernel copies a page for one, or a forked process has the CPU
-    /// of one, the others may do nothing but wait for that one: a recording does not tell a thread that spins from one
-    /// that works.
+    /// The mean number of its threads that ran at once. While the kernel copies a page for one thread, or a forked
+    /// process has its CPU, the others may only wait for it. A recording cannot tell a spinning thread from a working
+    /// one.
     beside: f64,
 }
 
-/// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not
-/// of this program: the range goes from what they say to what they would have to be for the kernel's time to be spent
-/// on what was recorded.
+/// Computes bounds for the time that a change saves, in nanoseconds.
+///
+/// Prices are of this host, not of this program. So the range also covers the prices at which the recorded events
+/// would explain all of the kernel's time.
 fn won(
     site: &Site,
     gone: Range,
@@ -418,7 +426,7 @@ fn won(
         beside,
     }: Rest,
 ) -> Range {
-    // Of what is merged from several sites, some may not be timed.
+    // A merged site may contain sites that were not timed.
     let each = site.stands_for() / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
     let spread = spread.unwrap_or(0.0);
@@ -453,8 +461,9 @@ fn won(
     }
 }
 
-/// What it takes at least to copy the pages that a fork shares, where that is what would not have to be done: each
-/// flush is for one page, and to copy one takes no less than to fill one with zeros.
+/// Returns the least time to copy pages after forks that the change would avoid.
+///
+/// Each flush is for one page, and copying a page takes at least as long as zeroing one.
 fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
     match (proposal.around, &*site.place.call, prices) {
         (Surroundings::Forked, "copy-on-write", Some(prices)) => {
@@ -464,9 +473,10 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
     }
 }
 
-/// What forked processes take at least for page faults, where these processes are what would not be started: each has to
-/// find for itself what the process that lives on has already. To zero pages is no part of that, because what is shared
-/// needs no zeroing.
+/// Returns the least time for page faults in forked processes that the change would avoid.
+///
+/// Each such process must fault in what its parent has already. Shared pages need no zeroing, so that part of the
+/// price is left out.
 fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
     match (proposal.around, prices) {
         (Surroundings::Forked, Some(prices)) => {
@@ -476,7 +486,7 @@ fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) ->
     }
 }
 
-/// What else a site's calls wait for, once the change has been made.
+/// Names the next cost at the site once the change has been made.
 fn next(
     site: &Site,
     proposal: &Proposal,

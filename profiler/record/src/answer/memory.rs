@@ -1,4 +1,4 @@
-//! What memory costs beside shootdowns: it is given back, and page faults fill it again.
+//! Reports the cost of memory beside shootdowns: memory is given back, and page faults fill it again.
 
 use super::Answer;
 use super::judged::MATTERS;
@@ -6,20 +6,20 @@ use crate::figures::{Range, count, percent, percents, time};
 use crate::line::Line;
 use crate::scales::RAN_NS;
 
-/// What page faults take of a program's CPU time, or of everybody's.
+/// The cost of page faults in one program or in all.
 pub(super) struct Filling<'r> {
     /// The program; `None` for all of them.
     name: Option<&'r str>,
     faults: u64,
-    /// What the kernel did, as a share.
+    /// The kernel's share of the CPU time.
     kernel: f64,
-    /// What page faults took, as a share, if the host's price of one is known.
+    /// The page faults' share of the CPU time, if the host's price of one is known.
     pub(super) share: Option<Range>,
 }
 
 impl<'r> Filling<'r> {
-    /// Of so many page faults, in a program that used so much time in all and in the kernel. Page faults are a part of what
-    /// the kernel did.
+    /// Computes the shares from the page faults, the CPU time and the kernel's part of it. Page faults cannot take
+    /// more than the kernel did.
     fn of(
         name: Option<&'r str>,
         faults: u64,
@@ -42,7 +42,7 @@ impl<'r> Filling<'r> {
         })
     }
 
-    /// Whether page faults take enough to matter; if so, a verdict that says whose and how much, after these words.
+    /// Returns a verdict that names the program and the share, if page faults may matter.
     pub(super) fn verdict(&self) -> Option<Line> {
         let share = self.share.filter(|share| share.most >= MATTERS)?;
         let sure = share.least >= MATTERS;
@@ -60,7 +60,7 @@ impl<'r> Filling<'r> {
 }
 
 impl Answer<'_> {
-    /// What page faults take of the program to which they matter most, of those that this is about.
+    /// Returns the cost of page faults in the recording's own program that has the most.
     pub(super) fn filling(&self) -> Option<Filling<'_>> {
         let from = self.from;
         let each = from.prices.map(|prices| prices.fault_ns);
@@ -84,7 +84,7 @@ impl Answer<'_> {
         Filling::of(Some(&most.comm), most.faults, times, each)
     }
 
-    /// What else there is that this may be about: system time, page faults, what they filled again, and `mmap_lock`.
+    /// Reports other costs: system time, page faults, refaults, and `mmap_lock`.
     pub(super) fn besides(&self) -> Option<Line> {
         let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
         let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();

@@ -1,4 +1,4 @@
-//! The answer has room on a terminal, whatever was recorded, and what it says is whole.
+//! The answer fits on a terminal for any recording, and its sentences are complete.
 
 use crate::perf::{Change, Host, Item};
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A count: none, a few, many.
+/// Generates a count: none, a few, or many.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1..60u64, 60..100_000_000u64]
 }
@@ -121,7 +121,7 @@ prop_compose! {
     }
 }
 
-/// A recording with that scope, which is about this program.
+/// Creates a recording with that scope, which is about this program.
 fn of(scope: &str, own: &str) -> Attribution {
     let mut from = Attribution::new();
     let scope = scope.into();
@@ -183,7 +183,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
             "Not about"
         ]
     );
-    // Where there is room for one more, it is who pays most; then what is flushed.
+    // With room for one more line, it is the program that pays most, then the flushes.
     report.others.clear();
     assert_eq!(
         labels(&report)[5..],
@@ -199,8 +199,9 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Of all reports that a recording of some hours could be: no more lines than ten, none wider than a terminal, and
-    /// none is cut. The verdict comes first.
+    /// Checks the shape of answers, for reports as of recordings up to some hours.
+    ///
+    /// An answer has at most ten lines, none is wider than a terminal, and none is cut. The verdict comes first.
     #[test]
     fn the_answer_is_ten_lines_of_a_terminal(
         mut report in report(),

@@ -1,4 +1,4 @@
-//! Whether it is the TLB: what the verdict says.
+//! Writes the verdict: whether shootdowns cost time.
 
 use super::Answer;
 use super::judged::{LONGEST_NS, MATTERS, is_guess};
@@ -7,45 +7,45 @@ use crate::figures::{count, percent, percents};
 use crate::line::Line;
 use crate::report::ProgramRow;
 
-/// The verdict where all interrupts, however long each took, are too few to matter.
+/// The verdict if all interrupts are too few to matter, however long each took.
 const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
 
-/// What is said in place of a verdict on what was not recorded.
+/// The text in place of a verdict if most interrupts were not recorded.
 const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
 
-/// Whether it is the TLB.
+/// The verdict on shootdowns.
 pub(super) struct Verdict {
     pub(super) line: Line,
-    /// Whether it says what share of its time the program loses that pays most.
+    /// Whether it names the share of the program that pays most.
     pub(super) shares: bool,
 }
 
 impl Verdict {
-    /// One that says no share.
+    /// Creates a verdict without a share.
     fn of(line: Line) -> Verdict {
         let shares = false;
         Verdict { line, shares }
     }
 }
 
-/// A verdict that says this and names nobody.
+/// Begins a verdict with this text.
 fn said(text: &str) -> Line {
     Line::new("Verdict").text(text)
 }
 
-/// A verdict on others, and that this program is left out, if there is room for that.
+/// Adds that a program was left out, if the line has room.
 fn but_for(line: Line, program: &ProgramRow) -> Line {
     let named = line.clone().text("; ").name(&program.name);
     named.text(" hardly timed").or(line)
 }
 
 impl Answer<'_> {
-    /// Whether it is the TLB, where no program's share of its time is known.
+    /// Returns the verdict if no program's share is known.
     fn shareless(&self) -> Line {
         if self.all < 1.0 {
             return said(match self.row.unwrap_or(0) {
                 0 => "It is not your TLB: there was no shootdown interrupt",
-                // Whosever they are.
+                // Too few, whichever program they belong to.
                 row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW,
                 _ => MISSED,
             });
@@ -59,7 +59,7 @@ impl Answer<'_> {
         }
     }
 
-    /// That interrupts are too few to matter.
+    /// Describes that interrupts are too few to matter.
     fn too_few(&self) -> Line {
         let judged = &self.judged;
         let Some(left_out) = judged.left_out() else {
@@ -84,7 +84,7 @@ impl Answer<'_> {
         but_for(line, left_out)
     }
 
-    /// Whether it is the TLB; and if it is not, whether it is what page faults take.
+    /// Returns the verdict. If shootdowns do not matter, page faults may.
     pub(super) fn verdict(&self) -> Verdict {
         let verdict = self.of_tlb();
         let is_no = verdict.line.begins("It is not your TLB");
@@ -98,9 +98,9 @@ impl Answer<'_> {
         }
     }
 
-    /// Whether it is the TLB.
+    /// Returns the verdict on shootdowns alone.
     fn of_tlb(&self) -> Verdict {
-        // A verdict on what was not recorded would be none.
+        // Without the events of most interrupts, a verdict would have no basis.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {
             return Verdict::of(said(MISSED));
@@ -141,7 +141,7 @@ impl Answer<'_> {
         }
     }
 
-    /// That the program which loses most loses so little.
+    /// Describes that even the program which pays most loses little.
     fn lost_little(&self, program: &ProgramRow, share: f64) -> Line {
         let (line, share) = (said("It is not your TLB: "), percent(share));
         if let Some(left_out) = self.judged.left_out() {

@@ -11,7 +11,7 @@ pub const BINS: [u64; 7] = [
     10_000_000_000,
 ];
 
-/// The bin of a time: the first bound above it; `BINS.len()` if there is none.
+/// Returns the index of the first bound above a time, or `BINS.len()` if there is none.
 pub fn bin(ns: u64) -> usize {
     BINS.iter()
         .position(|&bound| ns < bound)
@@ -21,7 +21,7 @@ pub fn bin(ns: u64) -> usize {
 /// Counts by bin.
 pub type Bins = [u64; BINS.len() + 1];
 
-/// Sums bins up to and with the one that ends at `BINS[last]`.
+/// Sums the bins up to and including the one that ends at `BINS[last]`.
 pub fn within(bins: &Bins, last: usize) -> u64 {
     bins.iter().take(last + 1).sum()
 }

@@ -1,11 +1,11 @@
-//! Which memory a program gave back, and how soon it touched it again.
+//! Memory that programs gave back, and how soon they touched it again.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// So many calls are remembered in all. If there are more, those go of whose ranges nothing is left; if half of them
-/// would stay, all are forgotten.
+/// The largest number of calls to remember. Above it, [`Discards`] drops calls that no range belongs to any more; if
+/// more than half would stay, it forgets all.
 const CALLS: usize = 1 << 20;
 
 /// A range that a call gave back.
@@ -14,38 +14,37 @@ pub struct Discard {
     start: u64,
     /// The site of the call.
     pub site: usize,
-    /// When it returned.
+    /// The time at which the call returned.
     pub time_ns: u64,
-    /// How many CPUs it interrupted.
+    /// The number of CPUs that it interrupted.
     pub interrupts: u64,
-    /// The gap's bin of its first interrupt.
+    /// The bin of the gap before its first interrupt.
     pub gap: usize,
-    /// Whether it was followed to its end: it is known when it was touched, or how long it was not.
+    /// Whether its fate is known: it was touched, or the time that it stayed untouched is recorded.
     pub followed: bool,
 }
 
-/// What is left of a range after later calls gave parts of it back again.
+/// The rest of a range after later calls gave parts of it back again.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     end: u64,
-    /// Where the call stands among all.
+    /// The index of the call in `calls`.
     of: usize,
 }
 
-/// The ranges that were given back, by the memory that they lie in: a process', or, where processes are not known, a
-/// program's.
+/// The ranges that were given back, by owner: a process or, if processes are not known, a program.
 #[derive(Debug, Default)]
 pub struct Discards {
-    /// By owner and start; no two of an owner overlap.
+    /// Parts by owner and start. Parts of one owner do not overlap.
     parts: FxHashMap<u64, BTreeMap<u64, Part>>,
     calls: Vec<Discard>,
-    /// Those before were followed to their end, or their stretch of time has ended.
+    /// The index of the first call that may still be followed.
     recent: usize,
-    /// How often everything was forgotten.
+    /// The number of times that everything was forgotten.
     pub forgotten: u64,
 }
 
-/// Makes two of a part that goes on across this address.
+/// Splits the part that spans this address, if there is one.
 fn cut(parts: &mut BTreeMap<u64, Part>, at: u64) {
     if let Some((_, part)) = parts.range_mut(..at).next_back()
         && part.end > at
@@ -57,8 +56,8 @@ fn cut(parts: &mut BTreeMap<u64, Part>, at: u64) {
 }
 
 impl Discards {
-    /// A call of `owner` gave this range back, and what lies in it no earlier one; what was known of the call that
-    /// began at the same address, if it was not followed to its end.
+    /// Records that a call of `owner` gave this range back, and takes it from earlier calls. Returns the earlier call
+    /// that began at the same address, if it was still followed.
     pub fn add(
         &mut self,
         owner: u64,
@@ -97,7 +96,7 @@ impl Discards {
         ends.then_some(*before)
     }
 
-    /// Drops the calls of which nothing is left and nothing is to be told; or all, if more than `most` would stay.
+    /// Drops calls that have no part and are followed no longer. Drops all if more than `most` would stay.
     fn make_room(&mut self, most: usize) {
         const GONE: usize = usize::MAX;
         let mut places = vec![GONE; self.calls.len()];
@@ -133,7 +132,7 @@ impl Discards {
         }
     }
 
-    /// What follows was not recorded: calls `each` with what was not touched until now, and follows it no longer.
+    /// Stops following all ranges, because recording pauses. Calls `each` with those not touched until now.
     pub fn stop_following(&mut self, mut each: impl FnMut(&Discard)) {
         let recent = std::mem::replace(&mut self.recent, self.calls.len());
         for discard in &mut self.calls[recent..] {
@@ -143,7 +142,7 @@ impl Discards {
         }
     }
 
-    /// The call that gave back what is touched now, if one did.
+    /// Finds the call that gave this address back.
     pub fn find(&mut self, owner: u64, address: u64) -> Option<&mut Discard> {
         let parts = self.parts.get(&owner)?;
         let (_, part) = parts.range(..=address).next_back()?;
@@ -173,7 +172,7 @@ mod tests {
         );
     }
 
-    /// Each page is of the last call that gave it back, whatever the ranges were.
+    /// Checks that each page belongs to the last call that gave it back.
     #[test]
     fn ranges_that_overlap_are_told_apart_page_by_page() {
         let mut state = 1u64;
@@ -238,7 +237,7 @@ mod tests {
         let mut ended = Vec::new();
         discards.stop_following(|discard| ended.push(discard.interrupts));
         assert_eq!(ended, [2]);
-        // What is left of a call behind another does not begin there.
+        // The rest of a call behind another one does not begin at this address.
         discards.add(1, 0x10000, 0x8000, 7, 7, (4, 0));
         discards.add(1, 0x12000, 0x1000, 8, 8, (8, 0));
         assert!(discards.add(1, 0x13000, 0x1000, 8, 9, (16, 0)).is_none());

@@ -1,17 +1,17 @@
-//! Which memory a system call gave back, whichever call it was.
+//! Finds the memory that a system call gave back.
 //!
-//! Most calls say so by their arguments. `brk` says it by the break before, and hole punching by where the file is mapped:
-//! both are known only from calls that were recorded before.
+//! Most calls name it in their arguments. `brk` needs the break before it, and hole punching needs the file's
+//! mappings: both are known only from calls that were recorded before.
 
 use rustc_hash::FxHashMap;
 
 use super::{Attribution, Call};
 use crate::event::Gives;
 
-/// How many mappings of one file are remembered.
+/// The largest number of mappings to remember for one file.
 const MAPPED: usize = 64;
 
-/// What earlier calls told, by process.
+/// Facts from earlier calls, by process.
 #[derive(Debug, Default)]
 pub(super) struct History {
     breaks: FxHashMap<u32, u64>,
@@ -23,12 +23,12 @@ pub(super) struct History {
 struct Mapping {
     start: u64,
     bytes: u64,
-    /// Where it begins in the file.
+    /// The mapping's start in the file.
     offset: u64,
 }
 
 impl Mapping {
-    /// Which part of it shows these bytes of the file.
+    /// Returns the part of the mapping that shows these bytes of the file: start and length.
     fn shows(self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let first = offset.max(self.offset);
         let end = offset
@@ -42,9 +42,9 @@ impl Mapping {
 /// Memory that was given back.
 #[derive(Default)]
 pub(super) struct ReturnedMemory {
-    /// Where: start and bytes.
+    /// The ranges: start and bytes.
     pub(super) ranges: Vec<(u64, u64)>,
-    /// How much in all, also where it is not known where.
+    /// The number of bytes in all, including those whose address is not known.
     pub(super) bytes: u64,
 }
 
@@ -57,13 +57,13 @@ impl ReturnedMemory {
     }
 }
 
-/// Whether this is what a failed call returns.
+/// Returns whether a call with this result failed.
 fn is_error(result: u64) -> bool {
     (-4095..0).contains(&result.cast_signed())
 }
 
 impl Attribution {
-    /// What this call of a process gave back, from `site`. Also learns from it what tells of later calls.
+    /// Returns the memory that this call gave back. Also remembers its mapping or break for later calls.
     pub(super) fn gave_back(
         &mut self,
         pid: u32,
@@ -90,7 +90,7 @@ impl Attribution {
         match call.gives {
             Gives::Nothing => ReturnedMemory::default(),
             Gives::Range(start, bytes) => ReturnedMemory::range(start, bytes),
-            // Memory that was given back before and not used since is only made usable again.
+            // If another site gave this memory back and nothing touched it since, the call only makes it usable again.
             Gives::Over(start, bytes) => {
                 let known = self.discards.find(owner, start);
                 match known.is_some_and(|known| !known.followed && Some(known.site) != site) {

@@ -1,8 +1,8 @@
-//! The initiator's side: a flush is begun, and CPUs are asked for it.
+//! Follows the initiator's side: a flush begins, and interrupts are sent for it.
 //!
-//! A request is what one flush asks of others. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each
-//! target, or the sending of an interrupt), so a thread has at most one open request, and what fits it is added to it.
-//! An interrupt is counted at the site that sent it, here; what it costs its target is charged in [`super::target`].
+//! A request is the remote part of one flush. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each
+//! target, or the sending of an interrupt). So a thread has at most one open request, and events that fit are added to
+//! it. An interrupt is counted here, at the site that sent it; [`super::target`] charges its cost on the target.
 
 use crate::perf::Sample;
 
@@ -11,7 +11,7 @@ use super::bins::{self, bin};
 use super::request::Request;
 use crate::event::reason;
 
-/// How many requests of other CPUs are looked through for the one that a flush on a target belongs to.
+/// The number of recent requests among which a flush on a target is matched.
 const RECENT: usize = 64;
 
 impl Attribution {
@@ -36,7 +36,7 @@ impl Attribution {
         }
     }
 
-    /// The request that this event is part of: the thread's last one if it lacks this part, or a new one.
+    /// Returns the request of this event: the thread's open one if it lacks this part, or a new one.
     fn request(&mut self, sample: &Sample, program: usize, asks: bool, pages: Option<u64>) -> u64 {
         let (site, folded) = self.site(sample, program);
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
@@ -80,7 +80,7 @@ impl Attribution {
         id
     }
 
-    /// How long before this the thread had interrupted others from the same site.
+    /// Returns the bin of the time since the thread last interrupted others from this site.
     fn gap(&mut self, sample: &Sample, site: usize) -> usize {
         let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
         let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
@@ -109,7 +109,7 @@ impl Attribution {
         self.concerns_what_was_given_back(sample, program, site);
     }
 
-    /// An interrupt from this site may be for memory that another has given back: it would not be, were that kept.
+    /// Counts an interrupt for memory that another site gave back. Keeping that memory would save it.
     fn concerns_what_was_given_back(&mut self, sample: &Sample, program: usize, site: usize) {
         let owner = self.owner(sample, program);
         let Some(thread) = self.threads.get(&sample.tid) else {
@@ -128,7 +128,7 @@ impl Attribution {
         }
     }
 
-    /// The request for which this thread interrupts others now.
+    /// Returns the request for which this thread sends an interrupt now.
     fn sending(&mut self, sample: &Sample, program: usize) -> u64 {
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
         let site = self.site(sample, program).0;
@@ -166,7 +166,7 @@ impl Attribution {
                 *last = now;
             }
             None => {
-                // Sites that a thread has not come from for long are forgotten.
+                // Forgets the site that was added first, to bound the memory for each thread.
                 if thread.last.len() >= 64 {
                     thread.last.remove(0);
                 }
@@ -175,7 +175,7 @@ impl Attribution {
         }
     }
 
-    /// An interrupt that calls functions was sent; to flush, if a flush is on the stack.
+    /// Counts a function-call interrupt if a flush is on its stack.
     pub(super) fn sent(&mut self, sample: &Sample, program: usize, targets: &[u32]) {
         let told = self.stacks.tell(&sample.stack);
         if !told.flush {

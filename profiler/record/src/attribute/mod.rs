@@ -1,16 +1,18 @@
-//! Every flush laid at its cause: one machine with one state, because what an event means depends on what its thread
-//! and its CPU were doing. The state is here, and which event goes where; [`initiator`], [`target`] and [`thread`] are
-//! the sides of a shootdown, and [`whole`] is what comes out. The file is long because the state is one.
+//! Attributes every flush to its cause.
 //!
-//! An initiator says that it flushes (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
-//! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address
-//! of the work ties the two sides together, and the stack of the queueing tells whose doing it was. So an interrupt is
-//! counted where it was sent, its time on the target is charged to the site that sent it and suffered by the program
-//! that ran there, and an initiator has waited until its last target was done.
+//! The meaning of an event depends on the state of its thread and its CPU. This file keeps that state as one machine
+//! and dispatches the events; therefore it is long. [`initiator`], [`target`] and [`thread`] are the sides of a
+//! shootdown, and [`whole`] computes the result.
 //!
-//! Not every kernel has all of these events. Where the queueing is not to be seen, interrupts that were sent with a
-//! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
-//! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
+//! An initiator begins a flush (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
+//! call. Each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and continues. The
+//! address of the work connects the two sides, and the stack of the queueing names the cause. So an interrupt is
+//! counted at the site that sent it. Its time on the target is charged to that site and lost by the program that ran
+//! there. The initiator waits until its last target is done.
+//!
+//! Some kernels lack some of these events. Without the queueing, interrupts that were sent with a flush on the stack
+//! are counted. Without these, flushes on targets (`tlb_flush` with reason 1) are charged to the last initiator in the
+//! same process that requested as many pages. [`Evidence`] names the method.
 
 pub mod bins;
 mod discard;
@@ -42,10 +44,10 @@ use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
 pub use totals::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 
-/// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
+/// The largest number of different whole stacks for flame graphs. Later ones count as "(other stacks)".
 const FOLDED: usize = 1 << 17;
 
-/// What a stack tells, a program, and the call that it is in.
+/// The address of a stack's information, a program, and the call that the thread is in.
 type Situation = (usize, usize, Option<Arc<str>>);
 
 /// Adds up a recording, item by item.
@@ -55,89 +57,88 @@ pub struct Attribution {
     /// All sites, in the order in which they were first seen.
     pub sites: Vec<Site>,
     places: FxHashMap<Place, usize>,
-    /// The site of a stack in a program and a call.
+    /// The site and the folded stack of a situation.
     placed: FxHashMap<Situation, (Arc<StackInfo>, usize, Arc<str>)>,
     /// All programs.
     pub programs: Vec<Program>,
     program_of_name: FxHashMap<Arc<str>, usize>,
     program_of_process: FxHashMap<u32, usize>,
     threads: FxHashMap<u32, Thread>,
-    /// Page faults of those processes that were forked meanwhile and have loaded no other program.
+    /// Page faults of processes that were forked during the recording and have not executed another program.
     forked: FxHashMap<u32, u64>,
     cpus: Vec<Cpu>,
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
-    /// What the kernel added up.
+    /// Sums by the kernel.
     summed: summed::Summed,
     discards: Discards,
     known: given::History,
-    /// Waits that are over and not told: requests, and when they ended.
+    /// Waits that ended and were not yet reported: the request, and when it interrupted its first target.
     waited: Vec<(u64, u64)>,
-    /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
+    /// Whether a mapping is a file, by process and start, in the current window.
     mapped: FxHashMap<(u32, u64), bool>,
-    /// Whole stacks, folded, and what they weigh.
+    /// Whole stacks, folded, and their weights.
     pub folded: FxHashMap<Arc<str>, Weight>,
     /// Interrupts by the program that sent them and the program that took them.
     pub matrix: FxHashMap<(usize, usize), u64>,
     /// Interrupts by the CPU that sent them and the CPU that took them.
     pub cpu_matrix: FxHashMap<(u32, u32), u64>,
-    /// Work for others that was no flush, by function.
+    /// Work for other CPUs that was no flush, by function.
     pub functions: FxHashMap<Arc<str>, Function>,
-    /// The same by the kernel's sums, where it has any.
+    /// The same by the kernel's sums, if there are any.
     pub functions_summed: FxHashMap<Arc<str>, u64>,
-    /// Calls of `membarrier` that were recorded, and how long they took, in nanoseconds.
+    /// The number of recorded calls of `membarrier`, and their time in nanoseconds.
     pub barriers: (u64, u64),
-    /// Function-call interrupts in all, and reschedule interrupts.
+    /// All function-call interrupts.
     pub call_interrupts: u64,
-    /// See `call_interrupts`.
+    /// All reschedule interrupts.
     pub reschedules: u64,
-    /// Flushes that targets were seen to do.
+    /// Flushes that were seen on targets.
     pub received: u64,
-    /// Of these, those whose request was not found.
+    /// Received flushes whose request was not found.
     pub unmatched: u64,
-    /// Context switches that flushed, and that did not.
+    /// Context switches that flushed.
     pub switch_flushed: u64,
-    /// See `switch_flushed`.
+    /// Context switches that did not flush.
     pub switch_kept: u64,
-    /// `tlb_flush` with reason "remote IPI send", which is no count of interrupts.
+    /// `tlb_flush` events with reason "remote IPI send". They do not count interrupts.
     pub asked: u64,
     /// Events that were lost.
     pub lost: u64,
-    /// Of these, those of which the kernel does not say why.
+    /// Lost events for which the kernel gives no reason.
     pub untold: u64,
     /// Samples that were read.
     pub samples: u64,
     /// The first and the last time.
     pub times: Option<(u64, u64)>,
-    /// On what the recording was made.
+    /// The machine of the recording.
     pub host: Option<Host>,
-    /// Counters before and after.
+    /// Counters before the recording.
     pub before: Option<Statistics>,
-    /// See `before`.
+    /// Counters after the recording.
     pub after: Option<Statistics>,
     /// Exact counts.
     pub counts: Vec<Count>,
-    /// What things cost on the host that are only counted.
+    /// The host's costs of events that are only counted.
     pub prices: Option<Prices>,
-    /// How long programs ran, by the kernel's account.
+    /// The CPU time of programs, by the kernel's account.
     pub ran: Vec<CpuTime>,
-    /// What the source wants said.
+    /// Notes by the source of the recording.
     pub notes: Vec<Arc<str>>,
-    /// How long events were recorded, where that was not all the time, in nanoseconds.
+    /// The total length of the windows in which events were recorded, in nanoseconds. `None` if all the time was
+    /// recorded.
     pub windows_ns: Option<u64>,
-    /// When the last of these stretches ended.
+    /// The end of the last of these windows.
     last_window_ns: Option<u64>,
-    /// Which events there are.
+    /// The kinds of events that were seen.
     pub seen: EventKinds,
-    /// Symbols of the kernel below which a hypervisor does part of the work.
-    pub paravirtual: bool,
-    /// Whether the recording tells when a thread or a process begins.
+    /// Whether the recording has events for the start of threads or processes.
     pub begins_known: bool,
     processes_known: bool,
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Debug, Default)]
 struct Thread {
     call: Option<Call>,
@@ -145,7 +146,7 @@ struct Thread {
     open: Option<u64>,
     lock_since: Option<u64>,
     fault: Option<Fault>,
-    /// When it last interrupted others, by site: time and range.
+    /// Its last interrupts by site: time, start and end of the range.
     last: Vec<(usize, u64, u64, u64)>,
 }
 
@@ -163,7 +164,7 @@ struct Call {
     start: u64,
     bytes: u64,
     how: u64,
-    /// Whether it maps a file, if that is told.
+    /// Whether it maps a file. `None` if that is not known.
     file: Option<bool>,
     maps: Option<(u64, u64)>,
     gives: Gives,
@@ -175,15 +176,15 @@ struct Call {
     events: Events,
 }
 
-/// What a CPU is doing.
+/// The state of a CPU.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// Since when the thread that it runs has been running.
+    /// The time since which its thread has been running.
     since: Option<u64>,
     interrupt: Option<u64>,
-    /// Work in this interrupt: whose, and how long.
+    /// Work in this interrupt: its request and its time.
     works: Vec<Work>,
-    /// Flushes in this interrupt that nothing but `tlb_flush` tells of.
+    /// The requests of flushes in this interrupt that only `tlb_flush` shows.
     flushes: Vec<Option<u64>>,
 }
 
@@ -197,12 +198,12 @@ struct Work {
 }
 
 impl Attribution {
-    /// Nothing yet.
+    /// Creates an empty attribution.
     pub fn new() -> Self {
         Attribution::default()
     }
 
-    /// Adds an item; stretches of time that end with it are told to `observer`.
+    /// Adds an item and reports stretches of time that end with it to `observer`.
     pub fn item(&mut self, item: Item, observer: &mut dyn Observer) {
         match item {
             Item::Sample(sample) => {
@@ -280,7 +281,7 @@ impl Attribution {
         }
     }
 
-    /// What was going on at the end of a window has no end that is known.
+    /// Ends everything that is open at the end of a window. Its true end is not known.
     fn window_closed(&mut self, end_ns: u64) {
         for cpu in 0..self.cpus.len() {
             self.cpus[cpu] = Cpu::default();
@@ -294,7 +295,7 @@ impl Attribution {
         self.stop_following_discards(end_ns);
     }
 
-    /// What was given back and not touched until now can be followed no longer.
+    /// Stops following memory that was given back and not touched until now.
     fn stop_following_discards(&mut self, now: u64) {
         self.mapped.clear();
         self.known = given::History::default();
@@ -320,7 +321,7 @@ impl Attribution {
 
     fn program(&mut self, sample: &Sample) -> usize {
         if sample.tid == sample.pid {
-            // Its main thread's name is the program's.
+            // A program is named by its main thread.
             let program = self.program_named(&sample.comm);
             self.program_of_process.insert(sample.pid, program);
             return program;
@@ -336,8 +337,9 @@ impl Attribution {
         }
     }
 
-    /// In whose memory an address of this sample lies: its process', or, where a text does not say which threads are of
-    /// one process, its program's.
+    /// Returns the owner of this sample's addresses.
+    ///
+    /// This is its process or, if a text does not name processes, its program.
     fn owner(&self, sample: &Sample, program: usize) -> u64 {
         match self.processes_known {
             true => sample.pid.into(),
@@ -345,12 +347,12 @@ impl Attribution {
         }
     }
 
-    /// Whether several threads were seen to be of one process.
+    /// Returns whether the recording distinguishes processes from threads.
     pub fn processes_known(&self) -> bool {
         self.processes_known
     }
 
-    /// The site of this sample, in the call that the thread is in.
+    /// Returns the site and the folded stack of this sample.
     fn site(&mut self, sample: &Sample, program: usize) -> (usize, Arc<str>) {
         let told = self.stacks.tell(&sample.stack);
         let call = self
@@ -386,13 +388,13 @@ impl Attribution {
             true => name.clone(),
             false => format!("{name};{}", told.folded).into(),
         };
-        // `told` is kept with it, so that no other stack can get its address.
+        // The map keeps `told` alive, so that no other stack can get its address.
         self.placed.insert(key, (told, site, folded.clone()));
         (site, folded)
     }
 
     fn cpu(&mut self, cpu: u32) -> &mut Cpu {
-        /// More than Linux can have: a recording that says otherwise is wrong.
+        /// More CPUs than Linux supports. A larger number comes from a damaged recording.
         const MOST: usize = 1 << 14;
         let index = (cpu as usize).min(MOST);
         if self.cpus.len() <= index {
@@ -407,7 +409,7 @@ impl Attribution {
         let (first, last) = self.times.unwrap_or((now, now));
         self.times = Some((first.min(now), last.max(now)));
         let program = self.program(sample);
-        // A sum says nothing of what the thread and its CPU do now.
+        // A sum has no meaning for the current state of the thread and its CPU.
         match event::of(sample) {
             Event::Summed { call, flushes } => return self.add_sum(sample, program, call, flushes),
             Event::SummedTaken {
@@ -500,7 +502,7 @@ impl Attribution {
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
-            // What is known of the thread and its CPU until now is over.
+            // A switch ends the state of the thread and its CPU.
             Event::Switch { .. } => return self.switched(sample, program),
             Event::Other => {}
         }
@@ -512,7 +514,7 @@ impl Attribution {
         cpu.since.get_or_insert(now);
     }
 
-    /// A CPU begins with work that was queued for it.
+    /// Begins work on a CPU that was queued for it.
     fn begun(&mut self, sample: &Sample, program: usize, function: &str, work: u64) {
         self.seen.functions = true;
         let flush = event::flushes(function);
@@ -534,7 +536,7 @@ impl Attribution {
         }
     }
 
-    /// A thread begins a system call.
+    /// Begins a system call.
     fn entered(&mut self, sample: &Sample, program: usize, call: Call) {
         self.seen.calls = true;
         self.close(sample.tid, sample.time_ns);
@@ -545,7 +547,7 @@ impl Attribution {
         }
     }
 
-    /// A thread's page fault has been served.
+    /// Ends a thread's page fault.
     fn faulted(&mut self, sample: &Sample) {
         let thread = self.threads.get_mut(&sample.tid);
         let fault = thread.and_then(|thread| thread.fault.take());
@@ -559,10 +561,10 @@ impl Attribution {
         }
     }
 
-    /// A thread goes; the event is its own, and the CPU is another's from now on.
+    /// Takes a thread off its CPU. The event is still the thread's own.
     fn switched(&mut self, sample: &Sample, program: usize) {
         self.seen.switches = true;
-        // Initiators wait without being preempted: one that goes has waited to the end.
+        // Initiators wait without being preempted: one that is switched out is done waiting.
         self.close(sample.tid, sample.time_ns);
         let since = self.cpu(sample.cpu).since.replace(sample.time_ns);
         if let Some(since) = since {

@@ -1,17 +1,17 @@
-//! Flushes that are under way.
+//! Flushes that have begun and are not complete.
 
 use std::sync::Arc;
 
 use super::slice::Origin;
 
-/// How many are remembered: far more than CPUs can have under way at once. A recording that lost events leaves some
-/// that never end; later ones take their places.
+/// The number of requests to remember: far more than CPUs can have open at once. A recording that lost events leaves
+/// some that never end; later ones take their places.
 const REMEMBERED: usize = 1 << 14;
 
-/// A flush that others were or may be asked for.
+/// A flush that may have remote targets.
 #[derive(Debug)]
 pub struct Request {
-    /// Whose doing it is.
+    /// The site that caused it.
     pub site: usize,
     /// Its whole stack.
     pub folded: Arc<str>,
@@ -23,27 +23,27 @@ pub struct Request {
     pub tid: u32,
     /// The initiator's CPU.
     pub cpu: u32,
-    /// What is flushed; `None` is everything.
+    /// The number of pages to flush. `None` if it flushes everything.
     pub pages: Option<u64>,
-    /// When it was first seen.
+    /// The time of its first event.
     pub began: u64,
-    /// When the first target was asked; `None` again once the wait has been added up.
+    /// The time of its first interrupt. `None` again once the wait has been added up.
     pub sent: Option<u64>,
     /// The same, kept for arrows from the request to its interrupts.
     pub origin: Option<Origin>,
-    /// Whether it was seen to ask others.
+    /// Whether an event for its remote part was seen.
     pub asked: bool,
-    /// Whether the initiator was seen to flush its own entries.
+    /// Whether the initiator's own flush was seen.
     pub local: bool,
-    /// How many targets were asked.
+    /// The number of targets.
     pub targets: u32,
-    /// How many of them are not done.
+    /// The number of targets that are not done.
     pub left: u32,
-    /// When the last one was done.
+    /// The time at which the last target was done.
     pub done: Option<u64>,
-    /// When the initiator's thread went on.
+    /// The time at which the initiator's thread continued.
     pub end: Option<u64>,
-    /// The bin of the time since the thread's last one from the same site.
+    /// The bin of the time since the thread's last interrupt from the same site.
     pub gap: usize,
 }
 
@@ -55,7 +55,7 @@ pub struct Requests {
 }
 
 impl Request {
-    /// Notes when the first target was asked.
+    /// Notes the time of the first interrupt. Later calls change nothing.
     pub fn sent_at(&mut self, ns: u64) {
         let sent_ns = *self.sent.get_or_insert(ns);
         let cpu = self.cpu;
@@ -68,7 +68,7 @@ impl Requests {
         usize::try_from(id % REMEMBERED as u64).unwrap_or(0)
     }
 
-    /// Remembers one; its number.
+    /// Remembers a request and returns its number.
     pub fn add(&mut self, request: Request) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -79,13 +79,13 @@ impl Requests {
         id
     }
 
-    /// The request of this number, unless it is forgotten.
+    /// Returns the request of this number, unless it is forgotten.
     pub fn get(&self, id: u64) -> Option<&Request> {
         let found = self.places.get(Self::place(id));
         found.filter(|found| found.0 == id).map(|found| &found.1)
     }
 
-    /// The request of this number, unless it is forgotten.
+    /// Returns the request of this number, unless it is forgotten.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
         let found = self.places.get_mut(Self::place(id));
         found

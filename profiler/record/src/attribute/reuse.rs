@@ -1,23 +1,24 @@
-//! How soon what was given back is touched again, from recordings that often end before it is.
+//! Estimates how soon memory that was given back is touched again.
 //!
-//! Where only stretches of time are recorded, a range that was not touched before its stretch ended may have been
-//! touched just after it, or never. To count it as never would say that keeping memory helps less than it does. So each
-//! range is followed as long as it can be, and the share that is touched within a time is the product over all shorter
-//! times of the share that was not touched among those that could still be followed (Kaplan and Meier's estimate).
+//! Windows often end before that. If only windows are recorded, a range that was not touched before its window ended
+//! may be touched just after it, or never. To count it as never would understate the use of keeping memory. So each
+//! range is followed as long as it can be. The share that stays untouched for a time is the product, over all shorter
+//! times, of the share of the followed ranges that stayed untouched (Kaplan and Meier's estimate).
 
 use super::bins::{BINS, Bins, bin};
 
-/// Of so many that were seen, none of which did something, that is less than this divided by their number which would,
-/// with 95 % confidence: the *rule of three* (Hanley and Lippman-Hand, *If nothing goes wrong, is everything all right?*,
-/// JAMA 249, 1983).
+/// The bound of the *rule of three*, times the number of observations.
+///
+/// If none of n observations did something, then with 95 % confidence less than 3 / n of all would (Hanley and
+/// Lippman-Hand, *If nothing goes wrong, is everything all right?*, JAMA 249, 1983).
 const NONE_DID: f64 = 3.0;
 
-/// What ended so, by how long after it was given back.
+/// Ranges that ended in one way, by the time since they were given back.
 #[derive(Clone, Debug, Default)]
 struct Endings {
-    /// Each as often as it counts.
+    /// The sum of their weights.
     counts: Bins,
-    /// The squares of that: of how many observations these counts are.
+    /// The sum of their squared weights, for the effective number of observations.
     squares: [f64; BINS.len() + 1],
 }
 
@@ -33,43 +34,43 @@ impl Endings {
     }
 }
 
-/// Ranges by how soon they were touched, and by how long they were followed without that. Each counts as often as it
-/// interrupted others, and once if it did not: a program that seldom runs on two CPUs at once uses its memory as it
-/// does when it does.
+/// Ranges by how soon they were touched, and by how long they were followed without that. A range weighs as much as
+/// its number of interrupts, and 1 if it has none: a program that seldom runs on two CPUs at once uses its memory in
+/// the same way when it does.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     touched: Endings,
-    /// Those that were given back again, or could be followed no longer.
+    /// Ranges that were given back again, or could be followed no longer.
     left: Endings,
 }
 
-/// What could be followed up to a bin's end.
+/// One bin's observations.
 #[derive(Clone, Copy)]
 struct Step {
-    /// The share that was touched in this bin of what was not before.
+    /// The share touched in this bin of the ranges that were untouched before.
     touched: f64,
-    /// How many observations this share is of. Of ranges that count so differently it is fewer than there were: as many
-    /// as would deviate as much if all counted alike (Kish, *Survey Sampling*, 1965).
+    /// The effective number of observations. Ranges of unequal weight count as fewer: as many as would vary as much
+    /// with equal weights (Kish, *Survey Sampling*, 1965).
     observed: f64,
 }
 
 impl Reuse {
-    /// A range that had interrupted so many others was touched after so long.
+    /// Counts a range that was touched `after_ns` after its call, which sent so many interrupts.
     pub fn touched(&mut self, after_ns: u64, interrupts: u64) {
         self.touched.add(after_ns, interrupts);
     }
 
-    /// A range was not touched as long as it was followed.
+    /// Counts a range that was not touched while it was followed.
     pub fn left(&mut self, after_ns: u64, interrupts: u64) {
         self.left.add(after_ns, interrupts);
     }
 
-    /// How many ranges are known to have been touched, as they count.
+    /// Returns the total weight of the ranges that were touched.
     pub fn known(&self) -> u64 {
         self.touched.all()
     }
 
-    /// What each bin of [`BINS`] tells. Nothing, from where fewer than a twentieth could still be followed.
+    /// Returns the step of each bin of [`BINS`]. `None` where fewer than a twentieth could still be followed.
     fn steps(&self) -> [Option<Step>; BINS.len()] {
         let all = (self.touched.all() + self.left.all()) as f64;
         let (touched, left) = (&self.touched, &self.left);
@@ -77,7 +78,7 @@ impl Reuse {
         let mut squares: f64 = touched.squares.iter().chain(&left.squares).sum();
         let mut steps = [None; BINS.len()];
         for (at, step) in steps.iter_mut().enumerate() {
-            // Those that left did so somewhere between the bin's bounds.
+            // Ranges that left did so somewhere in the bin: half of them count as followed.
             let there = followed - left.counts[at] as f64 / 2.0;
             if followed * 20.0 >= all && there > 0.0 {
                 *step = Some(Step {
@@ -91,8 +92,8 @@ impl Reuse {
         steps
     }
 
-    /// Which share is touched before each bound of [`BINS`]. From where fewer than a twentieth could still be followed
-    /// the share stays what it was: more is not known.
+    /// Estimates the share that is touched before each bound of [`BINS`]. Where fewer than a twentieth could still be
+    /// followed, the share stays as it was.
     pub fn within(&self) -> [f64; BINS.len()] {
         let mut untouched = 1.0;
         self.steps().map(|step| {
@@ -101,20 +102,19 @@ impl Reuse {
         })
     }
 
-    /// Between which bounds these shares lie, at least and at most, if so few were followed of all, of which this share
-    /// was `missed`: so many standard `deviations` to each side. Of what was followed whole there is nothing to be
-    /// unsure of.
+    /// Computes bounds for these shares: the least and the most, so many standard `deviations` to each side. `missed`
+    /// is the share of all ranges that was not recorded. If nothing was missed, there is no uncertainty.
     ///
-    /// The variance is Greenwood's (*The natural duration of cancer*, Reports on Public Health and Medical Subjects 33,
-    /// 1926): the logarithm of the share that is not touched varies by the sum of q / (p n) over all bins, of which each
+    /// The variance is Greenwood's (*The natural duration of cancer*, Reports on Public Health and Medical Subjects
+    /// 33, 1926). The logarithm of the untouched share varies by the sum of q / (p n) over all bins, where each bin
     /// leaves p and takes q of n observations. The deviation is taken from the logarithm of the negative of that
-    /// logarithm, so that bounds lie between 0 and 1 and on the side where there is room the further off (Kalbfleisch
+    /// logarithm. This keeps bounds between 0 and 1, and puts the farther one on the side with more room (Kalbfleisch
     /// and Prentice, *The Statistical Analysis of Failure Time Data*, 1980).
     ///
-    /// That says nothing of a share of none or of all, which did not vary. There the bound is the rule of three's,
-    /// whatever the `deviations`: of none that were touched, of those that could be followed so long, 3 / n may have
-    /// been; and of all, 3 / n of those that the last bin with any took may not. Where nothing was observed, or one
-    /// range alone of many, the share may be any.
+    /// That formula fails for a share of none or of all, because these show no variance. There the bound is the rule
+    /// of three's, whatever the `deviations`. If none of n were touched, up to 3 / n may be. If all were, up to 3 / n
+    /// of those that the last bin took may not be. With no observation, or one range of many, the share may be
+    /// anything.
     pub fn between(&self, deviations: f64, missed: f64) -> [(f64, f64); BINS.len()] {
         let (mut untouched, mut variance) = (1.0, 0.0);
         let mut between = (0.0, 1.0);
@@ -139,7 +139,9 @@ impl Reuse {
         })
     }
 
-    /// Which share was followed longer than that bound, or touched before: what of the ranges is known up to it.
+    /// Returns the share of the ranges whose fate is known up to that bound.
+    ///
+    /// These were touched, or followed for longer.
     pub fn followed(&self, last: usize) -> f64 {
         let all = self.touched.all() + self.left.all();
         let left: u64 = self.left.counts.iter().take(last + 1).sum();
@@ -147,10 +149,10 @@ impl Reuse {
     }
 }
 
-/// The bounds of a share between 0 and 1 whose logarithm has this variance, by its logarithm's logarithm.
+/// Computes the bounds of a share between 0 and 1, on the log-log scale, from its logarithm's variance.
 fn log_log(share: f64, variance: f64, deviations: f64) -> (f64, f64) {
     let by = (deviations * variance.sqrt() / share.ln()).exp();
-    // The logarithm is negative: this is below 1.
+    // The logarithm is negative, so `by` is below 1.
     (share.powf(by.recip()), share.powf(by))
 }
 
@@ -175,7 +177,7 @@ pub(crate) mod tests {
         assert_eq!((reuse.known(), reuse.followed(BINS.len() - 1)), (90, 1.0));
     }
 
-    /// Everything is touched after 1 to 20 ms, and recorded in stretches of so many ms.
+    /// Returns ranges that are all touched after 1 to 20 ms, recorded in windows of `stretch` ms.
     fn in_stretches(stretch: u64) -> Reuse {
         let mut reuse = Reuse::default();
         for given_back in 0..stretch * 10 {
@@ -196,7 +198,7 @@ pub(crate) mod tests {
         let share = |reuse: &Reuse| reuse.within()[bin(20 * MS)];
         assert!(share(&long) > 0.99, "{:?}", long.within());
         assert!(share(&short) > 0.9, "{:?}", short.within());
-        // Counted as never, what was left would hide a third.
+        // If the ranges that left counted as never touched, a third would be hidden.
         let all = short.touched.all() + short.left.all();
         assert!(short.known() * 3 < all * 2, "{short:?}");
     }
@@ -212,22 +214,25 @@ pub(crate) mod tests {
         assert_eq!(Reuse::default().within(), [0.0; BINS.len()]);
     }
 
-    /// The bounds of that bin, in thousandths.
+    /// Returns the bounds of that bin, in thousandths.
     fn thousandths(reuse: &Reuse, deviations: f64, at: usize) -> (i64, i64) {
         let (least, most) = reuse.between(deviations, 1.0)[at];
         let of = |share: f64| (share * 1000.0).round() as i64;
         (of(least), of(most))
     }
 
-    /// A time of that bin.
+    /// Returns a time in that bin.
     fn time_in(at: usize) -> u64 {
         BINS.get(at).map_or(BINS[BINS.len() - 1], |bound| bound - 1)
     }
 
-    /// Twenty-one patients with leukaemia who were given 6-mercaptopurine (Freireich and others, Blood 21, 1963; Gehan,
-    /// Biometrika 52, 1965): weeks until their remission ended, or until they were followed no longer (+): 6 6 6 6+ 7 9+
-    /// 10 10+ 11+ 13 16 and ten more. With 95 % confidence in remission after 6 weeks are 0.620 to 0.952, after 7 0.563
-    /// to 0.923, after 10 0.503 to 0.889, after 13 0.432 to 0.849, as statistics' programs print it.
+    /// Compares the bounds with those of a known trial.
+    ///
+    /// Twenty-one patients with leukaemia were given 6-mercaptopurine (Freireich and others, Blood 21, 1963; Gehan,
+    /// Biometrika 52, 1965). These are the weeks until their remission ended, or until they were followed no longer
+    /// (+): 6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 and ten more. The confidence intervals (95 %) of being in remission, as
+    /// statistics programs print them, are 0.620 to 0.952 after 6 weeks, 0.563 to 0.923 after 7, 0.503 to 0.889 after
+    /// 10, and 0.432 to 0.849 after 13.
     #[test]
     fn bounds_are_those_of_a_known_trial() {
         let mut reuse = Reuse::default();
@@ -245,9 +250,9 @@ pub(crate) mod tests {
         }
         let bounds = [0, 2, 4, 6].map(|at| thousandths(&reuse, 1.96, at));
         assert_eq!(bounds, [(48, 380), (77, 437), (111, 497), (151, 568)]);
-        // Where no remission ended in between, nothing more is known.
+        // In a week without an ended remission the bounds stay the same.
         assert_eq!(reuse.between(1.96, 1.0)[1], reuse.between(1.96, 1.0)[0]);
-        // Where a fourth of all was missed, two deviations go as far as one where nearly all was.
+        // If a fourth of all was missed, two deviations reach as far as one if nearly all was.
         let [fourth, all] =
             [(2.0, 0.25), (1.0, 1.0)].map(|(by, missed)| reuse.between(by, missed)[6]);
         assert!(
@@ -268,12 +273,13 @@ pub(crate) mod tests {
             assert_eq!(of(touched, left), (0, 1000), "{touched} {left}");
         }
         assert_eq!((of(100, 0), of(0, 100)), ((970, 1000), (0, 30)));
-        // Of what was followed whole there is nothing to be unsure of.
+        // If nothing was missed, there is no uncertainty.
         let mut reuse = Reuse::default();
         reuse.touched(MS / 2, 1);
         let all = reuse.between(2.0, 0.0)[bin(MS / 2)];
         assert_eq!(all, (1.0, 1.0));
-        // All that were left were touched in the end: of these few that says less than of all.
+        // The 20 ranges that were left at 1 ms were all touched in the end. 20 observations allow wider bounds than
+        // 100 would.
         let mut reuse = Reuse::default();
         (0..80).for_each(|_| reuse.touched(MS / 2, 0));
         (0..20).for_each(|_| reuse.touched(5 * MS, 0));
@@ -302,7 +308,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Each of them so many times.
+    /// Returns a [`Reuse`] with each of these ranges so many times.
     pub(crate) fn seen(ranges: &[(bool, usize, u64)], times: u64) -> Reuse {
         let mut reuse = Reuse::default();
         for &(touched, at, interrupts) in ranges {
@@ -316,7 +322,7 @@ pub(crate) mod tests {
         reuse
     }
 
-    /// Whether a range holds another, but for what is rounded.
+    /// Returns whether a range contains another, up to rounding.
     pub(crate) fn holds(outer: (f64, f64), inner: (f64, f64)) -> bool {
         outer.0 <= inner.0 + 1e-9 && inner.1 <= outer.1 + 1e-9
     }
@@ -325,7 +331,7 @@ pub(crate) mod tests {
         #[test]
         fn fewer_observations_never_say_more(ranges in ranges(), times in 2..9u64, missed in 0.0..1.0f64) {
             let (few, many) = (seen(&ranges, 1), seen(&ranges, times));
-            // As many interrupts, each of a range of its own.
+            // The same interrupts, each from a range of its own.
             let mut alone = Reuse::default();
             for &(touched, at, interrupts) in &ranges {
                 let each = seen(&[(touched, at, 1)], interrupts.max(1));

@@ -1,4 +1,4 @@
-//! What is added up for each place in a program.
+//! The sums for each place in a program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::bins::Bins;
 use super::reuse::Reuse;
 use crate::stack::StackInfo;
 
-/// A time that was measured between events that do not quite enclose it: at least, at most, in nanoseconds.
+/// A time that events enclose only loosely: bounds in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// It took at least this.
+    /// The lower bound.
     pub least: u64,
-    /// It took at most this.
+    /// The upper bound.
     pub most: u64,
 }
 
 impl Span {
-    /// Adds another.
+    /// Adds another span.
     pub fn add(&mut self, least: u64, most: u64) {
         self.least += least;
         self.most += most.max(least);
     }
 }
 
-/// Events that were recorded, by what their records carry: no stack, one that was walked, a copy of one.
+/// Recorded events by the stack in their record: none, a walked one, or a copied one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events([u64; 3]);
 
 impl Events {
-    /// One more.
+    /// Counts one more event.
     pub fn count(&mut self, sample: &Sample) {
         // The recorder copies the stack with the first event of a flush.
         let kind = match (sample.stack.is_empty(), &*sample.event) {
@@ -51,23 +51,24 @@ impl Events {
         }
     }
 
-    /// What they cost the thread that ran into them, in nanoseconds.
+    /// Returns the cost of these events for the threads that caused them, in nanoseconds.
     pub fn ns(&self, prices: &Prices) -> f64 {
         let each = self.0.iter().zip(prices.event_ns);
         each.map(|(&count, ns)| count as f64 * ns).sum()
     }
 }
 
-/// By which share what so many cost may be more or less, of whom only some were timed: two standard deviations of how
-/// many of all that there were come to be timed, which is also what their mean cost deviates by if these costs differ
-/// as much as they are large. 0 where all were timed; 2, so anything up to three times as much, where one of many was;
-/// infinite where none was.
+/// Estimates the relative error of a total cost of which only `timed` parts were measured.
+///
+/// It is two standard deviations of the number that come to be timed. The mean cost varies as much if costs differ as
+/// much as they are large. The result is 0 if all were timed, 2 (up to three times as much) for one of many, and
+/// infinite for none.
 pub fn spread(timed: u64, all: f64) -> f64 {
     let missed = (1.0 - timed as f64 / all.max(1.0)).max(0.0);
     2.0 * (missed / timed as f64).sqrt()
 }
 
-/// Which call or part of the kernel, in which program, from where.
+/// The origin of flushes: a program, a call or kernel reason, and the frames.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     /// The program's name.
@@ -78,12 +79,12 @@ pub struct Place {
     pub frames: Arc<[Arc<str>]>,
 }
 
-/// A site, and what was seen of it.
+/// A site and its sums.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Where it is.
+    /// The origin of its flushes.
     pub place: Place,
-    /// Whether the kernel did it for a reason of its own.
+    /// Whether the kernel caused it for a reason of its own.
     pub kernel: bool,
     /// Whether the stack reaches a frame of the program's own.
     pub own: bool,
@@ -91,35 +92,34 @@ pub struct Site {
     pub calls: u64,
     /// Flushes from here, with interrupts or without.
     pub requests: u64,
-    /// Those that interrupted others.
+    /// Flushes that interrupted other CPUs.
     pub remote: u64,
-    /// Those of a whole address space.
+    /// Flushes of a whole address space.
     pub full: u64,
-    /// Pages of those that were not.
+    /// The pages of all other flushes.
     pub pages: u64,
-    /// Other CPUs that were asked: one for each and flush.
+    /// Interrupts that were sent: one for each flush and target.
     pub interrupts: u64,
-    /// Of these, those that were recorded with all that happened around them.
+    /// Interrupts that were recorded together with all events around them.
     pub whole: u64,
-    /// Those that were recorded with what they cost; of the others, only who sent them.
+    /// Interrupts whose cost was recorded. Of the others only the sender is known.
     pub timed: u64,
-    /// For how many of them what they cost is added up here, in as far as what the timed ones say stands for these.
+    /// The number of interrupts whose cost is added up here. Untimed ones count if the timed ones stand for them.
     pub costed: u64,
-    /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
+    /// The number of real interrupts for each recorded one. It holds for all else that was recorded with it, too.
     pub weight: f64,
-    /// The system call that asked for it, also where the kernel did it for a reason of its own.
+    /// The system call around the flush, even if the kernel had a reason of its own.
     pub asked: Option<Arc<str>>,
-    /// What the kernel added up of flushes from here, recorded or not.
+    /// The kernel's sums of flushes from here, recorded or not.
     pub summed: Option<Flushes>,
-    /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on
-    /// targets.
+    /// The same as `interrupts`, counted by interrupts that were sent with a flush on the stack.
     pub by_interrupt: u64,
-    /// See `by_interrupt`.
+    /// The same, counted by flushes that were seen on targets.
     pub by_target: u64,
-    /// How often each CPU was hit.
+    /// The number of interrupts on each CPU.
     pub hit: Vec<u64>,
-    /// How many of the interrupts were for memory that another site, by its number, had given back: to protect it
-    /// otherwise, or to take a page of zeros out of it.
+    /// Interrupts for memory that another site had given back, by that site's index. They protect the memory in
+    /// another way, or replace a page of zeros in it.
     pub given: BTreeMap<usize, u64>,
     /// Time that targets lost.
     pub stolen: Span,
@@ -127,42 +127,42 @@ pub struct Site {
     pub waited: Span,
     /// Flushes whose wait could be seen.
     pub waits: u64,
-    /// Waits for `mmap_lock` in calls from here, in nanoseconds, and how many.
+    /// Time in waits for `mmap_lock` in calls from here, in nanoseconds.
     pub locked_ns: u64,
-    /// See `locked_ns`.
+    /// The number of these waits.
     pub locks: u64,
     /// Time in calls from here.
     pub call_ns: u64,
     /// Events that were recorded during these calls.
     pub call_events: Events,
-    /// Page faults in what calls from here had discarded, and their time where it was recorded.
+    /// Page faults in memory that calls from here had given back.
     pub refaults: u64,
-    /// See `refaults`.
+    /// The time of those refaults that were timed, in nanoseconds.
     pub refault_ns: u64,
-    /// Faults of which the time is known.
+    /// The number of refaults that were timed.
     pub refaults_timed: u64,
-    /// How soon the ranges of calls were touched again.
+    /// The times until ranges of its calls were touched again.
     pub reuse: Reuse,
-    /// Interrupts by how long before them the same thread had interrupted others from here.
+    /// Interrupts by the time since the same thread's last interrupt from here.
     pub gaps: Bins,
-    /// Of these, those whose range was touched again within that gap: putting them off would have been felt.
+    /// Interrupts whose range was touched again within that gap. Deferring them would have been felt.
     pub hasty: Bins,
-    /// Flushes whose range began where the one before ended, or ended where it began.
+    /// Flushes whose range touches the range of the flush before.
     pub adjacent: u64,
     /// Flushes that came after another from here in the same thread.
     pub followed: u64,
-    /// How calls from here are made: `behavior`, `prot`, and how often.
+    /// The number of calls for each value of their argument `behavior` or `prot`.
     pub how: FxHashMap<u64, u64>,
     /// Bytes that calls gave back.
     pub bytes: u64,
-    /// Of calls that unmapped what had been seen to be mapped: how many unmapped a file, and how many memory.
+    /// Calls that unmapped a file, of those whose mapping was recorded.
     pub files: u64,
-    /// See `files`.
+    /// Calls that unmapped anonymous memory, of those whose mapping was recorded.
     pub memory: u64,
 }
 
 impl Site {
-    /// A site of which nothing was seen yet.
+    /// Creates a site with empty sums.
     pub(crate) fn new(place: Place, told: &StackInfo, asked: Option<Arc<str>>) -> Self {
         Site {
             place,
@@ -206,13 +206,14 @@ impl Site {
         }
     }
 
-    /// A site of which the kernel's sum alone is known.
+    /// Creates a site that only the kernel's sum shows.
     pub(crate) fn of_sum(place: Place, asked: Option<Arc<str>>) -> Self {
         Site::new(place, &StackInfo::default(), asked)
     }
 
-    /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and
-    /// the next limit.
+    /// Adds another site's sums, as far as a change for both depends on them.
+    ///
+    /// These are flushes, their cost, and the next limit.
     pub(crate) fn add(&mut self, other: &Site) {
         let all = self.estimate() + other.estimate();
         self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;
@@ -227,13 +228,12 @@ impl Site {
         self.locked_ns += other.locked_ns;
     }
 
-    /// How many interrupts those that were recorded stand for.
+    /// Estimates the real number of interrupts from the recorded ones.
     pub fn estimate(&self) -> f64 {
         self.interrupts as f64 * self.weight
     }
 
-    /// What its interrupts cost initiators and targets, as it is added up, stands for what all did that there were: so
-    /// many times as much. 0 where none was timed.
+    /// Returns the factor from the costs added up here to the costs of all interrupts. It is 0 if none was timed.
     pub fn stands_for(&self) -> f64 {
         match self.costed {
             0 => 0.0,
@@ -241,13 +241,15 @@ impl Site {
         }
     }
 
-    /// By which share what all its interrupts cost may be more or less than what the timed ones say.
+    /// Returns the relative error of the cost of all interrupts. See [`spread`].
     pub fn spread(&self) -> f64 {
         spread(self.timed, self.estimate())
     }
 
-    /// The time of a page fault, at least and at most: by the host's price; or, without one, from the refaults that
-    /// were timed, which is an upper bound, because the event that ends it is in it. `None` if nothing tells.
+    /// Returns bounds for the time of a page fault, by the host's price.
+    ///
+    /// Without a price, the mean of the timed refaults is an upper bound, because it contains the event that ends it.
+    /// Returns `None` if neither is known.
     pub fn fault_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
         match (prices, self.refaults_timed) {
             (Some(prices), _) => Some(prices.fault_ns),
@@ -256,15 +258,15 @@ impl Site {
         }
     }
 
-    /// The time of all refaults, at least and at most; `None` if nothing tells.
+    /// Returns bounds for the time of all refaults, or `None` if the time of one is not known.
     pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
         let refaults = self.refaults as f64;
         let each = self.fault_ns(prices);
         each.map(|(least, most)| (refaults * least, refaults * most))
     }
 
-    /// The time in calls from here, at least and at most, but for waits and for what recording them took; at least 0 if
-    /// the host's prices are not known.
+    /// Returns bounds for the time in calls from here, without waits and the cost of recording. The lower bound is 0
+    /// if the host's prices are not known.
     pub fn serving_ns(&self, prices: Option<&Prices>) -> (f64, f64) {
         let all = self.call_ns as f64;
         let recording = prices.map_or(all, |prices| self.call_events.ns(prices));
@@ -275,7 +277,7 @@ impl Site {
         )
     }
 
-    /// Counts a hit of that CPU.
+    /// Counts an interrupt on that CPU.
     pub fn hits(&mut self, cpu: u32) {
         let cpu = cpu as usize;
         if self.hit.len() <= cpu {

@@ -1,4 +1,4 @@
-//! Stretches of time, told as they end: for timelines and traces.
+//! Stretches of time for timelines and traces, reported as they end.
 
 use crate::perf::Sample;
 
@@ -15,53 +15,53 @@ pub enum Stretch {
     Other,
 }
 
-/// A stretch of time that is over.
+/// A stretch of time that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
-    /// What it was spent on.
+    /// The kind of work.
     pub kind: Stretch,
-    /// On which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// In which thread; for an interrupt, the one that was interrupted.
+    /// The thread. For an interrupt, the thread that was interrupted.
     pub tid: u32,
     /// The program of that thread.
     pub program: &'a str,
-    /// When it began.
+    /// The start.
     pub start_ns: u64,
-    /// When it ended.
+    /// The end.
     pub end_ns: u64,
     /// The function or the call.
     pub what: &'a str,
-    /// Whose doing it was.
+    /// The site that caused it.
     pub site: Option<usize>,
     /// The request that an interrupt answered.
     pub origin: Option<Origin>,
 }
 
-/// Where and when a flush was requested.
+/// The place and time of a flush's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The initiator's CPU.
     pub cpu: u32,
-    /// When it interrupted its first target, and began to wait.
+    /// The time of its first interrupt, when it begins to wait.
     pub sent_ns: u64,
 }
 
-/// Told of stretches of time as they end, in the order of their ends.
+/// Receives stretches of time as they end, in the order of their ends.
 pub trait Observer {
-    /// This one is over.
+    /// Receives a stretch that has ended.
     fn slice(&mut self, slice: &Slice<'_>);
 
-    /// Nothing was recorded from the one time to the other.
+    /// Receives a gap in which nothing was recorded.
     fn gap(&mut self, _from_ns: u64, _to_ns: u64) {}
 }
 
-/// No process.
+/// Ignores all stretches.
 impl Observer for () {
     fn slice(&mut self, _: &Slice<'_>) {}
 }
 
-/// A stretch that ends with this sample.
+/// Creates a stretch that ends with this sample.
 pub fn of<'a>(
     sample: &Sample,
     program: &'a str,

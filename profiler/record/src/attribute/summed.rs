@@ -1,8 +1,8 @@
-//! What the kernel added up of all flushes, laid at the sites that recorded events have.
+//! Attributes the kernel's sums of all flushes to the sites of recorded events.
 //!
-//! A sum knows the program, the system call and the two innermost frames; a recorded event knows the whole stack and the
-//! kernel's reason. So a sum goes to the sites of its call that begin with its frames, in the proportion in which they were
-//! recorded. One that no recorded event is like is a site of its own.
+//! A sum has the program, the system call and the two innermost frames. A recorded event has the whole stack and the
+//! kernel's reason. So a sum is split among the sites of its call that begin with its frames, in proportion to their
+//! recorded events. A sum that matches no recorded event becomes a site of its own.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::event::CALLS;
 use crate::perf::{Flushes, Sample};
 use crate::stack;
 
-/// What the kernel added up, by program, call and frames.
+/// The kernel's sums, by program, call and frames.
 pub(super) type Summed = FxHashMap<Place, Flushes>;
 
 impl Attribution {
@@ -36,10 +36,10 @@ impl Attribution {
         self.summed.entry(place).or_default().add(&flushes);
     }
 
-    /// Says by the sums what a recorded interrupt of each site stands for.
+    /// Sets the weight of each site by the sums.
     pub(super) fn weigh_by_sums(&mut self) {
         let mut sums: Vec<(Place, Flushes)> = self.summed.drain().collect();
-        // In the same order each time.
+        // Sorts the sums, so that the result does not depend on the map's order.
         sums.sort_by(|(a, _), (b, _)| {
             let key = |place: &Place| (place.program.clone(), place.call.clone());
             key(a).cmp(&key(b)).then_with(|| a.frames.cmp(&b.frames))
@@ -51,14 +51,14 @@ impl Attribution {
             of.push(index);
         }
         for (place, flushes) in sums {
-            // A flush in one of these is its own, as a rule.
+            // As a rule, a flush in one of these calls is caused by the call itself.
             let own = CALLS.contains(&&*place.call);
             let fits = |&index: &usize| {
                 let site = &self.sites[index];
                 let asked = site.asked.as_deref().unwrap_or("");
                 match own {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
-                    // Of a fault, or of reclaim in any other call, no address says more.
+                    // For a page fault, or reclaim in any other call, frames do not narrow the sites further.
                     false => !CALLS.contains(&asked),
                 }
             };
@@ -73,7 +73,7 @@ impl Attribution {
         }
     }
 
-    /// Gives these sites their parts of a sum; a new one all of it, if there is none.
+    /// Splits a sum among these sites. Creates a site for it if they recorded nothing.
     fn share_out(&mut self, place: Place, flushes: Flushes, like: &[usize]) {
         let interrupts: u64 = like.iter().map(|&of| self.sites[of].interrupts).sum();
         let requests: u64 = like.iter().map(|&of| self.sites[of].requests).sum();
@@ -100,7 +100,7 @@ impl Attribution {
     }
 }
 
-/// Whether the frames of a recorded site begin with those of a sum, as far as both go.
+/// Returns whether the frames of a site and a sum are equal, as far as both reach.
 fn begins_alike(site: &Place, sum: &Place) -> bool {
     site.frames
         .iter()
@@ -115,10 +115,10 @@ impl Site {
         summed.add(&flushes.times(part));
     }
 
-    /// Has all its interrupts known, with what they cost, and says what a recorded one stands for.
+    /// Counts all interrupts of the sum as timed, and sets the weight and costs of a recorded one.
     fn weigh_by(&mut self, summed: Flushes) {
-        // How much longer an interrupt took than its work, by those that were recorded; without any, its initiator has waited
-        // for all of it.
+        // The ratio of an interrupt's time to its work, from recorded ones. Without any, the initiator's wait is the
+        // bound.
         let around = match self.stolen.least {
             0 => None,
             least => Some(self.stolen.most as f64 / least as f64),

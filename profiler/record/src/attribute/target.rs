@@ -1,7 +1,7 @@
 //! Follows the target's side: an interrupt arrives, queued work is done, and the interrupt ends.
 //!
-//! The interrupted program loses the interrupt's time. That time is charged to the sites whose work was done in it; the rest
-//! around the work is split evenly among them. The initiator's wait ends when its last target is done.
+//! The interrupted program loses the interrupt's time. That time is charged to the sites whose work was done in it;
+//! the rest around the work is split evenly among them. The initiator's wait ends when its last target is done.
 
 use crate::perf::Sample;
 
@@ -9,8 +9,10 @@ use super::request::Request;
 use super::slice::{self, Observer, Slice, Stretch};
 use super::{Attribution, Work};
 
-/// The longest time from a request to its answer, if they are matched by time alone. Longer answers are rarer than answers
-/// whose request was not recorded, and these would be charged to an older request as a wait that never happened.
+/// The longest time from a request to its answer, if they are matched by time alone.
+///
+/// Longer answers are rarer than answers whose request was not recorded. These would be charged to an older request,
+/// as a wait that never happened.
 const ANSWER_NS: u64 = 1_000_000;
 
 impl Attribution {
@@ -104,7 +106,7 @@ impl Attribution {
         }
     }
 
-    /// Ends the part of one target of the request.
+    /// Ends one target's part of the request.
     fn done(&mut self, id: u64, now: u64, took: u64) {
         let Some(request) = self.requests.get_mut(id) else {
             return;
@@ -173,7 +175,7 @@ impl Attribution {
         }
     }
 
-    /// Charges an interrupt to those whose work it did, each with the same share of what was around the work.
+    /// Charges an interrupt to the requests of its work. The time around the work is split evenly.
     fn charge(
         &mut self,
         sample: &Sample,

@@ -1,7 +1,7 @@
-//! What a thread does: it calls and returns, waits for `mmap_lock`, and touches memory that was given back.
+//! Follows threads: calls and returns, waits for `mmap_lock`, and touches of memory that was given back.
 //!
-//! A thread that goes on has waited to the end: the request that it had open is over for it then, and is added up once
-//! its targets are done, too.
+//! A thread that continues is done waiting, so its open request ends. The request is added up once its targets are
+//! done, too.
 
 use crate::perf::Sample;
 
@@ -9,11 +9,11 @@ use super::bins::{self, bin};
 use super::slice::{self, Observer, Slice, Stretch};
 use super::{Attribution, Fault};
 
-/// So many mappings are remembered at most.
+/// The largest number of mappings to remember.
 const MAPPED: usize = 1 << 16;
 
 impl Attribution {
-    /// The site of the call that the thread is in is known now.
+    /// Sets the site of the thread's current call.
     pub(super) fn of_call(&mut self, tid: u32, site: usize) {
         let call = self
             .threads
@@ -24,7 +24,7 @@ impl Attribution {
         }
     }
 
-    /// The thread goes on: the request that it had open is over for it.
+    /// Ends the thread's open request, because the thread continues.
     pub(super) fn close(&mut self, tid: u32, now: u64) {
         let open = self
             .threads
@@ -38,7 +38,7 @@ impl Attribution {
         }
     }
 
-    /// Adds up a request that its initiator and its targets are done with.
+    /// Adds up a request once its initiator and all its targets are done.
     pub(super) fn add_up(&mut self, id: u64) {
         let Some(request) = self.requests.get_mut(id) else {
             return;
@@ -50,7 +50,7 @@ impl Attribution {
             return;
         }
         let (site, folded) = (request.site, request.folded.clone());
-        // Once: what is charged later finds it with nothing left to add.
+        // Takes `sent`, so that each wait is added up only once.
         if let Some(sent) = request.sent.take() {
             let most = end.saturating_sub(sent);
             let least = request
@@ -65,7 +65,7 @@ impl Attribution {
         }
     }
 
-    /// Tells of waits that are over: of whatever asked others to flush, be it a call or not.
+    /// Reports waits that ended, of all requests, in a call or not.
     pub(super) fn tell_waits(&mut self, observer: &mut dyn Observer) {
         for (id, sent) in std::mem::take(&mut self.waited) {
             let Some(request) = self.requests.get(id) else {
@@ -144,7 +144,7 @@ impl Attribution {
             Some(false) => of.memory += 1,
             None => {}
         }
-        // A program may pass any number of different values.
+        // Bounds the map, because a program may pass any number of different values.
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;
         }

@@ -1,23 +1,22 @@
-//! What is added up beside the sites: programs, work that was no flush, the weight of stacks, and which events there
-//! were to tell by.
+//! Sums beside the sites: programs, work other than flushes, weights of stacks, and kinds of events.
 
 use std::sync::Arc;
 
 use super::site::{Events, Span};
 
-/// From so many recorded interrupts on, their number tells of what else happened.
+/// The least number of recorded interrupts that represents all others.
 pub const ENOUGH: u64 = 50;
 
-/// How interrupts were told to be shootdowns.
+/// The method by which interrupts are recognized as shootdowns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evidence {
     /// By the work that was queued for the target.
     Queued,
     /// By the stack of the interrupt that was sent.
     Sent,
-    /// By flushes on targets, laid at the CPU that had asked for them by time and size.
+    /// By flushes on targets, matched with an initiator by time and size.
     Received,
-    /// There was nothing to tell by.
+    /// No evidence was recorded.
     Nothing,
 }
 
@@ -30,34 +29,34 @@ pub struct Program {
     pub cpu_ns: u64,
     /// The time that its threads lost as targets, to any sender.
     pub stolen: Span,
-    /// Interrupts that it took.
+    /// Interrupts that its threads took.
     pub taken: u64,
-    /// The same by the kernel's sums, where it has any, and the nanoseconds of their work.
+    /// Interrupts that it took by the kernel's sums, and their work in nanoseconds. Zero without such sums.
     pub summed: (u64, u64),
     /// Waits for `mmap_lock` outside of calls that flush, in nanoseconds.
     pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
-    /// Of these, those of processes that were forked meanwhile, have loaded no other program, and have ended.
+    /// Page faults of its processes that were forked during the recording, executed no other program, and have ended.
     pub forked_faults: u64,
-    /// Whether a process of it was seen to fork.
+    /// Whether one of its processes was seen to fork.
     pub forked: bool,
-    /// Whether the source told of a process of it: where the recording is about some processes, of these alone.
+    /// Whether the source named one of its processes. A recording of chosen processes names only these.
     pub told: bool,
     /// Events that were recorded while it ran.
     pub events: Events,
 }
 
-/// Work that CPUs did for others and that was no flush.
+/// Work for other CPUs that was no flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Function {
-    /// How often.
+    /// The number of runs.
     pub count: u64,
-    /// How long, in nanoseconds.
+    /// The time in nanoseconds.
     pub ns: u64,
 }
 
-/// What a stack weighs.
+/// The weights of a stack.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weight {
     /// Interrupts sent.
@@ -68,10 +67,10 @@ pub struct Weight {
     pub waited_ns: u64,
 }
 
-/// Which events a recording has.
+/// The kinds of events that a recording has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventKinds {
-    /// `csd_queue_cpu`, of whatever.
+    /// `csd_queue_cpu` with any function.
     pub queued: bool,
     /// An interrupt sent with a flush on the stack.
     pub sent: bool,

@@ -1,5 +1,4 @@
-//! What a whole recording adds up to: by which evidence interrupts are counted, what a recorded one stands for, and
-//! what the kernel counted.
+//! Computes the totals of a whole recording: the evidence, the weight of each site, and the kernel's counts.
 
 use crate::perf::{Count, CpuTime, Interrupts, Statistics};
 
@@ -7,7 +6,7 @@ use super::Attribution;
 use super::totals::{Evidence, Program};
 
 impl Attribution {
-    /// How interrupts were told to be shootdowns.
+    /// Returns the best method by which interrupts can be recognized as shootdowns.
     pub fn evidence(&self) -> Evidence {
         if self.seen.queued {
             Evidence::Queued
@@ -20,7 +19,7 @@ impl Attribution {
         }
     }
 
-    /// Ends what is open, and counts interrupts by the best evidence that there was.
+    /// Ends everything that is open, and counts interrupts by the best evidence.
     pub fn finish(&mut self) {
         let end = self.times.map_or(0, |(_, last)| last);
         let threads: Vec<u32> = self.threads.keys().copied().collect();
@@ -43,8 +42,7 @@ impl Attribution {
         }
     }
 
-    /// Says what a recorded interrupt stands for, site by site: what the kernel added up of its site, or, without such sums,
-    /// as many as all do by the exact count.
+    /// Sets each site's weight: by the kernel's sums or, without them, by the exact count of all.
     fn weigh_sites(&mut self) {
         let missing = self.counted().map_or(1.0, |count| {
             (count.exact as f64 / count.seen.max(1) as f64).max(1.0)
@@ -54,7 +52,7 @@ impl Attribution {
             site.whole = site.interrupts;
             site.timed = site.interrupts;
             site.costed = site.interrupts;
-            // The count leaves out what the row `TLB` does.
+            // The exact count leaves out flushes of kernel mappings, as the row `TLB` does.
             site.weight = match &*site.place.call {
                 "kernel mappings" => seconds,
                 _ => missing,
@@ -63,7 +61,7 @@ impl Attribution {
         self.weigh_by_sums();
     }
 
-    /// The count of the event that tells of interrupts, if it was counted.
+    /// Returns the exact count of the event that shows interrupts, if it was counted.
     pub fn counted(&self) -> Option<&Count> {
         self.count(match self.evidence() {
             Evidence::Queued => "csd:csd_queue_cpu",
@@ -72,24 +70,24 @@ impl Attribution {
         })
     }
 
-    /// How long a program ran, by the kernel's account, if that is known.
+    /// Returns a program's CPU time by the kernel's account, if it is known.
     pub fn ran(&self, program: &str) -> Option<&CpuTime> {
         self.ran.iter().find(|ran| ran.comm == program)
     }
 
-    /// Whether the recording is about this program: not if it only shared the machine with what was recorded.
+    /// Returns whether the recording is about this program, rather than about others on the same machine.
     pub fn is_about(&self, program: &str) -> bool {
         let scope = self.host.as_ref().map_or("", |host| &*host.scope);
         let told = |known: &Program| &*known.name == program && known.told;
         matches!(scope, "" | "everything") || self.programs.iter().any(told)
     }
 
-    /// The count of an event, if it was counted.
+    /// Returns the exact count of an event, if it was counted.
     pub fn count(&self, event: &str) -> Option<&Count> {
         self.counts.iter().find(|count| count.event == event)
     }
 
-    /// What a second within the stretches of time that were recorded stands for.
+    /// Returns the ratio of the recording's length to the length of its windows, at least 1.
     pub fn scale_of_time(&self) -> f64 {
         match self.windows_ns {
             Some(windows) if windows > 0 => (self.elapsed_ns() as f64 / windows as f64).max(1.0),
@@ -97,8 +95,10 @@ impl Attribution {
         }
     }
 
-    /// How long the recording ran, in nanoseconds: between the two readings of the counters, if it has their times,
-    /// because events may have been recorded during a part of that alone; else from the first event to the last.
+    /// Returns the length of the recording in nanoseconds.
+    ///
+    /// It is the time between the two readings of the counters, or between the first and the last event if that is
+    /// longer. Events may be recorded for only a part of the time.
     pub fn elapsed_ns(&self) -> u64 {
         let read = |statistics: &Option<Statistics>| {
             let time = statistics.as_ref().map(|statistics| statistics.time_ns);
@@ -110,7 +110,7 @@ impl Attribution {
         read.map_or(0, from_to).max(events)
     }
 
-    /// By how much a row of `/proc/interrupts` grew between the two readings, over all CPUs.
+    /// Returns the growth of a row of `/proc/interrupts` between the two readings, over all CPUs.
     pub fn row(&self, name: &str) -> Option<u64> {
         let sum = |statistics: &Statistics| {
             let row = statistics
@@ -123,7 +123,7 @@ impl Attribution {
         after.checked_sub(before)
     }
 
-    /// Which part of their time all CPUs were busy, if the counters tell.
+    /// Returns the share of time that CPUs were busy, if the counters have it.
     pub fn busy(&self) -> Option<f64> {
         let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
         let ns = after.time_ns.checked_sub(before.time_ns)?;
@@ -132,7 +132,7 @@ impl Attribution {
         known.then(|| busy as f64 / (ns as f64 * self.cpu_count().max(1) as f64))
     }
 
-    /// How many CPUs there were, as far as is known.
+    /// Returns the number of CPUs, as far as it is known.
     pub fn cpu_count(&self) -> usize {
         let told = self.host.as_ref().map_or(0, |host| host.cpus as usize);
         told.max(self.cpus.len())

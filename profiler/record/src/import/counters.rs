@@ -1,4 +1,6 @@
-//! Takes the kernel's counters out of a text: `/proc/interrupts`, the sum of `/proc/stat`, the flags of `/proc/cpuinfo`.
+//! Takes the kernel's counters out of a text.
+//!
+//! They come from `/proc/interrupts`, the sum of `/proc/stat`, and the flags of `/proc/cpuinfo`.
 
 use crate::perf::counters::{cpu_ns, interrupt};
 use crate::perf::{Interrupts, Statistics, When};
@@ -66,7 +68,7 @@ impl Counters {
     }
 }
 
-/// `CPU3`.
+/// Returns whether a word is the name of a CPU, like `CPU3`.
 fn is_cpu(word: &str) -> bool {
     let digits = word.strip_prefix("CPU").unwrap_or("");
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,8 +1,8 @@
-//! The text that an event says of itself, taken apart into fields.
+//! Parses the text that an event prints into fields.
 //!
-//! Every event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the
-//! other. This module reads that, and tells the few that do otherwise apart by their names. A line that fits neither
-//! makes an event without fields, never an error: a later kernel may say more than this one knew.
+//! Every event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the other.
+//! This module reads that form, and handles the few others by their names. A line that fits neither gives an event
+//! without fields, never an error: a later kernel may print more than this one.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::perf::{Names, Value};
 /// The fields of an event, as [`crate::perf::Sample`] keeps them.
 pub type Fields = Vec<(Arc<str>, Value)>;
 
-/// What `text`, which the event `name` printed, says.
+/// Parses `text`, which the event `name` printed.
 pub fn of(name: &str, text: &str, names: &mut Names) -> Fields {
     let text = text.trim();
     let event = name.rsplit(':').next().unwrap_or(name);
@@ -22,7 +22,7 @@ pub fn of(name: &str, text: &str, names: &mut Names) -> Fields {
     }
 }
 
-/// `0x0`, or `madvise(…) = 0` and `-> 0x0` as other printers have it.
+/// Parses `0x0`, or `madvise(…) = 0` and `-> 0x0` as other printers write it.
 fn returned(text: &str, names: &mut Names) -> Fields {
     let last = text.rsplit(['=', '>', ' ']).next().unwrap_or(text);
     match number(last) {
@@ -32,8 +32,8 @@ fn returned(text: &str, names: &mut Names) -> Fields {
     }
 }
 
-/// `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, where names may hold anything, or
-/// `a:1 [120] S ==> b:2 [120]`.
+/// Parses `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, or `a:1 [120] S ==> b:2 [120]`. Names may contain
+/// any character.
 fn switch(text: &str, names: &mut Names) -> Fields {
     let Some((from, to)) = text.split_once(" ==> ") else {
         return pairs(text, names);
@@ -70,7 +70,7 @@ fn first_number(text: &str) -> Option<i64> {
     text[..end].parse().ok()
 }
 
-/// `name=value` and `name: value`, in any mixture, apart by blanks or commas.
+/// Parses `name=value` and `name: value`, in any mixture, separated by blanks or commas.
 fn pairs(text: &str, names: &mut Names) -> Fields {
     let mut keys: Vec<(usize, usize, usize)> = Vec::with_capacity(8);
     let bytes = text.as_bytes();
@@ -85,7 +85,7 @@ fn pairs(text: &str, names: &mut Names) -> Fields {
         while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
             at += 1;
         }
-        // Not `::` of a path.
+        // Skips the `::` of a path.
         let sign = bytes.get(at).is_some_and(|&b| b == b'=' || b == b':');
         if sign && bytes.get(at + 1) != Some(&b':') {
             keys.push((start, at, at + 1));
@@ -114,7 +114,7 @@ fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
             None => Value::Text(names.get(text)),
         };
     }
-    // The kernel's own `trace` file shows addresses as sixteen digits that stand for them.
+    // The kernel's own `trace` file hides addresses: it prints sixteen digits in their place.
     if text.len() == 16
         && matches!(name, "csd" | "mm")
         && let Ok(address) = u64::from_str_radix(text, 16)
@@ -124,7 +124,7 @@ fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
     if let Some(number) = number(text) {
         return number;
     }
-    // `remote shootdown (1)`: the number is what stays the same from kernel to kernel.
+    // In `remote shootdown (1)`, only the number is the same in all kernels.
     if name == "reason" {
         let inner = text
             .strip_suffix(')')
@@ -136,7 +136,7 @@ fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
     Value::Text(names.get(text))
 }
 
-/// A number as `printf` writes them: decimal, `0x…`, and `(nil)`.
+/// Parses a number as `printf` writes it: decimal, `0x…`, or `(nil)`.
 fn number(text: &str) -> Option<Value> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Value::Unsigned);
@@ -148,9 +148,9 @@ fn number(text: &str) -> Option<Value> {
     }
 }
 
-/// `0,2-5`, which is how Linux lists CPUs, and `ARRAY[0c, 00]`, the bytes that older printers show.
+/// Parses `0,2-5`, which is how Linux lists CPUs, and `ARRAY[0c, 00]`, the bytes that older printers show.
 fn cpus(text: &str) -> Option<Vec<u32>> {
-    /// More than Linux can have.
+    /// More CPUs than Linux supports.
     const MOST: u32 = 1 << 16;
     let mut found = Vec::new();
     if let Some(bytes) = text.strip_prefix("ARRAY[") {

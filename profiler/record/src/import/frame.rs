@@ -1,13 +1,13 @@
-//! Stacks as `perf script`, `trace-cmd report` and the kernel's own `trace` file print them.
+//! Parses stacks as `perf script`, `trace-cmd report` and the kernel's own `trace` file print them.
 
 use std::sync::Arc;
 
 use crate::perf::{Frame, Names};
 
-/// What frames of the kernel have for a module.
+/// The module of kernel frames.
 pub const KERNEL: &str = "[kernel]";
 
-/// One line of a stack by `perf script`: `address symbol+0x12 (module)`, the blanks before it gone.
+/// Parses a stack line of `perf script` without its leading blanks: `address symbol+0x12 (module)`.
 pub fn of_perf(line: &str, names: &mut Names) -> Option<Frame> {
     let (address, rest) = line.split_once(' ').unwrap_or((line, ""));
     let address = u64::from_str_radix(address, 16).ok()?;
@@ -15,25 +15,27 @@ pub fn of_perf(line: &str, names: &mut Names) -> Option<Frame> {
     let (symbol, module) = match rest.strip_suffix(')') {
         Some(inner) => match module_at(inner) {
             Some(at) => (&inner[..at], &inner[at + 2..]),
-            // A module alone, where only that was asked for.
+            // The line has only a module, if `perf` was asked for no more.
             None => ("", inner.strip_prefix('(').unwrap_or(inner)),
         },
         None => (rest, ""),
     };
-    // An address of the kernel is in the upper half, whatever the module's name.
+    // A kernel address is in the upper half, whatever the module's name.
     let kernel = address >= 1 << 63 || module.starts_with("[kernel");
     Some(frame(address, kernel, symbol, module, names))
 }
 
-/// Where the ` (` of the module begins: symbols have blanks and parentheses of their own, and so may paths.
+/// Finds the ` (` at which the module begins. Symbols contain blanks and parentheses of their own, and so may paths.
 fn module_at(text: &str) -> Option<usize> {
     let marks = [" (/", " ([", " (inlined"];
     let last = marks.iter().filter_map(|mark| text.rfind(mark)).max();
     last.or_else(|| text.rfind(" ("))
 }
 
-/// A frame in one of `trace-cmd report`'s spellings or the kernel's, behind the `=>`: `symbol (address)`, `symbol`,
-/// ` <00007f238148bb07>`, `/path/to/file[+0x4f]`, `0x5587606b62c3`. `None` for a frame that says nothing.
+/// Parses the part behind `=>` of a frame by `trace-cmd report` or the kernel.
+///
+/// The forms are `symbol (address)`, `symbol`, ` <00007f238148bb07>`, `/path/to/file[+0x4f]` and `0x5587606b62c3`.
+/// Returns `None` for a frame without information.
 pub fn of_trace(text: &str, kernel: bool, names: &mut Names) -> Option<Frame> {
     let text = text.trim();
     if kernel {

@@ -1,33 +1,33 @@
-//! The line with which each event begins: who, where, when, what.
+//! Parses the line with which each event begins: thread, CPU, time and event.
 //!
-//! `perf script` prints `comm tid [cpu] time: group:event: text`, with `pid/tid` if asked to and without the CPU if it
-//! was not recorded. `trace-cmd report` prints `comm-tid [cpu] time: event: text`; the kernel's own `trace` file has a
-//! column of flags before the time, and may have the process in parentheses. Names of threads hold anything, blanks
-//! and dashes included; so the time is looked for first, which looks like nothing else, and what stands before it is
-//! read from its end.
+//! `perf script` prints `comm tid [cpu] time: group:event: text`. It prints `pid/tid` if asked to, and omits the CPU
+//! if it was not recorded. `trace-cmd report` prints `comm-tid [cpu] time: event: text`. The kernel's own `trace` file
+//! has a column of flags before the time, and may have the process in parentheses. Thread names may contain any
+//! character, blanks and dashes included. So the time is found first, because it has a unique form; the part before it
+//! is read backwards from its end.
 
-/// What a line says before the event's own text.
+/// The parts of a line before the event's own text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head<'a> {
     pub comm: &'a str,
-    /// The process, if the line tells it.
+    /// The process, if the line has it.
     pub pid: Option<u32>,
     pub tid: u32,
-    /// The CPU, if the line tells it.
+    /// The CPU, if the line has it.
     pub cpu: Option<u32>,
     pub time_ns: u64,
     /// The event, with its group if the line has it.
     pub event: &'a str,
-    /// What the event says.
+    /// The event's own text.
     pub text: &'a str,
-    /// Whether the line is as `trace-cmd` and the kernel write it, not as `perf` does.
+    /// Whether `trace-cmd` or the kernel wrote the line, rather than `perf`.
     pub trace: bool,
 }
 
-/// What `line` says; `None` if it begins no event.
+/// Parses `line`. Returns `None` if it begins no event.
 pub fn parse(line: &str) -> Option<Head<'_>> {
     let mut from = 0;
-    // A name of a thread may look like a time; what follows it decides.
+    // A thread's name may look like a time, so the text behind it must be an event, too.
     while let Some((begin, end, time_ns)) = time(line, from) {
         if let Some(head) = around(line, begin, end, time_ns) {
             return Some(head);
@@ -37,7 +37,7 @@ pub fn parse(line: &str) -> Option<Head<'_>> {
     None
 }
 
-/// The first `123.456789:` behind `from`: where it begins, where it ends, its nanoseconds.
+/// Finds the first `123.456789:` behind `from`. Returns its start, its end, and its nanoseconds.
 fn time(line: &str, from: usize) -> Option<(usize, usize, u64)> {
     let mut at = from;
     for token in line[from..].split(' ') {
@@ -85,7 +85,7 @@ fn around(line: &str, begin: usize, end: usize, time_ns: u64) -> Option<Head<'_>
     })
 }
 
-/// `… [003]`, or `… [003] d..1.`.
+/// Parses `… [003]`, or `… [003] d..1.`.
 fn cpu(text: &str) -> Option<(&str, u32)> {
     let (rest, last) = text.rsplit_once(' ')?;
     let number = |token: &str| {
@@ -99,9 +99,9 @@ fn cpu(text: &str) -> Option<(&str, u32)> {
     Some((rest, number(last)?))
 }
 
-/// `comm 12`, `comm 11/12`, `comm-12`, `comm-12 (  11)`.
+/// Parses `comm 12`, `comm 11/12`, `comm-12`, or `comm-12 (  11)`.
 fn task(text: &str) -> Option<(&str, Option<u32>, u32, bool)> {
-    // -1 is what perf shows where there is no such task any more.
+    // perf prints -1 if the task no longer exists.
     let number = |text: &str| match text {
         "-1" => Some(u32::MAX),
         text => text.parse::<u32>().ok(),
@@ -123,9 +123,9 @@ fn task(text: &str) -> Option<(&str, Option<u32>, u32, bool)> {
     })
 }
 
-/// What is behind the time.
+/// Parses the part behind the time: the event and its text.
 fn event(text: &str, trace: bool) -> Option<(&str, &str)> {
-    // `perf` shows a count before events that are no tracepoints.
+    // `perf` prints a count before events that are not tracepoints.
     let text = match text.split_once(' ') {
         Some((count, rest)) if !trace && count.bytes().all(|b| b.is_ascii_digit()) => {
             rest.trim_start()
@@ -139,7 +139,7 @@ fn event(text: &str, trace: bool) -> Option<(&str, &str)> {
     if let Some(name) = token.strip_suffix(':').filter(|name| !name.contains('(')) {
         return (!name.is_empty()).then_some((name, rest));
     }
-    // The kernel's own way with system calls: `sys_madvise(start: …)`, `sys_madvise -> 0x0`.
+    // The kernel prints system calls as `sys_madvise(start: …)` and `sys_madvise -> 0x0`.
     if trace && token.starts_with("sys_") {
         let name = token.split('(').next().unwrap_or(token);
         return Some((name, text[name.len()..].trim()));

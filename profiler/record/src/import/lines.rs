@@ -1,21 +1,21 @@
-//! Lines of a file that may be anything: long, without an end, not UTF-8.
+//! Reads lines of any file: they may be long, have no end, or not be UTF-8.
 
 use std::io::{self, BufRead};
 
-/// What a line may have; the rest of a longer one is skipped.
+/// The longest line in bytes. The rest of a longer one is skipped.
 const LONGEST: usize = 1 << 20;
 
-/// A longer line, or as many bytes of lines without an event, are no recording.
+/// The limit for one line, and for all lines before the first event. A file beyond it is no recording.
 pub const ENDLESS: u64 = 16 << 20;
 
-/// Reads line after line, and counts lines and bytes.
+/// Reads lines, and counts lines and bytes.
 #[derive(Debug)]
 pub struct Lines<R> {
     from: R,
     line: Vec<u8>,
-    /// The number of the line that was read last, from 1.
+    /// The number of the last line read, from 1.
     pub number: u64,
-    /// How many bytes have been read.
+    /// The number of bytes read.
     pub bytes: u64,
 }
 
@@ -29,7 +29,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line without its end; `None` behind the last.
+    /// Returns the next line without its end, or `None` behind the last.
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         let mut read = 0;

@@ -1,10 +1,12 @@
-//! Recordings that were made where quell is not installed: the text of `perf script`, of `trace-cmd report`, and of the
-//! kernel's own `trace` file. It is long because each of them is told apart, and refused, with a sentence of its own.
+//! Reads recordings of other tools: the text of `perf script`, `trace-cmd report`, or the kernel's own `trace` file.
 //!
-//! A reader goes through the text line by line, keeps one event at a time (of each CPU where stacks come as lines of
-//! their own), and hands it on. Nothing is guessed: what cannot be read is counted, and said at the end with the first
-//! such line. Around the events the text may hold what the kernel's counters showed, as `cat /proc/interrupts`
-//! printed it: the first such block was read before the recording, the last one after it.
+//! So a machine can be recorded where quell is not installed. The file is long because each form is recognized, and
+//! refused, with a message of its own.
+//!
+//! The reader takes the text line by line and keeps an event until its stack is complete: one event at a time or, if
+//! stacks come as lines of their own, one for each CPU. Nothing is guessed. Lines that cannot be read are counted, and
+//! a note at the end shows the first. The text may also contain the kernel's counters as `cat /proc/interrupts` prints
+//! them. The first such block was read before the recording, the last one after it.
 
 mod counters;
 mod field;
@@ -30,11 +32,11 @@ use head::Head;
 use lines::{ENDLESS, Lines};
 use waiting::{Kind, Waiting, keep};
 
-/// How many different stacks are remembered; beyond that they are forgotten and read anew.
+/// The number of different stacks to remember. At the limit all are forgotten and read anew.
 const STACKS: usize = 1 << 15;
-/// How many events may wait for their stacks.
+/// The number of events that may wait for their stacks.
 const WAITING: usize = 256;
-/// How much of a line that cannot be read is shown.
+/// The number of characters to show of an unreadable line.
 const SHOWN: usize = 60;
 
 /// A recording in text.
@@ -48,7 +50,7 @@ pub struct Import {
     host: Option<Host>,
     /// Events in the order of the text, until their stacks are complete.
     waiting: VecDeque<Waiting>,
-    /// What each thread's process is, where lines do not say it but task events do.
+    /// The process of each thread, from task events. It is needed if lines have no process.
     processes: FxHashMap<u32, u32>,
     ready: VecDeque<Item>,
     samples: u64,
@@ -58,7 +60,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Opens a file; `-` is standard input.
+    /// Opens a file. `-` is standard input.
     ///
     /// # Errors
     /// If it cannot be read, or is a binary recording that its own tool has to print first.
@@ -84,7 +86,7 @@ impl Import {
         Import::read(BufReader::with_capacity(1 << 18, file), &name, size)
     }
 
-    /// Reads from anything; `name` is what errors call it, `size` how many bytes it has, if that is known.
+    /// Reads from `from`. Errors use `name`; `size` is the number of bytes, if known.
     ///
     /// # Errors
     /// If it cannot be read, or is a binary recording that its own tool has to print first.
@@ -150,7 +152,7 @@ impl Import {
         }
     }
 
-    /// Reads one line; whether there was one.
+    /// Reads one line. Returns whether there was one.
     fn step(&mut self) -> Result<bool, SourceError> {
         let number = self.lines.number + 1;
         let line = match self.lines.next() {
@@ -158,7 +160,7 @@ impl Import {
             Ok(None) => return Ok(false),
             Err(error) => return Err(self.refuse(error.to_string())),
         };
-        // Most lines are frames of stacks that are known already: those are not looked at.
+        // Most lines are frames of known stacks: they are kept as they are, without parsing.
         if line.first() == Some(&b'\t') && line.get(1) != Some(&b'=') {
             let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
             if let Some(waiting) = self.waiting.back_mut().filter(perf) {
@@ -214,7 +216,7 @@ impl Import {
         }
     }
 
-    /// A line of `perf script --header`.
+    /// Reads a line of `perf script --header`.
     fn about(&mut self, text: &str) {
         let Some((key, value)) = text.split_once(" : ") else {
             return;
@@ -230,7 +232,7 @@ impl Import {
         }
     }
 
-    /// `=> symbol`: of the last event on the CPU whose stack was announced.
+    /// Adds `=> symbol` to the last event whose stack was announced.
     fn frame_of_trace(&mut self, frame: &str) {
         let of_trace = |kind: Kind| kind != Kind::Perf;
         let found = self.waiting.iter_mut().rev();
@@ -241,7 +243,7 @@ impl Import {
         }
     }
 
-    /// `CPU:1 [LOST 12 EVENTS]` and `CPU:1 [12 EVENTS DROPPED]`.
+    /// Reads `CPU:1 [LOST 12 EVENTS]` and `CPU:1 [12 EVENTS DROPPED]`. Returns whether the line is one.
     fn lost_of_trace(&mut self, text: &str) -> bool {
         let Some(rest) = text.strip_prefix("CPU:") else {
             return false;
@@ -280,7 +282,7 @@ impl Import {
                 return;
             }
         }
-        // An event ends the stacks of those before it on this CPU; with perf, of the last one.
+        // An event ends the stack of the last event on its CPU; with `perf`, of the last event of all.
         for waiting in self.waiting.iter_mut().rev() {
             if !head.trace || waiting.sample.cpu == cpu {
                 waiting.complete = true;
@@ -322,7 +324,7 @@ impl Import {
         }
     }
 
-    /// The lines that follow are the stack of the last event of this thread on this CPU.
+    /// Announces that the next lines are the stack of this thread's last event on this CPU.
     fn announce(&mut self, cpu: u32, tid: u32, kind: Kind, text: &str) {
         let mut found = false;
         for waiting in self.waiting.iter_mut().rev() {
@@ -335,7 +337,7 @@ impl Import {
         }
     }
 
-    /// What `perf script` shows of tasks and of what it lost.
+    /// Reads the records of `perf script` about tasks and lost events.
     fn record(&mut self, record: &str, head: &Head<'_>) {
         let pair = |text: &str, by: char| {
             let (one, two) = text.split_once(by)?;
@@ -389,7 +391,7 @@ impl Import {
         self.ready.extend(item);
     }
 
-    /// Takes the first event out of the queue, its stack read.
+    /// Hands on the first event of the queue with its stack.
     fn hand_on(&mut self) {
         let Some(mut first) = self.waiting.pop_front() else {
             return;
@@ -416,7 +418,7 @@ impl Import {
                 _ => frame::of_trace(&text, false, &mut self.names),
             };
             match frame {
-                // The tracer's own.
+                // The tracer's own frame is left out.
                 Some(frame)
                     if frame.symbol.as_deref().is_some_and(|symbol| {
                         symbol.starts_with("trace_event_raw_event_")
@@ -435,7 +437,7 @@ impl Import {
         stack
     }
 
-    /// What is to be said when there is nothing more.
+    /// Hands on the rest and adds a note on unreadable lines. Fails if there was no event.
     fn end(&mut self) -> Result<(), SourceError> {
         while !self.waiting.is_empty() {
             self.hand_on();

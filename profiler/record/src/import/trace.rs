@@ -1,4 +1,4 @@
-//! What `trace-cmd` and the kernel's own `trace` file leave out.
+//! Completes the text of `trace-cmd` and of the kernel's own `trace` file.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use crate::perf::Value;
 
 use super::field::Fields;
 
-/// What the kernel prints of a call in its own `trace` file is hexadecimal without saying so.
+/// Reads a call's values as hexadecimal. The kernel's own `trace` file prints them without `0x`.
 pub fn hexadecimal(fields: Fields) -> Fields {
     let value = |value: Value| match value {
         Value::Unsigned(_) | Value::Signed(_) => value,
@@ -22,7 +22,7 @@ pub fn hexadecimal(fields: Fields) -> Fields {
         .collect()
 }
 
-/// The event's name with its group, which `trace-cmd` and the kernel leave out.
+/// Returns the event's name with its group, which `trace-cmd` and the kernel leave out.
 pub fn full_name<'a>(name: &'a str, text: &str) -> Cow<'a, str> {
     let groups = [
         ("tlb_flush", "tlb"),

@@ -1,20 +1,20 @@
-//! Events whose stacks may go on.
+//! Events that wait for their stacks.
 
 use crate::perf::Sample;
 
-/// An event whose stack may go on.
+/// An event whose stack may not be complete.
 pub struct Waiting {
-    /// It.
+    /// The event.
     pub sample: Sample,
     /// The lines of its stack, each behind a letter for its kind.
     pub raw: Vec<u8>,
-    /// The next lines of a stack belong to it, if they are of this kind.
+    /// The form of the stack lines that still belong to it. `None` if there are no more.
     pub goes_on: Option<Kind>,
-    /// Whether nothing more can come of it.
+    /// Whether its stack is complete.
     pub complete: bool,
 }
 
-/// How a line of a stack is written.
+/// The form of a stack line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Perf,
@@ -22,7 +22,7 @@ pub enum Kind {
     User,
 }
 
-/// Keeps a line of a stack behind a letter for how it is written.
+/// Keeps a stack line behind a letter for its form.
 pub fn keep(raw: &mut Vec<u8>, kind: Kind, line: &[u8]) {
     raw.push(match kind {
         Kind::Perf => b'p',

@@ -1,10 +1,12 @@
-//! Touch a page and discard it (S4): the smallest thing that needs a shootdown.
+//! Touches a page and discards it (S4): the smallest operation that needs a shootdown.
 //!
-//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`; with threads spinning on other CPUs
-//! each of those CPUs has to be told. The difference to running alone, divided by the interrupts that arrived, is the
-//! price of a shootdown. `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges,
-//! and by one `madvise` that spans all 32 and the holes between them. The last does more than asked where the holes are
-//! in use. The steps that this is made of have rows of their own (`unit/...`).
+//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`. If threads spin on other CPUs, each
+//! of those CPUs has to flush. The difference to the time alone, divided by the interrupts that arrived, is the price
+//! of a shootdown.
+//!
+//! `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges, and by one `madvise`
+//! that spans all 32 and the holes between them. The last discards too much if the holes are in use. The single steps
+//! have rows of their own (`unit/...`).
 //!
 //! Not shown: lock contention (only one thread changes the address space), and the price on the interrupted CPU.
 
@@ -16,18 +18,18 @@ use crate::memory::{Mapping, page_size};
 use crate::process::OwnProcess;
 
 const RANGES: usize = 32;
-/// Few, so that a sample is shorter than the time another program usually holds a CPU for: quiet ones remain quiet.
+/// A small number: a sample should be shorter than the time for which another program usually holds a CPU.
 const ONE_PAGE_OPS: u64 = 100;
 const RANGE_OPS: u64 = 10;
 
-/// The key of the row with `spinning` threads.
+/// Returns the key of the row with `spinning` threads.
 pub fn one_page_key(spinning: usize) -> String {
     format!("1page/spin{spinning}")
 }
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let others = lab.cpus[1..].to_vec();
-    // 0, 1, 2, 4, 8 .. and all other CPUs.
+    // Takes 0, 1, 2, 4, 8 … and all other CPUs.
     let mut counts: Vec<usize> = (0..12)
         .map(|i| (1 << i) >> 1)
         .filter(|&n| n < others.len())
@@ -41,7 +43,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     for &spinning in &counts {
         let spinners = Spinners::start(&others[..spinning])?;
         let plan = RowSpec {
-            // Each of them, each time.
+            // Each discard interrupts each of them.
             interrupts: Some(spinning as f64),
             ..RowSpec::single(one_page_key(spinning), "page touched and discarded")
                 .against(&spinners)
@@ -62,7 +64,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         lab.warn("one CPU only: nothing is ever shot down, and the price of a shootdown cannot be measured");
     }
     let map = Mapping::anonymous(2 * RANGES * page)?;
-    // Ranges of a huge page would have to split it first. A kernel without huge pages refuses, and needs no advice.
+    // Huge pages would have to be split first. Kernels without huge pages refuse, and need no advice.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
     let ranges: Vec<_> = offsets

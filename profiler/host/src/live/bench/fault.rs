@@ -1,8 +1,8 @@
-//! Demand faults by page size (S1): most of the time is zeroing the page.
+//! Measures demand faults by page size (S1). Most of the time is zeroing.
 //!
-//! Each sample maps fresh memory and touches every page once. Beside it, where the kernel has it, one
-//! `MADV_POPULATE_WRITE` over the same memory: one call, no exception for each page. Whether huge pages were really
-//! used is checked with the kernel's own counters: a fall-back to small pages would look like a slow huge page.
+//! Each sample maps fresh memory and touches every page once. If the kernel has it, one `MADV_POPULATE_WRITE` over the
+//! same memory is a second form: one call, and no exception for each page. The kernel's own counters show whether it
+//! used huge pages: a fall-back to small pages would look like a slow huge page.
 //!
 //! Not shown: memory on another node, and the preemption model (a kernel built for cooperative preemption clears in
 //! smaller pieces).
@@ -51,7 +51,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         },
     )?;
     transparent(lab)?;
-    // One page in use, and as much again so that nothing else is pushed out.
+    // One page to use, and as much again so that no other memory is pushed out.
     if available < 2 << GIGA_SHIFT {
         lab.refuse_row("1g", "less than 2 GiB of memory are available", None);
         return Ok(());
@@ -81,7 +81,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     }
 }
 
-/// A kernel without transparent huge pages answers EINVAL, and then there is nothing to switch off.
+/// Accepts `EINVAL`: a kernel without transparent huge pages has nothing to switch off.
 fn without_thp(error: io::Error) -> io::Result<()> {
     if Errno::from_io_error(&error) == Some(Errno::INVAL) {
         Ok(())
@@ -139,7 +139,7 @@ fn small_instead(row: &Row) -> Option<String> {
     })
 }
 
-/// Two rows: touch each page, and one populating call.
+/// Measures two rows: a touch of each page, and one populating call.
 fn pages(
     lab: &mut Lab,
     name: &str,
@@ -150,12 +150,12 @@ fn pages(
 ) -> Result<(), Halt> {
     let current: RefCell<Option<Mapping>> = RefCell::new(None);
     let prepare = || {
-        // Unmapped first: there may be memory for one at a time only.
+        // Unmaps the old memory first: there may be room for only one mapping at a time.
         current.take();
         current.replace(Some(fresh()?));
         Ok(())
     };
-    // A transparent huge page needs an aligned place; the first aligned one is up to a page in.
+    // A transparent huge page must be aligned. The first aligned address is up to a page into the mapping.
     let with = |action: &dyn Fn(&Mapping, usize, usize) -> io::Result<()>| {
         let borrowed = current.borrow();
         let map = borrowed

@@ -1,11 +1,11 @@
-//! Random writes through a shared file mapping (S4), as `sysbench fileio` does in its mmap mode.
+//! Writes at random through a shared file mapping (S4), as `sysbench fileio` does in its mmap mode.
 //!
-//! 100 blocks of 16 KiB are written at random places, then the file is synced. Writing a page back write-protects it in
-//! every mapping, and that is a shootdown for each page where another CPU has the address space loaded. Forms: `msync`
-//! of each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in all three; what
-//! one call saves is the wait for the device after each block.
+//! 100 blocks of 16 KiB are written at random places, then the file is synced. To write a page back, the kernel
+//! write-protects it in every mapping. This is a shootdown for each page if another CPU has the address space loaded.
+//! Forms: `msync` of each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in
+//! all three; one call only saves the wait for the device after each block.
 //!
-//! Not shown: the device's own speed is most of the time on anything but persistent memory.
+//! Not shown: the cost without the device, whose speed is most of the time on any device but persistent memory.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             )
         };
         row(each, &|written| {
-            // msync wants whole pages; a block may be smaller than a page.
+            // msync only takes whole pages; a block may be smaller than a page.
             let mut blocks = written.iter();
             blocks.try_for_each(|&block| map.sync(block / page * page, BLOCK.max(page)))
         })?;

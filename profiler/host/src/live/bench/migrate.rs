@@ -1,10 +1,10 @@
-//! Move pages between two NUMA nodes (S0's second experiment): one `move_pages` for each page against one for all.
+//! Moves pages between two NUMA nodes: one `move_pages` for each page against one for all.
 //!
-//! Refused with a single node with memory: the kernel leaves a page alone that is on the node it should go to, so the
-//! call would look fast and move nothing. Compaction migrates on one node too, but it moves whatever lies in the way,
-//! not the measured pages, so it is not used as a stand-in.
+//! This is S0's second experiment. It is refused if only one node has memory: the kernel does not move a page that is
+//! on its destination already, so the call would look fast and move no page. Compaction migrates on one node too, but
+//! it moves other pages than the measured ones, so it is no replacement.
 //!
-//! Not shown: the distance between the nodes is in the time, not only the flushes.
+//! Not shown: flushes alone. The distance between the nodes is in the time, too.
 
 use std::cell::Cell;
 

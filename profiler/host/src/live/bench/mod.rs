@@ -15,22 +15,22 @@ use super::lab::{Halt, Lab};
 
 /// One benchmark.
 pub struct Benchmark {
-    /// Its name for `--only`.
+    /// The name for `--only`.
     pub name: &'static str,
-    /// Which of the mechanisms `S0`..`S4` it exercises.
+    /// The mechanism that it exercises, `S0` to `S4`.
     pub mechanism: &'static str,
     /// Its operation, in a line.
     pub title: &'static str,
-    /// Its part of the total time, against the others.
+    /// Its share of the total time, relative to the others.
     pub weight: u32,
-    /// Whether the calibration or its predictions rest on it, so that its rows must have seen the same machine as those
-    /// of the others: it then runs in several rounds, by turns with them.
+    /// Whether the calibration or its predictions use it. It then runs in several rounds, by turns with the others
+    /// like it, so that all their rows see the same machine.
     pub in_rounds: bool,
-    /// Runs it; rows and refusals of single rows are left in the lab.
+    /// Runs it. The lab keeps its rows, and refusals of single rows.
     pub run: fn(&mut Lab) -> Result<(), Halt>,
 }
 
-/// All of them, in the order they are listed and reported.
+/// All benchmarks, in the order in which they are listed and reported.
 pub const ALL: [Benchmark; 7] = [
     Benchmark {
         name: "discard",

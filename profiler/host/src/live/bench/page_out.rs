@@ -1,17 +1,16 @@
-//! Page out and read back (S0), the published `swap_bench` taken apart.
+//! Pages memory out and reads it back (S0): the parts of the published `swap_bench`.
 //!
-//! 256 private anonymous pages are written and given to `MADV_PAGEOUT` on a zram device made for the purpose: by one
+//! 256 private anonymous pages are written and given to `MADV_PAGEOUT`, on a zram device made for the purpose: by one
 //! call for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching,
-//! or with one `MADV_POPULATE_READ`. `round` is that benchmark's own loop. The same is done with clean pages of a
-//! mapped file, which need no swap and which current x86 kernels can flush in batches, while each dirty page is flushed
+//! or with one `MADV_POPULATE_READ`. `round` is the published benchmark's own loop. The same is done with clean pages
+//! of a mapped file. These need no swap, and current x86 kernels can flush them in batches; each dirty page is flushed
 //! on its own before it is written out. `unit/swap` is the round with pages of zeros, which are swapped without being
 //! compressed.
 //!
-//! Refused where it would mislead: without working swap `MADV_PAGEOUT` returns success and pages nothing out, and on
-//! swap backed by a file pages stay in the swap cache and are never read back. Both are checked by looking at
-//! residency.
+//! It is refused if it would mislead. Without working swap, `MADV_PAGEOUT` returns success and pages nothing out. On
+//! swap backed by a file, pages stay in the swap cache and are never read back. The residency shows both.
 //!
-//! Not shown: most of the time is compression. Shares are honest, absolute times depend on the compressor.
+//! Not shown: absolute times that hold elsewhere. Most of the time is compression, and depends on the compressor.
 
 use std::io;
 
@@ -28,7 +27,7 @@ use crate::process::OwnProcess;
 
 const PAGES: usize = 256;
 const ZRAM_BYTES: u64 = 64 << 20;
-/// More pages than this still there after a page-out means that it does not work here.
+/// The number of pages that may stay after a page-out. With more, it does not work here.
 const MAY_STAY: usize = PAGES / 10;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
@@ -117,7 +116,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     lab.row(plan.checked(few_left), || Ok(()), zero)?;
     let process = OwnProcess::open()?;
     let ranges: Vec<_> = (0..PAGES).map(|i| map.range(i * page, page)).collect();
-    // A new value each round, never zero: zero pages are not written to the device at all.
+    // The value is new in each round, and never zero: pages of zeros are not written to the device.
     let mut value = 1u64;
     let mut fill = || {
         value += 2;
@@ -186,7 +185,7 @@ fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
     }
     let page = page_size();
     let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
-    // Pages that were just written are in the cache in large folios, which page-out skips at first.
+    // Pages that were just written are cached in large folios, which page-out skips at first.
     sys::drop_cache(&file)?;
     let map = Mapping::file(&file, PAGES * page, false)?;
     let read = || {

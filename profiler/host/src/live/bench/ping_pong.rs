@@ -1,12 +1,14 @@
-//! Eventfd ping-pong between two forked processes on one CPU (S2), touching 0 or 512 pages each turn.
+//! Plays ping-pong with eventfds between two forked processes on one CPU (S2).
 //!
-//! Each wake-up is a context switch to another address space. Without tags every switch flushes and the 512 pages miss
-//! again each turn; with tags they stay. Whether switches flushed is in the events: `switch_kept` (the kernel prints it
-//! as "flush on task switch" with `pages:0`) is **not** a flush.
+//! They touch 0 or 512 pages each turn.
 //!
-//! Beside it the form without a switch of address space: two threads of one process.
+//! Each wake-up is a context switch to another address space. Without tags every switch flushes, and the 512 pages
+//! miss again each turn; with tags they stay. The events show whether switches flushed: `switch_kept` (the kernel
+//! prints it as "flush on task switch" with `pages:0`) is **not** a flush.
 //!
-//! Not shown: what nopcid would cost; that needs a reboot.
+//! A second form has no switch of address space: two threads of one process.
+//!
+//! Not shown: the cost with nopcid, which needs a reboot.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use super::super::sys::EventFd;
 use crate::memory::{Mapping, page_size};
 use crate::process::Child;
 
-/// Few, so that a sample is over before the host's mood changes.
+/// A small number, so that a sample ends before the load of the host changes.
 const ROUNDS: u64 = 50;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {

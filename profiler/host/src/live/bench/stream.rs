@@ -1,13 +1,13 @@
-//! Streaming readers over a file larger than their memory cgroup (S3): clean file pages are mapped, read once and
-//! reclaimed.
+//! Reads a file that is larger than its memory cgroup (S3).
 //!
+//! Clean file pages are mapped, read once and reclaimed.
 //! Two threads (one on each of two CPUs) read one word of each page of a 128 MiB file inside a cgroup limited to 64
-//! MiB. `mapped` leaves it to reclaim to unmap the pages, which needs shootdowns. Beside it what a program can do
-//! today: `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` when it was read, so that reclaim finds
-//! pages that are mapped nowhere; `read` copies through a buffer and maps nothing.
+//! MiB. In `mapped`, reclaim unmaps the pages, which needs shootdowns. The other forms are open to programs today.
+//! `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` after it was read, so that reclaim finds pages
+//! without mappings. `read` copies through a buffer and maps nothing.
 //!
-//! Not shown: with two CPUs a shootdown has one target; the published one had up to 63. The device's speed is in the
-//! times.
+//! Not shown: shootdowns of many CPUs. With two CPUs a shootdown has one target; the published one had up to 63. The
+//! device's speed is in the times.
 
 use std::fs::File;
 use std::io;
@@ -56,9 +56,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         ("mapped_drop_behind", How::MappedDropBehind),
         ("read", How::Read),
     ] {
-        // Pages that are in the cache already are charged to their first reader, and never to the group.
+        // Cached pages are charged to their first reader, never to the group.
         sys::drop_cache(&file)?;
-        // A counter of pages for each reader, 64 bytes apart, after the flag that lets them go.
+        // The flag that starts the readers, then a counter of pages for each reader, 64 bytes apart.
         let board = Mapping::shared(page)?;
         // SAFETY: no other thread of this process exists between benchmarks.
         let child = unsafe { Child::fork(|| readers(&file, &board, &cpus, how)) }?;
@@ -120,12 +120,12 @@ fn limit_did_not_bite(row: &Row) -> Option<String> {
     })
 }
 
-/// The child: one thread for each CPU, each at its own place in the file, until killed.
+/// Runs the child until it is killed: one thread for each CPU, each at its own place in the file.
 fn readers(file: &File, board: &Mapping, cpus: &[usize], how: How) {
     while board.word(0).load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // Mapped after the move into the group, so that page tables are charged there.
+    // Maps after the move into the group, so that page tables are charged there.
     let Ok(map) = Mapping::file(file, FILE_BYTES, false) else {
         return;
     };

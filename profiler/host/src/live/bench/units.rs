@@ -1,12 +1,11 @@
-//! Steps that the others are made of, each almost alone: a call, a fault, a page zeroed, a page compressed.
+//! Measures the steps of the other benchmarks, each almost alone: a call, a fault, zeroing, compressing.
 //!
-//! Each row does one thing many times, so that the rest of its time is small. `unit/zero` clears pages as this
-//! architecture's kernel does, in memory so large that it is in no cache, once forwards and once backwards.
-//! `unit/compress` and `unit/decompress` write pages to a zram device and read them, past the page cache; the pages
-//! hold what those that `pageout` pages out hold.
+//! Each row repeats one step many times, so that the rest of its time is small. `unit/zero` clears pages as this
+//! architecture's kernel does, in memory too large for any cache, once forwards and once backwards. `unit/compress`
+//! and `unit/decompress` write pages to a zram device and read them, past the page cache. The pages have the same
+//! content as those of `pageout`.
 //!
-//! Not shown: what the steps cost when the code and the data of other steps have to come back into the caches between
-//! them.
+//! Not shown: the cost of the steps if the code and the data of others displace theirs from the caches.
 
 use std::io;
 
@@ -19,21 +18,21 @@ use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
 
 const CALLS: u64 = 1000;
-/// Pages of a sample: enough to hide the clock's cost, and few enough that the first are still cached.
+/// The pages of a sample: enough to hide the clock's cost, and few enough that the first are still cached.
 const PAGES: usize = 64;
 /// Several times the size of last-level caches.
 const FAR: usize = 256 << 20;
-/// Pages of a sample that zeroes memory that is in no cache.
+/// The pages of a sample that zeroes uncached memory.
 const ZEROED: usize = 512;
 const ZRAM_BYTES: u64 = 16 << 20;
 const ZRAM_PAGES: usize = 256;
 
-/// How many rows [`calls`] has.
+/// The number of rows of [`calls`].
 pub const CALL_ROWS: usize = 5;
-/// How many rows [`compression`] has.
+/// The number of rows of [`compression`].
 pub const COMPRESSION_ROWS: usize = 2;
 
-/// Calls, faults and zeroing.
+/// Measures calls, faults and zeroing.
 pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     lab.row(
@@ -45,10 +44,10 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         },
     )?;
     let map = Mapping::anonymous(PAGES * page)?;
-    // Refused by kernels without huge pages, which need no advice.
+    // Kernels without huge pages refuse, and need no advice.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let discard = || map.advise(0, map.len(), Advice::LinuxDontNeed);
-    // The page table is there, as it is when a page is discarded that was touched.
+    // Makes the page table, which also exists when a touched page is discarded.
     map.touch(page, 1);
     discard()?;
     lab.row(
@@ -88,7 +87,7 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     lab.row(plan, || Ok(()), || zero(true))
 }
 
-/// The compressor, or a refusal of its rows.
+/// Measures the compressor, or refuses its rows.
 pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     let map = Mapping::anonymous(ZRAM_PAGES * page)?;

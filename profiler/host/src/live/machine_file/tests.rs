@@ -27,7 +27,7 @@ fn measured(alone_ns: f64, one_target_ns: f64) -> Shootdown {
     }
 }
 
-/// The steps of a machine that does not exist.
+/// Returns the steps of an invented machine.
 fn units() -> Units {
     Units {
         call_ns: Some(100.0),
@@ -61,12 +61,11 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
         near(1, ONE_PAGE, alone);
         near(2, ONE_PAGE, target);
         let amount = |parameter| again.amount(parameter);
-        // The cost to begin is that of the processor whose machine this one is based on: Intel's takes some, AMD's
-        // none.
+        // The start of zeroing comes from the base machine's processor: Intel's takes some time, AMD's none.
         let zeroed = amount(P::ZeroStart) / 1e3 + PAGE / amount(P::StringRate);
         assert!((zeroed - 160.0).abs() < 1.0, "{zeroed}");
         assert_eq!(amount(P::ZeroJump), 40e3);
-        // Both less a call; and what swapping a page takes is the measured time, whatever it contains.
+        // Both exclude a call. The cost of swapping a page is the measured time, with all that it contains.
         assert_eq!(
             (amount(P::Decompress), amount(P::DecompressByte)),
             (8e5, 0.0)
@@ -91,7 +90,7 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
 fn many_pages_in_one_call_pay_for_their_faults_and_not_for_calls() {
     let (alone, fault, call) = (2_000.0, 1_200.0, 400.0);
     let made = make(&host(true), &units(), &measured(alone, 9_000.0)).unwrap();
-    // One after the other: the pages' own part is what a page takes alone, less its call.
+    // One page after the other: each takes the time of a page alone, less its call.
     for pages in ["pages=8", "pages=32"] {
         let count: f64 = pages[6..].parse().unwrap();
         let what: (&str, &[&str]) = ("dontneed", &["iterations=100", pages]);

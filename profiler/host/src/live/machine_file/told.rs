@@ -13,13 +13,13 @@ use crate::processor::Processor;
 
 /// One figure of the file.
 pub struct Figure {
-    /// Which.
+    /// The parameter.
     pub parameter: P,
     /// Its text in the file, quoted if it is a word.
     pub value: String,
-    /// As files write it; nothing for a word.
+    /// The unit in files; empty for a word.
     pub unit: &'static str,
-    /// Where it is from.
+    /// The source.
     pub source: String,
     /// Whether it is a guess.
     pub assumed: bool,
@@ -43,7 +43,7 @@ pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
     told.0
 }
 
-/// Where caches and topology are described.
+/// The directory that describes caches and topology.
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// The figures so far.
@@ -60,7 +60,7 @@ impl Told {
         });
     }
 
-    /// As [`Told::add`], for a guess.
+    /// Adds a figure as [`Told::add`] does, but marks it as assumed.
     fn assume(&mut self, parameter: P, value: impl ToString, unit: &'static str, why: &str) {
         self.add(parameter, value, unit, why);
         if let Some(figure) = self.0.last_mut() {
@@ -90,7 +90,7 @@ impl Told {
         }
     }
 
-    /// The sizes of a CPU's caches.
+    /// Adds the sizes of a CPU's caches.
     fn caches(&mut self, cpu: usize) {
         for index in 0..8 {
             let field = |name: &str| read(format!("{CPUS}/cpu{cpu}/cache/index{index}/{name}"));
@@ -107,7 +107,7 @@ impl Told {
         }
     }
 
-    /// The nodes of memory.
+    /// Adds the nodes of memory.
     fn memory(&mut self) {
         let source = "/sys/devices/system/node/has_memory";
         let nodes = read(source).map_or(1, |list| number_list(&list).len());

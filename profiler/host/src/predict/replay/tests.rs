@@ -1,9 +1,10 @@
-//! Replays of calls that were written for the purpose, not recorded.
+//! Tests replays of invented calls.
 
 use super::*;
 use quell_conformance::parse_policy;
 
-/// One CPU pages out or discards 16 pages again and again, and computes for so long in between; another looks on.
+/// Creates a recording: one CPU pages out or discards 16 pages again and again, and computes in between. Another CPU
+/// runs the same process.
 fn recording(call: &str, compute_ns: u64, price: Option<Price>) -> Recording {
     let calls = |rounds: u64, bytes: u64| {
         let text = format!(
@@ -76,11 +77,11 @@ fn a_mechanism_shows_where_the_kernel_has_it_and_where_it_has_not() {
         let batch = of(&found, "S0");
         let name = "S0";
         assert_eq!(batch.what, What::Mechanism { name, in_kernel });
-        // A batch of pages is flushed at once instead of one by one.
+        // A batch of pages shares one flush.
         assert!(batch.interrupts.0 > 0.9, "{batch:?}");
         assert!(batch.matters && batch.time.0 > 0.1, "{batch:?}");
         assert_eq!(found.reproduces(), in_kernel, "{found:?}");
-        // Nothing here switches between processes, and nothing is zeroed in large pieces.
+        // These calls switch no processes and zero no large extents.
         assert!(
             !of(&found, "S1").matters && !of(&found, "S2").matters,
             "{found:?}"
@@ -100,7 +101,7 @@ fn larger_calls_are_worth_what_an_interrupt_costs() {
     let (dear, cheap) = (of(&dear, "merged"), of(&cheap, "merged"));
     assert!(dear.time.0 <= dear.time.1 && dear.matters, "{dear:?}");
     assert!(dear.time.0 > cheap.time.1, "{dear:?} {cheap:?}");
-    // One flush for four.
+    // Four calls become one, with one flush.
     assert!(
         dear.interrupts.0 > 0.6 && dear.interrupts.1 < 0.9,
         "{dear:?}"

@@ -1,9 +1,11 @@
-//! A small assembler for BPF: enough for the programs of [`programs`](super::programs), which are short and have no loops.
+//! A small assembler for BPF, enough for the short, loop-free programs in [`programs`](super::programs).
 //!
-//! Instructions are appended in order. A [`Label`] stands for a place that is set later, so that jumps go forward only.
-//! The kernel's verifier checks what comes out: a mistake here is refused when the program is loaded.
+//! Instructions are appended in order. A [`Label`] is a position that is set later, so jumps only lead forward. The
+//! kernel's verifier checks the result: it refuses a wrong program when it is loaded.
 
-/// A register. `R0` holds results, `R1` to `R5` arguments, which calls destroy; `R6` to `R9` outlive calls; `R10` is the
+/// A register.
+///
+/// `R0` holds results, and `R1` to `R5` arguments, which calls destroy. `R6` to `R9` survive calls. `R10` is the
 /// frame's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -20,7 +22,7 @@ pub(super) enum Reg {
     R10,
 }
 
-/// How much is loaded or stored.
+/// The size of a load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Size {
@@ -29,7 +31,7 @@ pub(super) enum Size {
     U64 = 0x18,
 }
 
-/// A condition of a jump, on numbers without a sign.
+/// A condition of a jump, on unsigned numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Is {
@@ -39,7 +41,7 @@ pub(super) enum Is {
     Below = 0xa0,
 }
 
-/// The functions of the kernel that programs call, by their numbers.
+/// Functions of the kernel that programs may call, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Helper {
@@ -53,7 +55,7 @@ pub(super) enum Helper {
     TaskPtRegs = 175,
 }
 
-/// A place in a program to jump to.
+/// A position in a program to jump to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
@@ -61,9 +63,9 @@ pub(super) struct Label(usize);
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<u64>,
-    /// Where each label is.
+    /// The position of each label.
     labels: Vec<Option<usize>>,
-    /// Jumps to labels that were not set yet.
+    /// The jumps, and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -87,7 +89,7 @@ impl Assembler {
         self.push(0xb7, to, Reg::R0, 0, value);
     }
 
-    /// Sets a register to a number of 64 bits.
+    /// Sets a register to a 64-bit number.
     pub(super) fn set_wide(&mut self, to: Reg, value: u64) {
         self.push(0x18, to, Reg::R0, 0, (value as u32).cast_signed());
         self.code.push(value >> 32 << 32);
@@ -95,7 +97,7 @@ impl Assembler {
 
     /// Sets a register to the map of this descriptor.
     pub(super) fn set_map(&mut self, to: Reg, map: i32) {
-        // The other register's number says that the value is a map's descriptor.
+        // `R1` in the source field marks the value as a map's descriptor.
         self.push(0x18, to, Reg::R1, 0, map);
         self.code.push(0);
     }
@@ -115,7 +117,7 @@ impl Assembler {
         self.push(0x1f, to, from, 0, 0);
     }
 
-    /// Keeps the bits of a register that the number has, too.
+    /// Clears the bits of a register that the number does not have.
     pub(super) fn mask(&mut self, to: Reg, value: i32) {
         self.push(0x57, to, Reg::R0, 0, value);
     }
@@ -135,12 +137,12 @@ impl Assembler {
         self.push(0x63 | size as u8, base, from, offset, 0);
     }
 
-    /// Stores a number of 64 bits.
+    /// Stores a number in 64 bits.
     pub(super) fn store_value(&mut self, base: Reg, offset: i16, value: i32) {
         self.push(0x7a, base, Reg::R0, offset, value);
     }
 
-    /// Adds `from` to the 64 bits at `base` and an offset, as one step for all CPUs.
+    /// Adds `from` to the 64 bits at `base` and an offset, atomically.
     pub(super) fn add_to_memory(&mut self, base: Reg, offset: i16, from: Reg) {
         self.push(0xdb, base, from, offset, 0);
     }
@@ -150,13 +152,13 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32);
     }
 
-    /// Ends the program, whose result nobody reads.
+    /// Ends the program. Its result is not used.
     pub(super) fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// A label that is set later.
+    /// Creates a label that is set later.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
@@ -185,7 +187,7 @@ impl Assembler {
         self.push(0x0d | is as u8, register, other, 0, 0);
     }
 
-    /// The program's instructions.
+    /// Returns the program's instructions.
     pub(super) fn finish(mut self) -> Vec<u64> {
         for (at, label) in self.jumps {
             let place = self.labels[label.0].expect("each label that is jumped to is set");

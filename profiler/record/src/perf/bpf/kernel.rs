@@ -1,4 +1,4 @@
-//! The system call `bpf`: maps and programs, and what is attached to a tracepoint.
+//! Calls `bpf`: creates maps, loads programs, and attaches them to tracepoints.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,11 +17,11 @@ mod command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
-    /// Values by key, all CPUs share them.
+    /// Values by key, shared by all CPUs.
     Hash = 1,
-    /// Values by index, all CPUs share them.
+    /// Values by index, shared by all CPUs.
     Array = 2,
-    /// Values by key, one for each CPU: adding to one needs no atomic step.
+    /// Values by key, one for each CPU: additions need no atomic step.
     EachCpuHash = 5,
 }
 
@@ -33,9 +33,9 @@ const RAW_TRACEPOINT: u32 = 17;
 pub(super) struct Map {
     fd: OwnedFd,
     key_bytes: usize,
-    /// Of one CPU, or of all that share it.
+    /// The bytes of one value.
     value_bytes: usize,
-    /// How many values there are for each key.
+    /// The number of values for each key.
     copies: usize,
 }
 
@@ -59,12 +59,12 @@ struct Element {
 
 #[repr(C)]
 struct Batch {
-    /// Where to go on, and where the next one does.
+    /// The position to continue from. The kernel writes the next one to `next`.
     begin: u64,
     next: u64,
     keys: u64,
     values: u64,
-    /// How many there is room for, and how many there were.
+    /// The room for keys. The kernel replaces it by the number of keys that it returned.
     count: u32,
     map: u32,
     element_flags: u64,
@@ -92,8 +92,8 @@ struct OpenTracepoint {
 
 /// Runs a command.
 fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i64> {
-    // SAFETY: `attributes` is one of the structures above, laid out as the kernel reads them for this command, and the
-    // kernel is told its size; what its addresses name lives in the caller for the length of the call.
+    // SAFETY: `attributes` is one of the structures above, laid out as the kernel reads it for this command, and its
+    // size is passed. The memory behind its addresses lives in the caller until the call returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -109,7 +109,7 @@ fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i64> {
 }
 
 fn owned(result: i64) -> OwnedFd {
-    // SAFETY: the kernel has just made this descriptor for this process, and nothing else has it.
+    // SAFETY: the kernel has just created this descriptor for this process, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
 
@@ -142,12 +142,12 @@ impl Map {
         })
     }
 
-    /// The descriptor, as programs name it.
+    /// Returns the descriptor, by which programs name the map.
     pub(super) fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// The values of a key, as words: those of each CPU one after the other.
+    /// Returns the values of a key as words, one CPU after the other.
     pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u64>>> {
         assert_eq!(key.len(), self.key_bytes);
         let mut values = vec![0u64; self.value_bytes / 8 * self.copies];
@@ -164,13 +164,13 @@ impl Map {
         }
     }
 
-    /// Takes all keys out with their values, each as [`get`](Self::get) has it.
+    /// Takes all keys with their values out of the map, in the form of [`get`](Self::get).
     pub(super) fn take(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
-        /// More than a bucket of the kernel's table holds, which it hands out as a whole.
+        /// The kernel returns whole buckets of its table: this is more than one holds.
         const ROOM: usize = 1 << 10;
         let words = self.value_bytes / 8 * self.copies;
         let (mut keys, mut values) = (vec![0u8; self.key_bytes * ROOM], vec![0u64; words * ROOM]);
-        // The kernel keeps its place in as many bytes as a key has, or four.
+        // The kernel's position is as long as a key, and at least four bytes. This is enough for both.
         let (mut place, mut next) = (vec![0u8; 64], vec![0u8; 64]);
         let (mut all, mut first) = (Vec::new(), true);
         loop {
@@ -213,9 +213,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The kernel refuses it; its verifier's last lines say why.
+    /// If the kernel refuses it. The error has the last lines of the verifier.
     pub(super) fn load(code: &[u64]) -> io::Result<Self> {
-        // Two of the functions that programs call are for programs under this licence alone.
+        // Two of the called functions are only allowed under this licence.
         let license = c"Dual MIT/GPL";
         let mut load = LoadProgram {
             kind: RAW_TRACEPOINT,
@@ -241,11 +241,11 @@ impl Program {
         }
     }
 
-    /// Runs it at each event of a raw tracepoint, until what is returned is dropped.
+    /// Runs the program at each event of a raw tracepoint, until the returned descriptor is dropped.
     ///
     /// # Errors
     ///
-    /// There is no such tracepoint.
+    /// If there is no such tracepoint.
     pub(super) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
         let mut open = OpenTracepoint {
             name: tracepoint.as_ptr() as u64,

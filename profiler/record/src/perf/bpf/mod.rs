@@ -1,12 +1,13 @@
-//! Flushes added up in the kernel, by process and place, with nothing lost and nothing scaled.
+//! Adds up all flushes in the kernel, by process and place, without loss or scaling.
 //!
-//! Four small programs for the kernel's BPF machine run at the tracepoints of a shootdown ([`programs`]). They are written in
-//! Rust with [`asm`], so that neither a compiler for BPF nor an object file is needed, and the kernel's verifier reads them each
-//! time they are loaded. They say exactly how many flushes, pages, interrupts and nanoseconds each place in a program costs. A
-//! place is the system call and the two innermost addresses of the program; whole stacks are left to recorded events.
+//! Four small BPF programs run at the tracepoints of a shootdown ([`programs`]). They are written in Rust with
+//! [`asm`], so that neither a BPF compiler nor an object file is needed. The kernel's verifier checks them each time
+//! they are loaded. The sums are the exact numbers of flushes, pages, interrupts and nanoseconds for each place in a
+//! program. A place is the system call and the two innermost addresses of the program; recorded events have the whole
+//! stacks.
 //!
-//! It needs x86-64, `CAP_BPF` and `CAP_PERFMON`, and a kernel with BPF and the names of its functions. Where one is
-//! missing, [`Sums::open`] says which.
+//! The programs need x86-64, `CAP_BPF` and `CAP_PERFMON`, and a kernel with BPF and the names of its functions. If one
+//! is missing, [`Sums::open`] names it.
 
 mod asm;
 mod kernel;
@@ -20,10 +21,10 @@ use crate::perf::sample::Flushes;
 use kernel::{Kind, Map, Program};
 use programs::{place, site, slot, victim};
 
-/// How many places, and how many processes, are kept apart.
+/// The largest numbers of places and of processes to keep apart.
 const PLACES: usize = 16 << 10;
 const PROCESSES: usize = 16 << 10;
-/// Functions that are no flushes, by process.
+/// The largest number of other functions, by process.
 const OTHERS: usize = 4 << 10;
 
 /// The kernel's sums of all flushes since it was opened.
@@ -31,27 +32,27 @@ const OTHERS: usize = 4 << 10;
 pub struct Sums {
     cpus: usize,
     programs: Attachable,
-    /// A second copy of them, which nobody reads.
+    /// A second copy of the programs, whose sums are not read. It doubles their cost.
     copy: Attachable,
 }
 
-/// The programs with what they share.
+/// The programs with their maps.
 #[derive(Debug)]
 struct Attachable {
     maps: Maps,
     programs: [(&'static CStr, Program); 4],
-    /// What runs them, while they run.
+    /// Descriptors that keep the programs attached.
     attached: Vec<OwnedFd>,
 }
 
 impl Attachable {
-    /// Loads them.
+    /// Loads the programs.
     fn load(cpus: usize, flush: u64) -> io::Result<Self> {
         let maps = Maps::new(cpus)?;
         let numbers = maps.numbers(flush);
         let load = |code: Vec<u64>| Program::load(&code);
         Ok(Self {
-            // An end is timed from its begin, and is looked for once it was queued.
+            // The order of attaching: `exit` needs the time of `entry`, and work that was queued needs `exit`.
             programs: [
                 (c"csd_function_entry", load(programs::entry(&numbers))?),
                 (c"csd_function_exit", load(programs::exit(&numbers))?),
@@ -63,7 +64,7 @@ impl Attachable {
         })
     }
 
-    /// Runs them, or not.
+    /// Attaches or detaches the programs.
     fn set(&mut self, run: bool) -> io::Result<()> {
         match (run, self.attached.is_empty()) {
             (true, true) => {
@@ -71,7 +72,7 @@ impl Attachable {
                     self.attached.push(program.attach(tracepoint)?);
                 }
             }
-            // What was queued last is not looked for any more.
+            // Detaches `csd_queue_cpu` and `tlb_flush` first: then no new work waits for its end.
             (false, false) => while self.attached.pop().is_some() {},
             _ => {}
         }
@@ -79,7 +80,7 @@ impl Attachable {
     }
 }
 
-/// What the programs share.
+/// The maps that the programs share.
 #[derive(Debug)]
 struct Maps {
     slots: Map,
@@ -96,7 +97,7 @@ impl Maps {
             sites: Map::new(Kind::EachCpuHash, place::BYTES, site::BYTES, PLACES, cpus)?,
             victims: Map::new(Kind::EachCpuHash, 8, victim::BYTES, PROCESSES, cpus)?,
             others: Map::new(Kind::EachCpuHash, 16, 8, OTHERS, cpus)?,
-            // Each CPU has one piece of work for each other.
+            // Each CPU has one piece of work for each other CPU.
             queued: Map::new(Kind::Hash, 8, 8, cpus * cpus, cpus)?,
         })
     }
@@ -113,10 +114,10 @@ impl Maps {
     }
 }
 
-/// From where flushes come.
+/// The place that flushes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
-    /// The process; 0 is the idle task.
+    /// The process. 0 is the idle task.
     pub pid: u32,
     /// The number of the system call; `None` in a page fault, or in a thread of the kernel.
     pub call: Option<u32>,
@@ -126,27 +127,28 @@ pub struct Caller {
     pub return_to: u64,
 }
 
-/// What was added up since the last time.
+/// The sums since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Flushes by their place.
+    /// Flushes by place.
     pub sites: Vec<(Caller, Flushes)>,
-    /// What CPUs hold back of the place that flushed last: it is there again the next time, as it is then, or among the sites.
+    /// Flushes that CPUs still hold for the place that flushed last. The next reading has them again, here or among
+    /// `sites`.
     pub held: Vec<(Caller, Flushes)>,
-    /// By process: how many interrupts it took for flushes of others, and for how many nanoseconds.
+    /// Interrupts that each process took for flushes of others, and their nanoseconds.
     pub victims: Vec<(u32, u64, u64)>,
-    /// Other work that was queued for a CPU: the address of its function, how often.
+    /// Other work that was queued for a CPU: the address of its function, and the number of times.
     pub others: Vec<(u64, u64)>,
-    /// Flushes whose place found no room, since the beginning.
+    /// Flushes since the start for whose place there was no room.
     pub lost: u64,
 }
 
 impl Sums {
-    /// Begins to add up. `flush` is the address of the kernel's function `flush_tlb_func`.
+    /// Starts to add up flushes. `flush` is the address of the kernel's function `flush_tlb_func`.
     ///
     /// # Errors
     ///
-    /// This kernel or this process cannot.
+    /// If the kernel or this process lacks a requirement.
     pub fn open(flush: u64) -> io::Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(io::Error::new(
@@ -164,22 +166,26 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Adds up from now on, or not; and all of it a second time, which costs as much again and tells nothing else.
+    /// Attaches or detaches the programs, and their second copy.
+    ///
+    /// The copy costs as much again, and shows nothing else: it serves to measure that cost.
     ///
     /// # Errors
     ///
-    /// The kernel has no more room for programs.
+    /// If the kernel has no room for more programs.
     pub fn set(&mut self, once: bool, twice: bool) -> io::Result<()> {
         self.programs.set(once)?;
         self.copy.set(twice)
     }
 
-    /// Takes what was added up since the last time. What a CPU adds in the nanoseconds between the reading of a place and its
-    /// removal is lost; a place that flushes again and again is not read then, but held back with its CPU.
+    /// Takes the sums since the last reading.
+    ///
+    /// Flushes that a CPU adds between the reading of a place and its removal, within nanoseconds, are lost. A place
+    /// that flushes repeatedly is not affected, because its CPU holds its sums.
     ///
     /// # Errors
     ///
-    /// The kernel does not hand its maps out.
+    /// If the kernel refuses to return its maps.
     pub fn take(&self) -> io::Result<Taken> {
         let maps = &self.programs.maps;
         let sites = maps.sites.take()?.into_iter().map(|(key, values)| {
@@ -211,7 +217,7 @@ impl Sums {
         Ok(taken)
     }
 
-    /// What is known of each CPU.
+    /// Returns the slot of each CPU.
     fn slots(&self) -> io::Result<Vec<Vec<u64>>> {
         let slot = |cpu: usize| {
             let values = self.programs.maps.slots.get(&(cpu as u32).to_ne_bytes())?;
@@ -222,7 +228,7 @@ impl Sums {
 }
 
 impl Taken {
-    /// Adds what a CPU holds back.
+    /// Adds the sums that a CPU holds.
     fn hold(&mut self, slot: &[u64]) {
         let of = |offset: i16| slot[offset as usize / 8];
         let bytes = |words: &[u64]| -> Vec<u8> {
@@ -230,7 +236,7 @@ impl Taken {
         };
         self.lost += of(slot::LOST);
         let mut remote = flushes(|offset| of(slot::SITE + offset));
-        // Its last request is not ended yet.
+        // The slot's last request has not ended yet.
         if let targets @ 1.. = of(slot::TARGETS) {
             remote.remote += 1;
             remote.interrupts += targets;
@@ -252,7 +258,7 @@ impl Taken {
     }
 }
 
-/// The sums of a place, each by its offset.
+/// Reads the sums of a place, each by its offset.
 fn flushes(of: impl Fn(i16) -> u64) -> Flushes {
     Flushes {
         flushes: of(site::FLUSHES),
@@ -265,7 +271,7 @@ fn flushes(of: impl Fn(i16) -> u64) -> Flushes {
     }
 }
 
-/// The sum over all CPUs of what lies at an offset of each one's value.
+/// Adds up the words at an offset of each CPU's value.
 fn added(values: &[u64], bytes: usize, offset: i16) -> u64 {
     values
         .chunks_exact(bytes / 8)
@@ -290,7 +296,7 @@ fn caller(key: &[u8]) -> Caller {
     }
 }
 
-/// How many CPUs there can be: as many values the kernel keeps for each key.
+/// Returns the possible number of CPUs. The kernel keeps as many values for each key.
 fn possible_cpus() -> io::Result<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().unwrap_or("0");

@@ -1,52 +1,52 @@
-//! The programs that add flushes up in the kernel, one for each tracepoint.
+//! The programs that add up flushes in the kernel, one for each tracepoint.
 //!
-//! [`flush`] begins a request, and learns from the registers with which the thread entered the kernel which call it is in and, if
-//! it asks other CPUs, from where. [`queue`] counts the CPUs that are asked. [`entry`] and [`exit`] run on these CPUs and time
-//! the work. The request's CPU has one [`slot`]: it waits for its targets before it can flush again, so nothing else writes
-//! there meanwhile.
+//! [`flush`] begins a request. It takes the system call from the registers with which the thread entered the kernel
+//! and, for a remote flush, also the place. [`queue`] counts the targets. [`entry`] and [`exit`] run on the targets
+//! and time the work. They write to the [`slot`] of the request's CPU. That CPU waits for its targets before it can
+//! flush again, so nothing else writes there meanwhile.
 //!
-//! A slot holds the sums of the place that flushed last. They are added to the sums of all CPUs ([`site`]) when another place
-//! flushes: a program that flushes in a loop pays for no look-up.
+//! A slot holds the sums of the place that flushed last. They are added to the sums of all CPUs ([`site`]) when
+//! another place flushes: a program that flushes in a loop pays for no look-up.
 
 use super::asm::{Assembler, Helper, Is, Label, Reg, Size};
 
-/// What the programs share with each other.
+/// The maps and addresses that the programs share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maps {
     /// One [`slot`] for each CPU.
     pub(super) slots: i32,
     /// A [`site`] for each place.
     pub(super) sites: i32,
-    /// The initiator's CPU, by the address of the work that was queued.
+    /// The initiator's CPU, by the address of the queued work.
     pub(super) queued: i32,
     /// [`victim`] by process.
     pub(super) victims: i32,
-    /// How often other work was queued, by function and process.
+    /// The number of times that other work was queued, by function and process.
     pub(super) others: i32,
     /// The address of the kernel's function that flushes for another CPU.
     pub(super) flush: u64,
 }
 
-/// Offsets in what is known of a CPU.
+/// Offsets in the state of a CPU.
 pub(super) mod slot {
     /// The place of its last request: see [`place`](super::place).
     pub const PLACE: i16 = 0;
-    /// When the first target was asked, and the last was done.
+    /// The times of the first target's interrupt, and of the last target's end.
     pub const FIRST: i16 = 24;
     pub const LAST: i16 = 32;
-    /// How many targets were asked.
+    /// The number of targets.
     pub const TARGETS: i16 = 40;
     /// The thread whose local part of a remote flush is still to come.
     pub const THREAD: i16 = 48;
-    /// When work for another CPU began here.
+    /// The time at which work for another CPU began here.
     pub const BEGUN: i16 = 56;
     /// Flushes for whose place there was no room.
     pub const LOST: i16 = 64;
-    /// How often sums were added to those of all CPUs.
+    /// The number of times that sums were added to those of all CPUs.
     pub const ADDED: i16 = 72;
     /// The sums of the place: see [`site`](super::site).
     pub const SITE: i16 = 80;
-    /// The process and the call that flushed this CPU alone, as in a place, and the first three sums of a site.
+    /// The process and the call that flushed only this CPU, as in a place, then the first three sums of a site.
     pub const LOCAL: i16 = SITE + super::site::BYTES as i16;
     pub const LOCAL_SITE: i16 = LOCAL + 8;
     pub const BYTES: usize = LOCAL_SITE as usize + 24;
@@ -70,24 +70,24 @@ pub(super) mod site {
     pub const FLUSHES: i16 = 0;
     pub const FULL: i16 = 8;
     pub const PAGES: i16 = 16;
-    /// Flushes that asked others, and how many they asked.
+    /// Flushes with remote targets, and the number of these targets.
     pub const REMOTE: i16 = 24;
     pub const INTERRUPTS: i16 = 32;
-    /// Nanoseconds from the first question to the last answer.
+    /// Nanoseconds from the first interrupt to the last target's end.
     pub const WAITED: i16 = 40;
-    /// Nanoseconds that targets worked.
+    /// Nanoseconds of work on targets.
     pub const WORK: i16 = 48;
     pub const BYTES: usize = 56;
 }
 
-/// Offsets in what a process suffered.
+/// Offsets in the sums of a process as a target.
 pub(super) mod victim {
     pub const INTERRUPTS: i16 = 0;
     pub const WORK: i16 = 8;
     pub const BYTES: usize = 16;
 }
 
-/// Offsets of registers in `pt_regs` on x86-64: part of the kernel's interface for debuggers.
+/// Offsets of registers in `pt_regs` on x86-64, which are part of the kernel's interface for debuggers.
 mod registers {
     pub const CALL: i16 = 120;
     pub const INSTRUCTION: i16 = 128;
@@ -95,13 +95,14 @@ mod registers {
     pub const STACK: i16 = 152;
 }
 
-/// The reasons of `tlb_flush` that matter.
+/// The reasons of `tlb_flush` that are counted.
 const FIRST_OF_INITIATORS: i32 = 2;
 const REMOTE: i32 = 4;
-/// `TLB_FLUSH_ALL`, cut to what a number in an instruction holds.
+/// `TLB_FLUSH_ALL`, cut to the width of an instruction's number.
 const ALL_PAGES: i32 = -1;
 
-/// Looks up the element of `map` whose key lies at this offset of the frame; on to `none` without one. The result is in R0.
+/// Looks up the element of `map` whose key is at this offset of the frame. The result is in R0. Jumps to `none` if
+/// there is no element.
 fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
     asm.set_map(Reg::R1, map);
     asm.copy(Reg::R2, Reg::R10);
@@ -110,7 +111,8 @@ fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
     asm.jump_if(Reg::R0, Is::Equal, 0, none);
 }
 
-/// Looks up as [`look_up`], and makes an element of zeros first if there is none. Its `bytes` are put at the frame's `zeros`.
+/// Looks up an element like [`look_up`], and first adds one of zeros if there is none. The zeros use `bytes` at the
+/// frame's `zeros`.
 fn look_up_or_add(
     asm: &mut Assembler,
     map: i32,
@@ -136,7 +138,7 @@ fn look_up_or_add(
     asm.here(found);
 }
 
-/// This CPU's slot is in R8 from here on. Uses four bytes of the frame.
+/// Loads the address of this CPU's slot into R8. Uses four bytes of the frame. Jumps to `none` if there is no slot.
 fn own_slot(asm: &mut Assembler, slots: i32, frame: i16, none: Label) {
     asm.call(Helper::GetSmpProcessorId);
     asm.store(Size::U32, Reg::R10, frame, Reg::R0);
@@ -144,7 +146,7 @@ fn own_slot(asm: &mut Assembler, slots: i32, frame: i16, none: Label) {
     asm.copy(Reg::R8, Reg::R0);
 }
 
-/// Adds R1 to the 64 bits at R0 and an offset, which no other CPU writes. Destroys R2.
+/// Adds R1 to the 64 bits at R0 and an offset. No other CPU may write there. Destroys R2.
 fn sum(asm: &mut Assembler, offset: i16) {
     asm.load(Size::U64, Reg::R2, Reg::R0, offset);
     asm.add_register(Reg::R2, Reg::R1);
@@ -158,7 +160,8 @@ fn increment(asm: &mut Assembler, offset: i16) {
     asm.store(Size::U64, Reg::R0, offset, Reg::R2);
 }
 
-/// Puts the process, whose number is in R9, and its call at the frame's `at`. The thread's registers are in R6 from here on.
+/// Stores the process, whose number is in R9, and its call at the frame's `at`. Leaves the address of the thread's
+/// registers in R6.
 fn find_call(asm: &mut Assembler, at: i16) {
     let [user, call, end] = [(); 3].map(|()| asm.label());
     asm.copy(Reg::R1, Reg::R9);
@@ -170,14 +173,14 @@ fn find_call(asm: &mut Assembler, at: i16) {
     asm.copy(Reg::R1, Reg::R0);
     asm.call(Helper::TaskPtRegs);
     asm.copy(Reg::R6, Reg::R0);
-    // A thread of the kernel has no program behind it, and what lies there are no registers of one.
+    // A kernel thread has no user registers: the segment does not have user privilege then.
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::SEGMENT);
     asm.mask(Reg::R1, 3);
     asm.jump_if(Reg::R1, Is::Equal, 3, user);
     asm.jump(end);
     asm.here(user);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::CALL);
-    // Faults have -1 there, and interrupts a number that is as large.
+    // Page faults have -1 there, and interrupts a number that is as large.
     asm.jump_if(Reg::R1, Is::Below, 1024, call);
     asm.jump(end);
     asm.here(call);
@@ -185,7 +188,8 @@ fn find_call(asm: &mut Assembler, at: i16) {
     asm.here(end);
 }
 
-/// Puts the addresses of a call behind [`find_call`]'s at `at`; none outside of calls. Needs eight bytes at `scratch`.
+/// Stores the addresses of a call behind [`find_call`]'s at `at`, or zeros outside of calls. Uses eight bytes at
+/// `scratch`.
 fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     let [none, done, is_call] = [(); 3].map(|()| asm.label());
     asm.store_value(Reg::R10, at + place::AFTER, 0);
@@ -194,17 +198,17 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.jump_if(Reg::R1, Is::Above, 1024, done);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::INSTRUCTION);
     asm.store(Size::U64, Reg::R10, at + place::AFTER, Reg::R1);
-    // The C library's functions for calls have no frame: the return address is on top of the stack.
+    // The C library's system call functions have no frame: the return address is on top of the stack.
     asm.copy(Reg::R1, Reg::R10);
     asm.add(Reg::R1, (at + place::RETURN).into());
     asm.set(Reg::R2, 8);
     asm.load(Size::U64, Reg::R3, Reg::R6, registers::STACK);
     asm.call(Helper::ProbeReadUser);
     asm.load(Size::U64, Reg::R3, Reg::R10, at + place::RETURN);
-    // The last one was looked at.
+    // The return address of the slot's last place was checked before.
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::PLACE + place::RETURN);
     asm.jump_if_register(Reg::R1, Is::Equal, Reg::R3, done);
-    // Where the function has a frame, that is anything: an address to return to has a call before it.
+    // If the function has a frame, the word may be anything. A return address has a call instruction before it.
     asm.copy(Reg::R1, Reg::R10);
     asm.add(Reg::R1, scratch.into());
     asm.set(Reg::R2, 8);
@@ -221,8 +225,9 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.here(done);
 }
 
-/// Adds what lies at `base` and an offset, and behind it, to the sums of the place at R2, `bytes` of them, and empties it. R1
-/// to R5 are destroyed. The place of new sums has what lies at `base` and `new`.
+/// Adds the slot's sums at offset `sums`, `bytes` in all, to those of the place at `key`, and clears them.
+///
+/// A place without sums starts with the value at `new`. Destroys R0 to R5.
 fn add_up(
     asm: &mut Assembler,
     sites: i32,
@@ -264,7 +269,7 @@ fn add_up(
     }
 }
 
-/// Counts a flush of as many pages as R7 says in the sums at this offset of the slot.
+/// Counts a flush of R7 pages in the sums at this offset of the slot.
 fn count(asm: &mut Assembler, sums: i16) {
     let [full, end] = [(); 2].map(|()| asm.label());
     asm.copy(Reg::R0, Reg::R8);
@@ -278,7 +283,7 @@ fn count(asm: &mut Assembler, sums: i16) {
     asm.here(end);
 }
 
-/// Ends this CPU's last request: its targets are done.
+/// Ends this CPU's last request, whose targets are done.
 fn end_request(asm: &mut Assembler) {
     let end = asm.label();
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::TARGETS);
@@ -297,7 +302,7 @@ fn end_request(asm: &mut Assembler) {
     asm.here(end);
 }
 
-/// `tlb_flush`: the reason, and how many pages.
+/// Builds the program for `tlb_flush`, with the reason and the number of pages.
 pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;
     const SCRATCH: i16 = -16;
@@ -308,7 +313,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R6, Reg::R1, 0);
     asm.load(Size::U64, Reg::R7, Reg::R1, 8);
     asm.mask(Reg::R6, 0xff);
-    // Those of switches and of targets say nothing of who asked.
+    // Context switches and targets are not initiators.
     asm.jump_if(Reg::R6, Is::Below, FIRST_OF_INITIATORS, end);
     asm.jump_if(Reg::R6, Is::Above, REMOTE, end);
     own_slot(asm, maps.slots, CPU, end);
@@ -343,7 +348,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.jump(end);
 
     asm.here(local);
-    // The local part of a remote flush is no flush of its own.
+    // The local part of a remote flush does not count as a flush of its own.
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::THREAD);
     asm.store_value(Reg::R8, slot::THREAD, 0);
     asm.jump_if_register(Reg::R1, Is::Equal, Reg::R9, end);
@@ -380,7 +385,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     std::mem::take(asm).finish()
 }
 
-/// `csd_queue_cpu`: the target, the caller, the function and the work.
+/// Builds the program for `csd_queue_cpu`, with the target, the caller, the function and the work.
 pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;
     const WORK: i16 = -16;
@@ -400,7 +405,7 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.call(Helper::KtimeGetNs);
     asm.store(Size::U64, Reg::R8, slot::FIRST, Reg::R0);
     asm.here(asked);
-    // Which CPU queued this work never changes: it is the work's own.
+    // A piece of work belongs to one CPU for good, so its entry is never removed.
     asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
     asm.load(Size::U32, Reg::R9, Reg::R10, CPU);
     asm.store(Size::U64, Reg::R10, ZEROS, Reg::R9);
@@ -431,7 +436,7 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.finish()
 }
 
-/// `csd_function_entry`: the function and the work, none if it is the initiator's own part.
+/// Builds the program for `csd_function_entry`, with the function and the work. The initiator's own part has no work.
 pub(super) fn entry(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;
     let mut asm = Assembler::default();
@@ -445,7 +450,7 @@ pub(super) fn entry(maps: &Maps) -> Vec<u64> {
     asm.finish()
 }
 
-/// `csd_function_exit`: as [`entry`].
+/// Builds the program for `csd_function_exit`, with the arguments of [`entry`].
 pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;
     const WORK: i16 = -16;
@@ -457,13 +462,13 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
     own_slot(&mut asm, maps.slots, CPU, end);
     asm.load(Size::U64, Reg::R6, Reg::R8, slot::BEGUN);
-    // What began before this was attached has no begin here.
+    // The work began before the programs were attached.
     asm.jump_if(Reg::R6, Is::Equal, 0, end);
     asm.call(Helper::KtimeGetNs);
     asm.copy(Reg::R9, Reg::R0);
     asm.copy(Reg::R7, Reg::R0);
     asm.subtract(Reg::R7, Reg::R6);
-    // R9 is when it was done, R7 how long it took.
+    // From here R9 is the time of the end, and R7 the duration.
     look_up(&mut asm, maps.queued, WORK, unknown);
     asm.load(Size::U64, Reg::R1, Reg::R0, 0);
     asm.store(Size::U32, Reg::R10, CPU, Reg::R1);
@@ -483,7 +488,7 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     asm.finish()
 }
 
-/// Goes on only if this CPU flushes for another, with the work in R7.
+/// Jumps to `end` unless this CPU flushes for another. Leaves the work in R7.
 fn flushes_for_another(asm: &mut Assembler, maps: &Maps, end: Label) {
     asm.load(Size::U64, Reg::R6, Reg::R1, 0);
     asm.load(Size::U64, Reg::R7, Reg::R1, 8);
