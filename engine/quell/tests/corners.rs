@@ -2,7 +2,7 @@
 //! This file is long because each edge has a machine of its own.
 
 use crate::support::{
-    E, Machine, S, both, defer, kernel_space, leak, message, one, run_on_both, space, switch,
+    E, Machine, S, both, defer, kernel_space, leak, message, one, run_on_both, space, switch, two,
     unmap, world, world_of,
 };
 use quell::{
@@ -223,9 +223,7 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
             let (machine, engine) = world(Machine::new(true), Policy::ALL);
             let x = space(engine, 1);
             let y = if same { x } else { space(engine, 2) };
-            machine.me.set(1);
-            switch(engine, None, y);
-            machine.me.set(0);
+            machine.on(1, || switch(engine, None, y));
             switch(engine, None, x);
             let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
             machine.me.set(first);
@@ -384,11 +382,8 @@ fn one_table_among_pages_is_not_deferred() {
 /// A space that is flushed whole hides no other one.
 #[test]
 fn what_follows_a_whole_space_is_flushed() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
-    machine.me.set(1);
-    switch(engine, None, y);
-    machine.me.set(0);
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
+    machine.on(1, || switch(engine, None, y));
     switch(engine, None, x);
     machine.interrupts.set(0);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
@@ -402,8 +397,7 @@ fn what_follows_a_whole_space_is_flushed() {
 /// What the batch covers may be left out of its reports, and nothing else.
 #[test]
 fn what_a_batch_covers_is_flushed_unreported() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, x);
     let page = |page| one(page);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
@@ -583,8 +577,7 @@ fn with_one_slot_a_cpu_remembers_one_space() {
             tags: TagPolicy::Slots(slots),
             ..Policy::ALL
         };
-        let (machine, engine) = world(Machine::default(), policy);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::default(), policy);
         for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
             switch(engine, from, to);
         }
@@ -642,8 +635,7 @@ fn requests_share_an_interrupt() {
 #[test]
 fn an_nmi_between_two_spaces_is_refused() {
     for global in [false, true] {
-        let (machine, engine) = world(Machine::new(global), Policy::ALL);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::new(global), Policy::ALL);
         switch(engine, None, x);
         assert!(engine.this_cpu().user_access_allowed());
         engine.this_cpu().enter_lazy();
@@ -764,8 +756,7 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
         (KernelEntries::Global, true),
         (KernelEntries::Tagged, false),
     ] {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
         let kernel = kernel_space(engine, entries);
         switch(engine, None, x);
         switch(engine, Some(x), y);
@@ -785,9 +776,7 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     let x = space(engine, 1);
     let kernel = kernel_space(engine, KernelEntries::Global);
     run_on_both(machine, engine, x);
-    machine.me.set(1);
-    engine.this_cpu().enter_lazy();
-    machine.me.set(0);
+    machine.on(1, || engine.this_cpu().enter_lazy());
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, one(0x7_ffff_f000), Frame(1));
     batch.table_unlinked(x, one(0), Frame(7));
@@ -802,8 +791,7 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
 /// switch.rs: calls that name another space than the one that is loaded change nothing of that.
 #[test]
 fn what_is_said_of_another_space_changes_nothing() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, y);
     assert!(engine.this_cpu().runs(y) && !engine.this_cpu().runs(x));
     engine.this_cpu().leave(x);
@@ -908,10 +896,8 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     let kernel = kernel_space(engine, KernelEntries::Tagged);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    machine.me.set(1);
     // SAFETY: nothing is mapped on this machine.
-    unsafe { engine.this_cpu().enter_user() };
-    machine.me.set(0);
+    machine.on(1, || unsafe { engine.this_cpu().enter_user() });
     unmap(engine, kernel, 5);
     assert_eq!(machine.interrupts.get(), 0, "a program is interrupted");
     machine.me.set(1);
@@ -952,8 +938,7 @@ fn a_broadcast_flush_that_was_started_ends_once() {
 
 #[test]
 fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.changed(x, one(7), Scope::Leaf);

@@ -1,7 +1,8 @@
 //! What the interface's documents promise of single calls, on a machine of two CPUs that does nothing by itself.
 
 use crate::support::{
-    E, Machine, S, both, kernel_space, leak, message, one, run_on_both, space, switch, unmap, world,
+    E, Machine, S, both, kernel_space, leak, message, one, run_on_both, space, switch, two, unmap,
+    world,
 };
 use quell::Hardware;
 use quell::{
@@ -19,10 +20,8 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         let x = space(engine, 1);
         let kernel = kernel_space(engine, KernelEntries::Global);
         run_on_both(machine, engine, x);
-        machine.me.set(1);
         // SAFETY: no memory is behind any frame.
-        unsafe { engine.this_cpu().enter_user() };
-        machine.me.set(0);
+        machine.on(1, || unsafe { engine.this_cpu().enter_user() });
         machine.interrupts.set(0);
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
@@ -180,12 +179,9 @@ fn retire_asks_whether_it_may_wait() {
 /// that CPU in vain; its retirement ends.
 #[test]
 fn a_space_that_a_switch_left_out_is_retired() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, x);
-    machine.me.set(1);
-    switch(engine, None, y);
-    machine.me.set(0);
+    machine.on(1, || switch(engine, None, y));
     switch(engine, Some(x), y);
     machine.limit.set(4);
     unmap(engine, x, 5);
@@ -243,8 +239,7 @@ fn no_slots_are_no_tags() {
             tags: TagPolicy::Slots(0),
             ..Policy::ALL
         };
-        let (machine, engine) = world(Machine::new(global), policy);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::new(global), policy);
         switch(engine, None, x);
         engine.cpu_offline(Some(x));
         engine.cpu_online();
@@ -315,9 +310,7 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     // What is asked of this CPU is done on the way.
     batch.changed(x, one(5), quell::Scope::Leaf);
     let flight = batch.start();
-    machine.me.set(1);
-    engine.this_cpu().quiesce();
-    machine.me.set(0);
+    machine.on(1, || engine.this_cpu().quiesce());
     flight.finish().for_each(drop);
     assert_eq!(machine.patience.get(), 1);
 }

@@ -48,9 +48,7 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
         Breach::MovesAsInterruptsComeOn,
         moved,
         |machine, engine, x| {
-            machine.me.set(1);
-            engine.this_cpu().leave(x);
-            machine.me.set(0);
+            machine.on(1, || engine.this_cpu().leave(x));
             let other = space(engine, 2);
             let batch = batch(engine);
             batch.unmapped(x, one(5), Frame(1));

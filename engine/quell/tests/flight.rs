@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::support::{E, Machine, S, both, leak, one, run_on_both, space, switch, world};
+use crate::support::{E, Machine, S, both, leak, one, run_on_both, space, switch, two, world};
 use quell::{
     Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries, Outcome,
     PageRange, PerCpu, Policy, Purpose, Scope,
@@ -31,19 +31,10 @@ fn kernel_space(engine: E) -> S {
     leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) })
 }
 
-fn broadcasting() -> Machine {
-    Machine {
-        global: true,
-        ..Machine::default()
-    }
-}
-
 /// CPU 1 takes its interrupt.
 fn answer(machine: &Machine, engine: E) {
     assert!(machine.pending[1].take(), "CPU 1 is interrupted");
-    machine.me.set(1);
-    engine.this_cpu().mask_interrupts().on_interrupt();
-    machine.me.set(0);
+    machine.on(1, || engine.this_cpu().mask_interrupts().on_interrupt());
 }
 
 /// C6, kernel.rs, flush.rs: a receipt is enough for leaves of user spaces. If one of the changes was a table's or the
@@ -58,12 +49,9 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     }
     const ALL: [Change; 3] = [Change::Leaf, Change::Tables, Change::OfKernel];
     for (placed, overflow) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
         switch(engine, None, x);
-        machine.me.set(1);
-        switch(engine, None, y);
-        machine.me.set(0);
+        machine.on(1, || switch(engine, None, y));
         let batch = small(engine);
         for (user, change) in [(x, placed), (y, overflow)] {
             match change {
@@ -96,8 +84,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
 /// overflow.rs: the CPU that starts a flush drops what it has loaded, too, if that may be of a space without a place.
 #[test]
 fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, y);
     let batch = small(engine);
     batch.unmapped(x, PAGE, Frame(1));
@@ -126,7 +113,7 @@ fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
 fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
     for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
         for (last, started) in [(0, false), (1, false), (0, true), (1, true)] {
-            let (machine, engine) = world(broadcasting(), Policy::ALL);
+            let (machine, engine) = world(Machine::new(true), Policy::ALL);
             let (x, y, z) = (space(engine, 1), space(engine, 2), space(engine, 4));
             run_on_both(machine, engine, x);
             let batch = small(engine);
@@ -166,7 +153,7 @@ fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
 /// is over, no CPU tells of answers any more.
 #[test]
 fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
-    let (machine, engine) = world(broadcasting(), Policy::ALL);
+    let (machine, engine) = world(Machine::new(true), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
@@ -263,8 +250,7 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
 /// the others alone.
 #[test]
 fn what_has_no_place_is_not_deferred() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let (x, y) = (space(engine, 1), space(engine, 2));
+    let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, y);
     let mut batch: Small = engine.batch_of_spaces(Purpose::Lazy, InPlace::new());
     batch.unmapped(x, PAGE, Frame(1));
@@ -281,8 +267,7 @@ fn what_has_no_place_is_not_deferred() {
 #[test]
 fn a_program_is_disturbed_for_its_own_space_alone() {
     for (of_kernel, interrupts) in [(true, 0), (false, 1)] {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let (x, y) = (space(engine, 1), space(engine, 2));
+        let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
         machine.me.set(1);
         switch(engine, None, y);
         // SAFETY: no memory is behind any frame.

@@ -55,9 +55,7 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     let (machine, engine) = world(Machine::default(), policy);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    machine.me.set(1);
-    engine.this_cpu().enter_lazy();
-    machine.me.set(0);
+    machine.on(1, || engine.this_cpu().enter_lazy());
     machine.invalidated.borrow_mut().clear();
     happens(engine, x);
     let invalidated = machine.invalidated.take();

@@ -247,6 +247,14 @@ impl Machine {
         }
     }
 
+    /// Does something on this CPU, and goes on as CPU 0.
+    pub fn on<T>(&self, cpu: u16, action: impl FnOnce() -> T) -> T {
+        self.me.set(cpu);
+        let result = action();
+        self.me.set(0);
+        result
+    }
+
     /// Returns the CPU of each invalidation since the record was cleared.
     pub fn flushed_on(&self) -> Vec<u16> {
         let invalidated = self.invalidated.borrow();
@@ -287,6 +295,12 @@ pub fn run_on_both(machine: &Machine, engine: E, space: S) {
         machine.me.set(cpu);
         engine.this_cpu().mask_interrupts().switch(None, space);
     }
+}
+
+/// Makes a machine and two spaces.
+pub fn two(machine: Machine, policy: Policy) -> (&'static Machine, E, [S; 2]) {
+    let (machine, engine) = world(machine, policy);
+    (machine, engine, [1, 2].map(|root| space(engine, root)))
 }
 
 /// Makes a machine whose two CPUs run the same space, with everything on.
