@@ -9,17 +9,42 @@ use quell_vm::sim::LineAllocator;
 /// Gives out memory as [`LineAllocator`] does, so that a run has the same figures on every thread.
 pub struct Allocator;
 
-/// Ends the process with code 1. Nothing is unwound: destructors may want memory, too.
 #[cold]
 fn exhausted(bytes: usize) -> ! {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Relaxed) {
-        // Neither the formatting nor standard error allocates.
-        let _ = writeln!(
-            std::io::stderr(),
-            "error: out of memory ({bytes} bytes more): take fewer CPUs, pages or threads, or raise the limit (`ulimit -v`)"
-        );
+    fail(format_args!(
+        "error: out of memory ({bytes} bytes more): take fewer CPUs, pages or threads, or raise the limit (`ulimit -v`)"
+    ))
+}
+
+/// Prints an error and ends the process with code 1. Nothing is unwound: destructors may want memory, too.
+///
+/// Allocates nothing and takes no lock: a thread that waits for memory may hold that of standard error or of the
+/// process's end.
+pub fn fail(error: std::fmt::Arguments<'_>) -> ! {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    if !IS_REPORTED.swap(true, Relaxed) {
+        let mut text = [0; 300];
+        let mut rest = &mut text[..];
+        let _ = rest.write_fmt(error);
+        let _ = rest.write_all(b"\n");
+        let length = 300 - rest.len();
+        end(&text[..length])
     }
+    // Another thread reports it and ends the process.
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}
+
+#[cfg(unix)]
+fn end(text: &[u8]) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), text);
+    signal_hook::low_level::exit(1)
+}
+
+#[cfg(not(unix))]
+fn end(text: &[u8]) -> ! {
+    let _ = std::io::stderr().write_all(text);
     std::process::exit(1)
 }
 

@@ -15,6 +15,7 @@ use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use console::Term;
@@ -22,6 +23,7 @@ use quell_experiments::machines;
 use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
+use crate::memory;
 use crate::usage::usage;
 
 /// Writes a line to standard output, as `println!` does.
@@ -173,6 +175,9 @@ pub fn remark(text: fmt::Arguments<'_>) {
 /// The error to print, once the system has refused a thread or memory.
 static REFUSED: OnceLock<String> = OnceLock::new();
 
+/// The beginning of each error for want of memory.
+const WITHOUT_MEMORY: &str = "out of memory";
+
 /// Turns the message of a panic into the error to print, if the system has refused a thread or memory.
 fn refused(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>()?;
@@ -181,7 +186,7 @@ fn refused(payload: &(dyn Any + Send)) -> Option<String> {
     if has(["failed to spawn thread", "ThreadPoolBuildError"]) {
         return Some(without_threads(text));
     }
-    has(["OutOfMemory", "Cannot allocate memory"]).then(|| format!("out of memory: {text}"))
+    has(["OutOfMemory", "Cannot allocate memory"]).then(|| format!("{WITHOUT_MEMORY}: {text}"))
 }
 
 /// What is said where no thread can be made.
@@ -192,11 +197,21 @@ pub fn without_threads(why: impl fmt::Display) -> String {
     )
 }
 
+static ENDS_WITHOUT_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// From now on a panic for want of memory ends the process at once, with an error and code 1.
+pub fn end_without_memory() {
+    ENDS_WITHOUT_MEMORY.store(true, Ordering::Relaxed);
+}
+
 /// Silences panics that follow from a thread or memory that the system has refused.
 fn quiet_about_refusals() {
     let loud = panic::take_hook();
     panic::set_hook(Box::new(move |about| {
         if let Some(why) = refused(about.payload()) {
+            if why.starts_with(WITHOUT_MEMORY) && ENDS_WITHOUT_MEMORY.load(Ordering::Relaxed) {
+                memory::fail(format_args!("error: {why}"));
+            }
             REFUSED.get_or_init(|| why);
         }
         if REFUSED.get().is_none() {

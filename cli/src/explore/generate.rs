@@ -19,6 +19,7 @@ use quell_conformance::PolicyText;
 use quell_experiments::progress::{self, ProgressLine};
 use quell_experiments::{cpu_time, machines};
 use quell_vm::contract::timeline;
+use quell_vm::sim::heap::Heap;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,6 +50,10 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     let (mut corpus, programs) = opened.unzip();
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
+    anyhow::ensure!(
+        Heap::new().is_some(),
+        "out of memory: raise the limit (`ulimit -v`)"
+    );
     let mut campaign = Campaign::new(args.seed, jobs, programs.unwrap_or_default(), sought);
     end_on_signals(&campaign.stop)?;
     let seeks = args.mutants;

@@ -40,6 +40,8 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         output::list(args.json);
         return Ok(ExitCode::SUCCESS);
     }
+    // A search catches the panics of what it runs and would go on without memory.
+    crate::output::end_without_memory();
     // Tried before the work, which may take long.
     let trace = args.trace.as_deref();
     let trace = trace
