@@ -13,6 +13,7 @@ mod boot;
 mod explore;
 mod held_out;
 mod here;
+mod hunt;
 #[cfg(test)]
 mod layout;
 mod list;
@@ -78,6 +79,7 @@ enum Command {
     Stress(stress::StressArgs),
     /// Boot a kernel with the engine in an emulator: x86-64, AArch64 and RISC-V
     Boot(boot::BootArgs),
+    Hunt(hunt::HuntArgs),
     /// Measure this machine: zeroing, and the cost of shootdowns in the running kernel
     Measure(measure::MeasureArgs),
     /// Predict the savings of each mechanism on this host, from `measure host`'s machine file
@@ -141,6 +143,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Stress(args)) => stress::run(&args),
         Some(Command::Boot(args)) => boot::run(args),
+        Some(Command::Hunt(args)) => hunt::run(args),
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Record(args)) => record::run(&args),

@@ -7,6 +7,7 @@ mod boot;
 mod cli;
 mod documents;
 mod figures;
+mod hunt;
 #[path = "inputs/main.rs"]
 mod inputs;
 mod measure_host;

@@ -123,6 +123,8 @@ pub const STEPS: &[Step] = &[
         "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without").boots(),
     step("asterinas", Apart, &["cargo", "run", "--release", "--quiet", "--bin", "quell-asterinas"],
         "in Asterinas' ostd quell costs no more than the flusher that it replaces, and programs see no stale page").boots(),
+    step("hunt", Optimised, &["search/hunt/check"],
+        "TLBs that do their worst show a flush left out of our kernel, and nothing in the kernel as it is").boots(),
     step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
     // A cluster takes minutes to settle on a busy host.

@@ -1,0 +1,209 @@
+//! `quell hunt`: any kernel on TLBs that do their worst.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use quell_boot::{Arch, follow, prepare, told_to_end};
+use quell_hunt::finding::{Counts, Event};
+use quell_hunt::{Hunt, Symbols, setup};
+
+use crate::boot::mistaken;
+use crate::output::{document_line, note, say};
+use crate::usage::usage;
+
+/// Boot any x86-64 kernel on an emulated machine whose TLBs do the worst that the manual allows
+///
+/// A judge looks at each access, and needs nothing from the kernel. It reports an access through a translation that
+/// the tables no longer allow, although the system call that took it away has returned (C3 of docs/contract.md).
+#[derive(Debug, Args)]
+pub struct HuntArgs {
+    /// Hunt in this kernel's image; `quell` is the project's own kernel, built on demand
+    #[arg(required_unless_present = "setup")]
+    kernel: Option<PathBuf>,
+    /// Build the emulated machine first: Debian's source of QEMU with this project's edits, once
+    #[arg(long)]
+    setup: bool,
+    /// Load this initial file system; its `init` should end with a reboot or power off
+    #[arg(long, value_name = "FILE")]
+    initrd: Option<PathBuf>,
+    /// Set the kernel's command line. For Linux, `console=ttyS0 panic=-1` comes before it; for `quell`, see the options
+    /// of `quell boot`, for example `run=conformance break=request`
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    append: String,
+    /// Read names of the kernel's functions from this file: ELF, or a System.map
+    #[arg(long, value_name = "FILE")]
+    symbols: Option<PathBuf>,
+    /// Use this many CPUs, 1 to 64
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// Give the machine this many megabytes of memory
+    #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
+    memory: u32,
+    /// Set the seed of all random choices: when CPUs alternate, what TLBs keep. The same seed repeats the same run
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Set how much TLBs keep and guess: 0 nothing, 9 everything that the manual allows
+    #[arg(long, default_value_t = 9, value_name = "0..9", value_parser = clap::value_parser!(u8).range(0..=9))]
+    aggressive: u8,
+    /// Boot the same machine without the hunt, to compare times
+    #[arg(long, conflicts_with = "aggressive")]
+    plain: bool,
+    /// Accept reads through read-only translations: for a kernel that leaves those of clean pages behind on purpose (lazy
+    /// unmap). Always so for `quell`
+    #[arg(long)]
+    lazy_unmap: bool,
+    /// Stop after this many findings
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    findings: u32,
+    /// Pass one more argument to QEMU; repeat it for more: --qemu=-drive --qemu=file=disk,format=raw,if=virtio
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    qemu: Vec<String>,
+    /// End a silent machine after this many seconds of its own processor time
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    timeout: u64,
+    /// Print QEMU's command line instead of running it
+    #[arg(long)]
+    print_command: bool,
+    /// Print findings and counts as lines of JSON
+    #[arg(long)]
+    json: bool,
+    /// Show every line of the serial console
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl HuntArgs {
+    /// Returns the kernel to hunt in, with its symbols' file.
+    fn hunt(&self, kernel: &PathBuf) -> anyhow::Result<(Hunt, Option<PathBuf>)> {
+        let own = kernel.as_os_str() == "quell";
+        let mut words: Vec<String> = match own {
+            true => Vec::new(),
+            false => ["console=ttyS0", "panic=-1"].map(String::from).into(),
+        };
+        words.extend(self.append.split_whitespace().map(String::from));
+        let mut hunt = Hunt {
+            kernel: kernel.clone(),
+            initrd: self.initrd.clone(),
+            words,
+            cpus: self.cpus,
+            memory_mb: self.memory,
+            seed: self.seed,
+            aggressive: (!self.plain).then_some(self.aggressive),
+            findings: self.findings,
+            lazy_unmap: self.lazy_unmap || own,
+            more: self.qemu.clone(),
+        };
+        let mut symbols = self.symbols.clone();
+        if own {
+            if self.initrd.is_some() {
+                return Err(usage("`quell` brings its own program: leave --initrd out"));
+            }
+            let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
+            let images = prepare(Arch::X86_64, None, breaks).map_err(mistaken)?;
+            symbols = symbols.or_else(|| Some(images.kernel.clone()));
+            (hunt.kernel, hunt.initrd) = (images.kernel, Some(images.program));
+        }
+        for file in [Some(&hunt.kernel), hunt.initrd.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if !file.is_file() {
+                return Err(usage(format_args!("{}: no such file", file.display())));
+            }
+        }
+        Ok((hunt, symbols))
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If something needed is missing or broken. A finding is no error but exit code 1.
+pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
+    if args.setup {
+        let emulator = setup::build(|step| note!("{step}"))?;
+        say!("{}", emulator.display());
+    }
+    let Some(kernel) = &args.kernel else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let (hunt, symbols) = args.hunt(kernel)?;
+    let symbols = match symbols {
+        Some(file) => Symbols::read(&file).map_err(usage)?,
+        None => Symbols::default(),
+    };
+    let command = hunt.command(&setup::find()?)?;
+    if args.print_command {
+        say!("{}", command.shown());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let again = command.shown();
+    let (mut found, mut counts) = (0, None);
+    let outcome = follow::run(
+        command,
+        Duration::from_secs(args.timeout),
+        |line| match line {
+            follow::Line::Event(event) => {
+                if args.json {
+                    document_line(event).expect("an event is JSON");
+                }
+                match serde_json::from_value(event.clone()) {
+                    Ok(Event::Finding(finding)) => {
+                        found += 1;
+                        if !args.json {
+                            say!("{}", finding.show(&symbols));
+                        }
+                    }
+                    Ok(Event::Hunted(these)) => counts = Some(these),
+                    // An event of our own kernel.
+                    Err(_) => {}
+                }
+            }
+            follow::Line::Text(text) if args.verbose => note!("  | {text}"),
+            follow::Line::Text(_) => {}
+        },
+    )?;
+    if let Some(signal) = told_to_end() {
+        return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
+    }
+    if found > 0 {
+        if !args.json {
+            say!("again: {again}");
+        }
+        return Ok(ExitCode::FAILURE);
+    }
+    // The machine prints its counts whenever it ends by itself.
+    let Some(counts) = counts.filter(|_| !args.plain) else {
+        if args.plain
+            && outcome
+                .failure
+                .as_ref()
+                .is_none_or(|why| !why.ends_with("stopped"))
+        {
+            say!("no hunt; {:.1} s", outcome.seconds);
+            return Ok(ExitCode::SUCCESS);
+        }
+        for line in &outcome.last_lines {
+            note!("  | {line}");
+        }
+        bail!(
+            outcome
+                .failure
+                .unwrap_or_else(|| "the machine did not end".into())
+        );
+    };
+    say!("{}", summary(&counts, outcome.seconds));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Describes a hunt that found nothing, and whether it looked at anything.
+fn summary(counts: &Counts, seconds: f64) -> String {
+    format!(
+        "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; {} of {} changes judged; \
+         {} lawful stale accesses",
+        counts.hits, counts.guesses, counts.returned, counts.changes, counts.stale
+    )
+}

@@ -1,0 +1,37 @@
+/* The calls from QEMU into quell's hunt: see hunt.c. All are cheap and do nothing unless QUELL_HUNT is set. */
+#ifndef QUELL_HUNT_H
+#define QUELL_HUNT_H
+
+#include "exec/cpu-common.h"
+#include "exec/hwaddr.h"
+#include "hw/core/cpu.h"
+
+/* A translation that a CPU kept, as the TLB of TCG takes it. */
+typedef struct HuntFill {
+    hwaddr paddr;
+    int prot;
+    int size;
+} HuntFill;
+
+/* Returns whether the CPU's hoard answers this access, and how. Judges the answer. */
+bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool probe, uintptr_t ra, HuntFill *fill);
+/* Keeps the translation that a walk has just found, or drops the old one because the walk faulted. */
+void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found);
+
+/* The architecture drops translations: those of a page, those that are not global, all of them. */
+void hunt_drop_page(CPUState *cs, vaddr addr);
+void hunt_drop_local(CPUState *cs);
+void hunt_drop_all(CPUState *cs);
+
+/* The CPU has returned to user mode; registers are the user's. */
+void hunt_user(CPUState *cs);
+
+/* Returns whether stores to this page of RAM must be shown to `hunt_store`. */
+bool hunt_watches(ram_addr_t ram);
+/* A store to a watched page is about to happen. */
+void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra);
+
+/* Shortens a turn of this CPU, in instructions, so that the seed decides when CPUs alternate. */
+int64_t hunt_turn(CPUState *cs, int64_t most);
+
+#endif

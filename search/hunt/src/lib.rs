@@ -1,0 +1,123 @@
+//! Hunts for stale translations in any x86-64 kernel, unmodified.
+//!
+//! The machine is QEMU from Debian's source package with a few edits (`edits.toml`) and one file of ours
+//! (`qemu/hunt.c`): its TLBs do the worst that the manual allows, and a judge looks at each access through them.
+//! [`setup`] builds it. [`Hunt::command`] is its command line; [`finding`] reads the judge's reports and adds symbols.
+
+pub mod finding;
+pub mod setup;
+mod symbols;
+
+pub use symbols::Symbols;
+
+use quell_boot::qemu::{Accelerator, Command, Machine};
+use quell_boot::{Arch, Images};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Where Debian's packages put the firmware.
+const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
+
+/// A kernel to hunt in, and how.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// The initial file system, or what else the kernel expects there.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    pub words: Vec<String>,
+    /// CPUs.
+    pub cpus: u16,
+    /// Memory in megabytes.
+    pub memory_mb: u32,
+    /// Decides when CPUs alternate and what TLBs keep. The same seed repeats the same run.
+    pub seed: u64,
+    /// How much TLBs keep and guess, 0 to 9; `None` switches the hunt off, for comparison.
+    pub aggressive: Option<u8>,
+    /// Ends the machine after this many findings.
+    pub findings: u32,
+    /// Whether the kernel leaves translations of clean pages behind on purpose: reads through read-only ones are lawful.
+    pub lazy_unmap: bool,
+    /// More arguments for QEMU.
+    pub more: Vec<String>,
+}
+
+impl Hunt {
+    /// Returns the emulator's command line.
+    ///
+    /// # Errors
+    /// If the machine cannot be described.
+    pub fn command(&self, emulator: &Path) -> anyhow::Result<Command> {
+        let machine = Machine {
+            arch: Arch::X86_64,
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            icount: true,
+            threads: false,
+            accelerator: Accelerator::Tcg,
+        };
+        let images = Images {
+            kernel: self.kernel.clone(),
+            program: self.initrd.clone().unwrap_or_default(),
+        };
+        let mut command = machine.command(emulator, &images, &self.words)?;
+        if self.initrd.is_none() {
+            let keep = command.arguments.len() - 2;
+            command.arguments.truncate(keep);
+        }
+        for folder in FIRMWARE {
+            command.arguments.extend(["-L".into(), folder.into()]);
+        }
+        let more = self.more.iter().map(OsString::from);
+        command.arguments.extend(more);
+        if let Some(aggressive) = self.aggressive {
+            // `env` starts it, so that the printed command line is complete.
+            let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
+            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy}");
+            let before = [setting.into(), command.program.into_os_string()];
+            command.arguments.splice(0..0, before);
+            command.program = "env".into();
+        }
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_has_the_seed_and_no_empty_file() {
+        let hunt = Hunt {
+            kernel: "k".into(),
+            initrd: None,
+            words: vec!["a".into(), "b=c".into()],
+            cpus: 3,
+            memory_mb: 256,
+            seed: 7,
+            aggressive: Some(9),
+            findings: 2,
+            lazy_unmap: true,
+            more: vec!["-s".into()],
+        };
+        let shown = hunt.command(Path::new("emulator")).unwrap().shown();
+        assert!(
+            shown.starts_with("env 'QUELL_HUNT=7 9 2 1' emulator -machine q35 "),
+            "{shown}"
+        );
+        assert!(shown.contains(" -icount shift=0,sleep=off ") && shown.contains(" -smp 3 "));
+        assert!(shown.contains(" -append 'a b=c' -kernel k -L "), "{shown}");
+        assert!(
+            !shown.contains("-initrd") && shown.ends_with(" -s"),
+            "{shown}"
+        );
+        let plain = Hunt {
+            aggressive: None,
+            initrd: Some("i".into()),
+            ..hunt
+        };
+        let shown = plain.command(Path::new("emulator")).unwrap().shown();
+        assert!(shown.starts_with("emulator -machine") && shown.contains(" -initrd i "));
+    }
+}

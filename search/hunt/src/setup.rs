@@ -1,0 +1,274 @@
+//! Builds the emulated machine: Debian's source of QEMU, our edits, its compiler.
+//!
+//! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after the
+//! version of the package and a digest of the edits, so a change of either builds it again, from the same objects.
+
+use anyhow::{Context, bail};
+use quell_boot::edits::{Edits, write};
+use quell_boot::toolchain::which;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Programs and files that a build needs, and Debian's packages of them.
+const NEEDED: [(&str, &str); 10] = [
+    ("apt-get", "apt"),
+    ("dpkg-source", "dpkg-dev"),
+    ("gcc", "gcc"),
+    ("meson", "meson"),
+    ("ninja", "ninja-build"),
+    ("pkg-config", "pkg-config"),
+    ("python3", "python3"),
+    ("/usr/include/glib-2.0/glib.h", "libglib2.0-dev"),
+    ("/usr/include/pixman-1/pixman.h", "libpixman-1-dev"),
+    ("/usr/include/libfdt.h", "libfdt-dev"),
+];
+
+/// The release of Debian whose QEMU the edits are written for: 7.2.
+const SOURCES: &str = "\
+deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
+";
+
+const CONFIGURE: [&str; 8] = [
+    "--target-list=x86_64-softmmu",
+    "--without-default-features",
+    "--enable-tcg",
+    "--enable-system",
+    "--enable-fdt=system",
+    "--disable-docs",
+    "--disable-tools",
+    "--disable-werror",
+];
+
+/// Our edits and files.
+fn ours() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the folder of everything that is downloaded and built: `QUELL_HUNT_CACHE`, or one in the user's cache.
+pub fn cache() -> PathBuf {
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    path("QUELL_HUNT_CACHE").unwrap_or_else(|| {
+        path("XDG_CACHE_HOME")
+            .or_else(|| Some(path("HOME")?.join(".cache")))
+            .unwrap_or_else(std::env::temp_dir)
+            .join("quell/hunt")
+    })
+}
+
+/// Returns the packages whose programs or files are missing.
+pub fn missing() -> Vec<&'static str> {
+    let is_there = |what: &str| match what.starts_with('/') {
+        true => Path::new(what).exists(),
+        false => which(what).is_some(),
+    };
+    let needed = NEEDED.iter().filter(|(what, _)| !is_there(what));
+    needed.map(|(_, package)| *package).collect()
+}
+
+/// Returns the emulator, if it was built from the present edits.
+///
+/// # Errors
+/// If the edits cannot be read, or it was not built.
+pub fn find() -> anyhow::Result<PathBuf> {
+    let emulator = place(&digest()?);
+    if !emulator.is_file() {
+        bail!(
+            "{}: not built; `quell hunt --setup` builds it (24 MB to download, four minutes of processor time)",
+            emulator.display()
+        );
+    }
+    Ok(emulator)
+}
+
+fn place(digest: &str) -> PathBuf {
+    cache().join(format!("qemu-system-x86_64-{digest}"))
+}
+
+/// A digest of the edits and of our files.
+fn digest() -> anyhow::Result<String> {
+    let mut hasher = DefaultHasher::new();
+    let mut read = |file: &Path| -> anyhow::Result<()> {
+        let content = std::fs::read(file).with_context(|| file.display().to_string())?;
+        content.hash(&mut hasher);
+        Ok(())
+    };
+    read(&ours().join("edits.toml"))?;
+    for (from, _) in edits()?.added(ours())? {
+        read(&from)?;
+    }
+    CONFIGURE.hash(&mut hasher);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn edits() -> anyhow::Result<Edits> {
+    Ok(Edits::read(&ours().join("edits.toml"), &[])?)
+}
+
+/// Builds the emulator unless it was built already, and returns it. `progress` gets a line for each step.
+///
+/// # Errors
+/// If a package is missing, the source cannot be downloaded, an anchor is missing, or the build fails.
+pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
+    let digest = digest()?;
+    let emulator = place(&digest);
+    let cache = cache();
+    std::fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
+    let _lock = lock(&cache.join("lock"))?;
+    if emulator.is_file() {
+        return Ok(emulator);
+    }
+    let missing = missing();
+    if !missing.is_empty() {
+        bail!(
+            "missing: {} (names of Debian packages): `scripts/setup-boot --hunt` installs them",
+            missing.join(" ")
+        );
+    }
+    let source = source(&cache, &progress)?;
+    let (tree, objects) = (cache.join("tree"), cache.join("objects"));
+    progress("editing");
+    // Before the old tree is removed: a missing anchor leaves everything as it was.
+    let changed = edits()?
+        .changed(&source, ours())
+        .context("search/hunt/edits.toml")?;
+    remove(&tree)?;
+    // Hard links: the copy takes no room, and objects of unchanged files stay valid.
+    run(Command::new("cp").arg("-al").args([&source, &tree]), &cache)?;
+    for (file, content) in changed {
+        write(&tree.join(file), content)?;
+    }
+    std::fs::create_dir_all(&objects)?;
+    if !objects.join("build.ninja").is_file() {
+        progress("configuring");
+        let meson = which("meson").context("meson is not here")?;
+        run(
+            Command::new(tree.join("configure"))
+                .args(CONFIGURE)
+                .arg(format!("--meson={}", meson.display())),
+            &objects,
+        )?;
+    }
+    progress("compiling: about four minutes of processor time the first time");
+    run(
+        Command::new("nice").args(["ninja", "-j2", "qemu-system-x86_64"]),
+        &objects,
+    )?;
+    let built = objects.join("qemu-system-x86_64");
+    let partial = emulator.with_extension("partial");
+    std::fs::copy(&built, &partial).with_context(|| built.display().to_string())?;
+    std::fs::rename(&partial, &emulator)?;
+    Ok(emulator)
+}
+
+/// Returns the unpacked source, downloading it if it is not there. The system's own package lists stay as they are.
+fn source(cache: &Path, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
+    let source = cache.join("source");
+    if source.join("configure").is_file() {
+        return Ok(source);
+    }
+    let partial = cache.join("partial");
+    remove(&partial)?;
+    std::fs::create_dir_all(partial.join("lists/partial"))?;
+    std::fs::write(partial.join("sources.list"), SOURCES)?;
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        let list = format!(
+            "Dir::Etc::SourceList={}",
+            partial.join("sources.list").display()
+        );
+        let lists = format!("Dir::State::Lists={}", partial.join("lists").display());
+        for option in [&list, "Dir::Etc::SourceParts=/dev/null", &lists] {
+            apt.args(["-o", option]);
+        }
+        apt
+    };
+    progress("downloading QEMU's source from Debian (24 MB)");
+    run(apt().args(["-q", "update"]), &partial)?;
+    run(
+        apt().args(["-q", "source", "--download-only", "qemu"]),
+        &partial,
+    )?;
+    let description = std::fs::read_dir(&partial)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|kind| kind == "dsc"))
+        .context("apt-get downloaded no source")?;
+    progress("unpacking");
+    let unpack = ["--no-check", "-x"];
+    run(
+        Command::new("dpkg-source")
+            .args(unpack)
+            .arg(description)
+            .arg("source"),
+        &partial,
+    )?;
+    std::fs::rename(partial.join("source"), &source)?;
+    remove(&partial)?;
+    Ok(source)
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| folder.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a command in a folder. Its output is shown only if it fails.
+fn run(command: &mut Command, folder: &Path) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {name}"))?;
+    if !output.status.success() {
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        bail!("{name} failed ({}):\n{last}", output.status);
+    }
+    Ok(())
+}
+
+/// Waits until no other process builds.
+fn lock(place: &Path) -> anyhow::Result<File> {
+    let file = File::create(place).with_context(|| place.display().to_string())?;
+    #[cfg(unix)]
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_edit_has_a_purpose_and_changes_a_text_with_its_anchor() {
+        let list = edits().unwrap();
+        assert!(list.edit.len() > 10);
+        for edit in &list.edit {
+            assert!(!edit.why.is_empty(), "{edit:?}");
+            for lines in [&edit.before, &edit.after].into_iter().flatten() {
+                assert!(lines.ends_with('\n'), "{edit:?}");
+            }
+            let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
+            assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
+            let other = edit.apply("nothing of it").unwrap_err().to_string();
+            let named = edit.within.as_ref().unwrap_or(&edit.at);
+            assert!(other.contains(named.trim()), "{other}");
+        }
+    }
+
+    #[test]
+    fn our_files_are_added_and_the_digest_is_stable() {
+        let added = edits().unwrap().added(ours()).unwrap();
+        assert_eq!(added.len(), 2);
+        assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
+        assert_eq!(digest().unwrap(), digest().unwrap());
+    }
+}
