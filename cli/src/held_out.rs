@@ -1,11 +1,12 @@
 //! `quell held-out`: published tables that the model was not made or calibrated for, beside what it predicts.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use quell_experiments::held_out::{self, Row};
 use quell_experiments::jobs::Results;
 use quell_experiments::numbers::{Skill, Verdict, digits};
@@ -13,6 +14,7 @@ use quell_experiments::progress;
 use quell_workloads::files::hint;
 use serde::Serialize;
 
+use crate::options::KernelArgs;
 use crate::output::{self, note, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
@@ -26,6 +28,12 @@ pub struct HeldOutArgs {
     /// A built-in table, a folder with a published.toml, or a folder of such folders [default: all built-in tables]
     #[arg(value_name = "TABLE|PATH")]
     tables: Vec<String>,
+    #[command(flatten)]
+    kernel: KernelArgs,
+    /// Also fit at most two path costs of each table's kernel to the figures from before the change, and predict with
+    /// them
+    #[arg(long, value_name = "SIDE")]
+    calibrate: Option<Side>,
     /// Run only tables that together take less than a minute
     #[arg(long)]
     quick: bool,
@@ -37,12 +45,23 @@ pub struct HeldOutArgs {
     markdown: bool,
 }
 
+/// What a kernel's path costs are fitted to. Never the figures from after a change, which are predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Side {
+    /// The published figures from before the change
+    Before,
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Json<'a> {
     tables: Vec<Named<'a>>,
     hits: usize,
     skill: Skill,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibrated_hits: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibrated_skill: Option<Skill>,
     violations: u64,
     cpu_seconds: f64,
 }
@@ -56,6 +75,11 @@ struct Named<'a> {
     seen: &'a str,
     before: &'a str,
     after: &'a str,
+    skill: Skill,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calibrated_skill: Option<Skill>,
+    /// The fitted path costs, and the factors by which the fit changed them.
+    fitted: BTreeMap<String, f64>,
     rows: Vec<Row>,
 }
 
@@ -83,17 +107,42 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         "running the tables",
         tables.iter().flat_map(held_out::Table::jobs),
     );
-    let named = |table| named(table, &results);
-    let named: Vec<Named<'_>> = tables.iter().map(named).collect();
+    let calibrated: Vec<_> = match args.calibrate {
+        None => Vec::new(),
+        Some(Side::Before) => tables
+            .iter()
+            .map(|table| table.calibrated(&mut results))
+            .collect(),
+    };
+    results.run(
+        "running the calibrated tables",
+        calibrated.iter().flat_map(|(table, _)| table.jobs()),
+    );
+    let mut named: Vec<Named<'_>> = tables.iter().map(|table| named(table, &results)).collect();
+    for (named, (table, (calibrated, factors))) in
+        named.iter_mut().zip(tables.iter().zip(&calibrated))
+    {
+        named.rows = table.rows_with(calibrated, &results);
+        named.calibrated_skill = Some(held_out::calibrated_skill(&named.rows));
+        let factors = factors
+            .iter()
+            .map(|(parameter, factor)| (parameter.name(), *factor));
+        named.fitted = factors.collect();
+    }
     let rows = || named.iter().flat_map(|table| &table.rows);
     let hits = rows().filter(|row| row.verdict == Verdict::Hit).count();
     let skill = held_out::skill(rows());
+    let fitted = args.calibrate.is_some();
+    let calibrated_hits = fitted.then(|| calibrated_hits(rows()));
+    let calibrated_skill = fitted.then(|| held_out::calibrated_skill(rows()));
     let violations = results.violations();
     if args.json {
         let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
         let json = Json {
             hits,
             skill,
+            calibrated_hits,
+            calibrated_skill,
             violations,
             cpu_seconds: results.outcomes().map(|outcome| outcome.host_seconds).sum(),
             tables: named,
@@ -102,8 +151,15 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         return ended(&failures, violations);
     }
     if args.markdown {
-        say!("{}", table(rows()).markdown(true));
+        say!("{}", table(rows(), fitted).markdown(true));
+        say!("{}", skill_table(&named, fitted).markdown(true));
         say!("{}", textwrap::fill(&skill.words(), 120));
+        if let Some(skill) = &calibrated_skill {
+            say!(
+                "\n{}",
+                textwrap::fill(&format!("Calibrated: {}", skill.words()), 120)
+            );
+        }
     } else {
         for table in &named {
             paragraph(format_args!("{}: {}", table.name, table.title));
@@ -113,7 +169,21 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             ));
             paragraph(format_args!("  {}; {}\n", table.source, table.seen));
         }
-        say!("{}", table(rows()));
+        say!("{}", table(rows(), fitted));
+        say!("{}", skill_table(&named, fitted));
+        for table in named.iter().filter(|_| fitted) {
+            let factor =
+                |(name, factor): (&String, &f64)| format!("{name} times {}", digits(*factor));
+            let factors: Vec<_> = table.fitted.iter().map(factor).collect();
+            paragraph(format_args!(
+                "{}: {}",
+                table.name,
+                match &factors[..] {
+                    [] => "no figure from before has a unit that the model has".into(),
+                    factors => format!("fitted to before: {}", factors.join(", ")),
+                }
+            ));
+        }
         paragraph(format_args!(
             "{hits} of {} ratios are predicted within {:.0} %. None was used to calibrate the model; docs/held-out.md \
              explains the misses.",
@@ -121,6 +191,12 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             held_out::NEAR * 100.0
         ));
         paragraph(skill.words());
+        if let (Some(hits), Some(skill)) = (calibrated_hits, &calibrated_skill) {
+            paragraph(format_args!(
+                "With path costs fitted to figures from before, {hits} are. {}",
+                skill.words()
+            ));
+        }
         paragraph(match violations {
             0 => "Every access was checked, and the contract held.".into(),
             count => format!("THE CONTRACT WAS BROKEN {count} times."),
@@ -133,6 +209,17 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
 impl HeldOutArgs {
     /// The tables that are asked for.
     fn tables(&self) -> Result<Vec<held_out::Table>> {
+        let tables = self.named_tables()?;
+        Ok(match self.kernel.resolve()? {
+            Some(kernel) => {
+                let with = |table: held_out::Table| table.with_kernel(&kernel);
+                tables.into_iter().map(with).collect()
+            }
+            None => tables,
+        })
+    }
+
+    fn named_tables(&self) -> Result<Vec<held_out::Table>> {
         let mut built_in = held_out::built_in()?;
         if self.tables.is_empty() {
             return Ok(built_in);
@@ -160,6 +247,7 @@ impl HeldOutArgs {
 
 fn named<'a>(table: &'a held_out::Table, results: &Results) -> Named<'a> {
     let [before, after] = &table.labels;
+    let rows = table.rows(results);
     Named {
         name: &table.name,
         title: &table.title,
@@ -167,7 +255,10 @@ fn named<'a>(table: &'a held_out::Table, results: &Results) -> Named<'a> {
         seen: &table.seen,
         before,
         after,
-        rows: table.rows(results),
+        skill: held_out::skill(&rows),
+        calibrated_skill: None,
+        fitted: BTreeMap::new(),
+        rows,
     }
 }
 
@@ -191,9 +282,66 @@ fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), text)
 }
 
+/// How many calibrated predictions are hits; a row without counts as it is.
+fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
+    let verdict = |row: &Row| {
+        row.calibrated
+            .as_ref()
+            .map_or(row.verdict, |one| one.verdict)
+    };
+    rows.into_iter()
+        .filter(|row| verdict(row) == Verdict::Hit)
+        .count()
+}
+
+/// Hits and skill of each table.
+fn skill_table(tables: &[Named<'_>], fitted: bool) -> Table {
+    let mut head = vec![
+        words("table"),
+        number("rows"),
+        number("hits"),
+        number("rank correlation"),
+        number("median log error"),
+        number("if nothing changed"),
+    ];
+    if fitted {
+        head.extend([
+            number("calibrated hits"),
+            number("rank correlation"),
+            number("median log error"),
+        ]);
+    }
+    let mut table = Table::new(head);
+    let shown = |value: Option<f64>| or_dash(value, |value| format!("{value:.2}"));
+    for one in tables {
+        let hits = one
+            .rows
+            .iter()
+            .filter(|row| row.verdict == Verdict::Hit)
+            .count();
+        let mut row = vec![
+            one.name.to_owned(),
+            one.rows.len().to_string(),
+            hits.to_string(),
+            shown(one.skill.rank_correlation),
+            shown(one.skill.median_log_error),
+            shown(one.skill.median_log_error_of_no_change),
+        ];
+        if let Some(skill) = &one.calibrated_skill {
+            row.extend([
+                calibrated_hits(&one.rows).to_string(),
+                shown(skill.rank_correlation),
+                shown(skill.median_log_error),
+            ]);
+        }
+        table.row(row);
+    }
+    table
+}
+
 /// The figures, a row for each.
-fn table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
-    let mut table = Table::new([
+fn table<'a>(rows: impl Iterator<Item = &'a Row>, fitted: bool) -> Table {
+    let mut head = vec![
         words("table"),
         words("figure"),
         number("published before"),
@@ -204,14 +352,23 @@ fn table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
         number("predicted %"),
         number("ratio off by, %"),
         words("verdict"),
-    ]);
+    ];
+    if fitted {
+        head.extend([
+            number("calibrated before").spare(),
+            number("calibrated %"),
+            number("off by, %"),
+            words("calibrated verdict"),
+        ]);
+    }
+    let mut table = Table::new(head);
     for row in rows {
         let unit = row.unit.as_deref();
         let published = |value: Option<f64>| match (value, unit) {
             (Some(value), Some(unit)) => format!("{} {unit}", digits(value)),
             _ => "-".into(),
         };
-        table.row([
+        let mut cells: Vec<Cell> = vec![
             row.table.clone().into(),
             row.case.clone().into(),
             published(row.published_before).into(),
@@ -222,7 +379,16 @@ fn table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             or_dash(row.change_predicted, percent).into(),
             or_dash(row.off, percent).into(),
             verdict(row.verdict == Verdict::Hit, row.verdict.name()),
-        ] as [Cell; 10]);
+        ];
+        if let Some(one) = &row.calibrated {
+            cells.extend([
+                or_dash(one.model_before, digits).into(),
+                or_dash(one.change_predicted, percent).into(),
+                or_dash(one.off, percent).into(),
+                verdict(one.verdict == Verdict::Hit, one.verdict.name()),
+            ]);
+        }
+        table.row(cells);
     }
     table
 }

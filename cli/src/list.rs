@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use quell_clock::file::{Parameter, Unit};
-use quell_clock::{MachineFile, built_in};
+use quell_clock::file::{Parameter, Unit, built_in_kernel};
+use quell_clock::{KernelFile, MachineFile, built_in};
 use quell_conformance::policy_text::TERMS;
-use quell_experiments::machines;
+use quell_experiments::{kernels, machines};
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
@@ -33,6 +33,8 @@ enum What {
     Workloads,
     /// Built-in machines
     Machines,
+    /// Built-in kernels: costs of their own code
+    Kernels,
     /// The language of policies
     Policies,
     /// Parameters of machine files; with --machine also their values and sources
@@ -72,6 +74,16 @@ impl What {
                         "cpus": machine.count(Parameter::Cpus),
                         "assumed": machine.assumed().count(),
                         "parameters": Parameter::ALL.len(),
+                    })
+                })
+                .collect(),
+            What::Kernels => kernels::names()
+                .filter_map(built_in_kernel)
+                .map(|kernel| {
+                    json!({
+                        "name": kernel.name(), "title": kernel.title(),
+                        "assumed": guessed(&kernel),
+                        "parameters": KernelFile::parameters().count(),
                     })
                 })
                 .collect(),
@@ -121,6 +133,7 @@ pub fn run(args: ListArgs) -> Result<()> {
         let lists = [
             (What::Workloads, "workloads", of_machine(What::Workloads)),
             (What::Machines, "machines", of_machine(What::Machines)),
+            (What::Kernels, "kernels", of_machine(What::Kernels)),
             (What::Policies, "policies", of_machine(What::Policies)),
             (What::Parameters, "parameters", wants(What::Parameters)),
         ];
@@ -136,6 +149,11 @@ pub fn run(args: ListArgs) -> Result<()> {
     }
     if wants(What::Machines) && args.machine.is_none() {
         known_machines();
+    }
+    if wants(What::Kernels) && args.machine.is_none() {
+        say!("KERNELS (--kernel NAME, or --kernel FILE for one of your own)\n");
+        say!("{}\n", kernel_table());
+        paragraph("quell measure paths writes the file of the kernel that runs here.\n");
     }
     if wants(What::Policies) && args.machine.is_none() {
         policies();
@@ -205,6 +223,29 @@ pub fn machine_table() -> Table {
             machine.title().to_owned(),
             machine.count(Parameter::Cpus).to_string(),
             format!("{} of {}", machine.assumed().count(), Parameter::ALL.len()),
+        ]);
+    }
+    rows
+}
+
+/// How many values of a kernel are guesses.
+fn guessed(kernel: &KernelFile) -> usize {
+    let assumed = |parameter: &Parameter| kernel.value(*parameter).assumed;
+    KernelFile::parameters().filter(assumed).count()
+}
+
+/// The built-in kernels.
+pub fn kernel_table() -> Table {
+    let mut rows = Table::new([words("name"), words("kernel"), number("values guessed")]);
+    for kernel in kernels::names().filter_map(built_in_kernel) {
+        rows.row([
+            kernel.name().to_owned(),
+            kernel.title().to_owned(),
+            format!(
+                "{} of {}",
+                guessed(&kernel),
+                KernelFile::parameters().count()
+            ),
         ]);
     }
     rows

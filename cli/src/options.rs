@@ -7,9 +7,9 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use quell::{Mechanism, Policy};
-use quell_clock::MachineFile;
+use quell_clock::{KernelFile, MachineFile};
 use quell_conformance::parse_policy;
-use quell_experiments::{machines, workloads};
+use quell_experiments::{kernels, machines, workloads};
 use quell_workloads::Workload;
 use quell_workloads::files::found;
 use toml::de::DeTable;
@@ -43,6 +43,29 @@ pub const WORKLOADS: Suggested = Suggested(workloads::names);
 /// Suggests the built-in machines.
 pub const MACHINES: Suggested = Suggested(|| machines::names().collect());
 
+/// Suggests the built-in kernels.
+pub const KERNELS: Suggested = Suggested(|| kernels::names().collect());
+
+/// The kernel whose path costs count.
+#[derive(Debug, Args)]
+pub struct KernelArgs {
+    /// Use the path costs of this kernel: a built-in one (`quell list kernels`) or the path of a kernel file [default:
+    /// the machine's own, or a held-out table's]
+    #[arg(long, value_name = "NAME|FILE", value_parser = KERNELS, hide_possible_values = true)]
+    kernel: Option<String>,
+}
+
+impl KernelArgs {
+    /// The kernel as asked for.
+    ///
+    /// # Errors
+    /// If there is none of that name, or its file is wrong.
+    pub fn resolve(&self) -> Result<Option<KernelFile>> {
+        let kernel = self.kernel.as_deref().map(kernels::find);
+        kernel.transpose().map_err(usage)
+    }
+}
+
 /// Reads a policy, and suggests the baseline, everything, and each mechanism alone.
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
     let names = || {
@@ -72,6 +95,8 @@ pub struct MachineArgs {
     /// Use a built-in machine (`quell list machines`) or the path of a machine file
     #[arg(long, default_value = "haswell-server", value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
+    #[command(flatten)]
+    kernel: KernelArgs,
     /// Set a parameter of the machine (`quell list parameters`), for example `--set interrupt.send=900ns`; may be
     /// repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
@@ -84,7 +109,10 @@ impl MachineArgs {
     /// # Errors
     /// If there is none of that name, its file is wrong, or what is set does not fit.
     pub fn resolve(&self) -> Result<MachineFile> {
-        let machine = machines::find(&self.machine).map_err(usage)?;
+        let mut machine = machines::find(&self.machine).map_err(usage)?;
+        if let Some(kernel) = self.kernel.resolve()? {
+            machine = machine.with_kernel(&kernel);
+        }
         machine.with_text("--set", &self.set).map_err(usage)
     }
 }

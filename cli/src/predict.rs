@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use quell::Policy;
+
 use quell_clock::MachineFile;
-use quell_conformance::PolicyText;
-use quell_experiments::machines;
+use quell_conformance::{PolicyText, parse_policy};
 use quell_experiments::numbers::digits;
+use quell_experiments::{kernels, machines};
 use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
 use serde::Serialize;
 
-use crate::options::{MACHINES, policy};
+use crate::options::{KERNELS, MACHINES};
 use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -30,9 +30,9 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE", default_value = HOST_FILE, value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
     /// Name the mechanisms that the kernel already has, as a policy (`quell list policies`) [default: by the release
-    /// that runs here]
-    #[arg(long, value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
-    kernel: Option<Policy>,
+    /// that runs here]; or use the path costs of a kernel, as a name or file (`quell list kernels`)
+    #[arg(long, value_name = "POLICY|NAME|FILE", value_parser = KERNELS, hide_possible_values = true)]
+    kernel: Vec<String>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -64,8 +64,16 @@ fn machine(text: &str) -> Result<MachineFile> {
 /// # Errors
 /// If the machine or the policy does not exist or is wrong.
 pub fn run(args: &PredictArgs) -> Result<ExitCode> {
-    let machine = Arc::new(machine(&args.machine)?);
-    let kernel = match args.kernel {
+    let mut machine = machine(&args.machine)?;
+    let mut policy = None;
+    for text in &args.kernel {
+        match parse_policy(text) {
+            Ok(named) => policy = Some(named),
+            Err(_) => machine = machine.with_kernel(&kernels::find(text).map_err(usage)?),
+        }
+    }
+    let machine = Arc::new(machine);
+    let kernel = match policy {
         Some(policy) => Kernel::of_policy(policy),
         None => Kernel::running().map_err(usage)?,
     };

@@ -7,6 +7,8 @@ pub mod clear;
 pub mod engine;
 #[cfg(target_os = "linux")]
 pub mod host;
+#[cfg(target_os = "linux")]
+pub mod paths;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,8 @@ enum What {
     Engine(engine::EngineArgs),
     #[cfg(target_os = "linux")]
     Host(host::HostArgs),
+    #[cfg(target_os = "linux")]
+    Paths(paths::PathsArgs),
 }
 
 /// Measures and prints.
@@ -43,5 +47,7 @@ pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
         What::Engine(args) => engine::run(&args),
         #[cfg(target_os = "linux")]
         What::Host(args) => args.run(),
+        #[cfg(target_os = "linux")]
+        What::Paths(args) => args.run(),
     }
 }

@@ -21,7 +21,7 @@ use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
-use crate::options::{MACHINES, WORKLOADS, policy};
+use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy};
 use crate::output::{Destination, note, say, several};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
@@ -42,6 +42,8 @@ pub struct SweepArgs {
         hide_possible_values = true
     )]
     machines: Vec<String>,
+    #[command(flatten)]
+    kernel: KernelArgs,
     /// Use this policy (`quell list policies`); may be repeated [default: baseline and all]
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
@@ -124,10 +126,17 @@ fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), Stri
 impl SweepArgs {
     fn grid(&self) -> Result<Grid> {
         let workload = workloads::find(&self.workload).map_err(usage)?;
+        let kernel = self.kernel.resolve()?;
         let machines = self
             .machines
             .iter()
-            .map(|name| machines::find(name).map(Arc::new).map_err(usage))
+            .map(|name| {
+                let machine = machines::find(name).map_err(usage)?;
+                Ok(Arc::new(match &kernel {
+                    Some(kernel) => machine.with_kernel(kernel),
+                    None => machine,
+                }))
+            })
             .collect::<Result<_>>()?;
         let axes = self
             .parameters

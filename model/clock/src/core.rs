@@ -9,7 +9,7 @@ mod translation;
 mod words;
 
 use crate::clock::{Limits, Point, Scheduler, Step};
-use crate::costs::Costs;
+use crate::costs::{Costs, KernelLock, Topology};
 use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
@@ -18,7 +18,8 @@ use crate::lines::Lines;
 use crate::memory::{Memory, Tables};
 use crate::oracle::Oracle;
 use crate::trace::Trace;
-use quell_vm::{MemoryMap, Work};
+use quell_vm::{LockUse, MemoryMap, Work};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The state of a machine.
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub node_busy: Vec<Time>,
     /// When the last interrupt from another socket arrived at each socket.
     link_busy: Vec<Time>,
+    /// Until when each of the kernel's locks is held, and by which CPU.
+    locks: BTreeMap<KernelLock, (Time, usize)>,
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
@@ -89,6 +92,7 @@ impl Core {
             },
             shared_until: 0,
             local_until: 0,
+            locks: BTreeMap::new(),
             broadcast_busy: 0,
             broadcasts: 0,
             begin: None,
@@ -233,6 +237,47 @@ impl Core {
         if let quell_vm::Work::Compress { .. } = work {
             self.cpu().filled_page = true;
         }
-        self.costs.work(work)
+        let time = self.costs.work(work);
+        self.shared_core(time)
+    }
+
+    /// Returns how long work takes on this CPU: more while another CPU of its core works, too.
+    #[inline]
+    pub fn shared_core(&self, time: Time) -> Time {
+        let Topology { per_core, .. } = self.costs.topology;
+        if per_core == 1 || self.costs.sharing == 1.0 {
+            return time;
+        }
+        let first = self.current - self.current % per_core;
+        let core = first..(first + per_core).min(self.cpus.len());
+        let works = |cpu: usize| {
+            let cpu = &self.cpus[cpu];
+            cpu.ended.is_none() && cpu.activity != Activity::Halted
+        };
+        match core.filter(|&cpu| cpu != self.current).any(works) {
+            true => (time as f64 * self.costs.sharing) as Time,
+            false => time,
+        }
+    }
+
+    /// Waits for one of the kernel's locks and holds it. CPUs get it in turn, with interrupts off.
+    pub fn hold(&mut self, used: LockUse) {
+        let cpu = &mut self.cpus[self.current];
+        let Some((lock, held)) = self.costs.lock(used, &mut cpu.collected) else {
+            return;
+        };
+        let now = cpu.now;
+        let (free, last) = *self.locks.get(&lock).unwrap_or(&(0, self.current));
+        let lines = if last == self.current {
+            0.0
+        } else {
+            held.lines
+        };
+        let fetched = (lines * self.costs.transfer(last, self.current) as f64) as Time;
+        let until = now.max(free) + fetched + self.shared_core(held.hold);
+        self.locks.insert(lock, (until, self.current));
+        let cpu = self.cpu();
+        cpu.counts.transfers += lines as u64;
+        cpu.now = until;
     }
 }

@@ -4,7 +4,26 @@ use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
 use crate::tlb::array::Replacement;
 use quell::{Features, Tagging};
-use quell_vm::Work;
+use quell_vm::{LockUse, Path, Work};
+
+/// The parameters of the pieces of a kernel's code, in the order of [`Path`].
+const PATHS: [P; Path::COUNT] = [
+    P::MapCall,
+    P::UnmapCall,
+    P::ProtectCall,
+    P::RemapCall,
+    P::AdviseCall,
+    P::AdviseArea,
+    P::Zap,
+    P::Change,
+    P::FaultAnonymous,
+    P::FaultFile,
+    P::FaultCopy,
+    P::FaultSwap,
+    P::Table,
+    P::CacheInsert,
+    P::Evict,
+];
 
 /// The geometry of the translation caches: entries and ways.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +128,11 @@ pub struct Costs {
     pub elide_gain: f64,
 
     pub user_access: Time,
+    pub sharing: f64,
     kernel: Kernel,
 }
 
+/// The costs of the kernel's own code.
 #[derive(Clone, Debug)]
 struct Kernel {
     system_call: Time,
@@ -132,6 +153,28 @@ struct Kernel {
     device_write: Time,
     device_byte: f64,
     schedule: Time,
+    paths: [Time; Path::COUNT],
+    lists: Held,
+    lists_batch: usize,
+    zone: Held,
+    file: Held,
+}
+
+/// The use of one of the kernel's locks.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Held {
+    /// How long it is held if all lines are at hand.
+    pub hold: Time,
+    /// The lines that the last holder wrote, and how much longer than alone they take.
+    pub lines: f64,
+}
+
+/// A lock of the kernel's, of a node or a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum KernelLock {
+    Lists(usize),
+    Zone(usize),
+    File(u32),
 }
 
 impl Costs {
@@ -143,6 +186,13 @@ impl Costs {
         let guest = |native, extra| file.time(native) + file.time(extra);
         let again = time(P::CacheL2Hit).saturating_sub(time(P::L1Hit));
         let displaced = file.count(P::Displaced) as Time * again;
+        let scale = file.amount(P::Scale);
+        let own = |parameter| (file.amount(parameter) * scale).round() as Time;
+        let lock_scale = file.amount(P::LockScale);
+        let held = |hold, lines| Held {
+            hold: (file.amount(hold) * lock_scale).round() as Time,
+            lines: file.count(lines) as f64 * lock_scale,
+        };
         let pair = |entries, ways| (file.count(entries), file.count(ways));
         Costs {
             architecture: file.architecture(),
@@ -229,25 +279,31 @@ impl Costs {
             elide_from: file.count(P::ElideFrom) as u64,
             elide_gain: file.amount(P::ElideGain),
             user_access: time(P::UserAccess),
+            sharing: file.amount(P::Sharing),
             kernel: Kernel {
-                system_call: time(P::SystemCall),
-                fault: time(P::Fault),
-                area: time(P::Area),
-                allocate: time(P::Allocate),
-                refill: time(P::Refill),
-                free: time(P::Free),
-                spill: time(P::Spill),
-                reverse_map: time(P::ReverseMap),
-                list: time(P::List),
+                system_call: own(P::SystemCall),
+                fault: own(P::Fault),
+                area: own(P::Area),
+                allocate: own(P::Allocate),
+                refill: own(P::Refill),
+                free: own(P::Free),
+                spill: own(P::Spill),
+                reverse_map: own(P::ReverseMap),
+                list: own(P::List),
                 compress: time(P::Compress),
                 compress_byte: file.amount(P::CompressByte),
                 decompress: time(P::Decompress),
                 decompress_byte: file.amount(P::DecompressByte),
-                cache_lookup: time(P::CacheLookup),
+                cache_lookup: own(P::CacheLookup),
                 device_read: time(P::DeviceRead),
                 device_write: time(P::DeviceWrite),
                 device_byte: per_byte(P::DeviceRate),
-                schedule: time(P::Schedule),
+                schedule: own(P::Schedule),
+                paths: PATHS.map(own),
+                lists: held(P::ListsHold, P::ListsLines),
+                lists_batch: file.count(P::ListsBatch),
+                zone: held(P::ZoneHold, P::ZoneLines),
+                file: held(P::FileHold, P::FileLines),
             },
         }
     }
@@ -268,6 +324,18 @@ impl Costs {
             interrupt.min(self.broadcast_issue + self.broadcast_latency)
         } else {
             interrupt
+        }
+    }
+
+    /// Returns the time in which a CPU takes a line that another one wrote.
+    pub fn transfer(&self, from: usize, to: usize) -> Time {
+        let topology = &self.topology;
+        if topology.core(from) == topology.core(to) {
+            self.transfer_core
+        } else if topology.socket(from) == topology.socket(to) {
+            self.transfer_socket
+        } else {
+            self.transfer_remote
         }
     }
 
@@ -292,7 +360,42 @@ impl Costs {
             Work::ReadDevice { bytes: len } => bytes(kernel.device_read, kernel.device_byte, len),
             Work::WriteDevice { bytes: len } => bytes(kernel.device_write, kernel.device_byte, len),
             Work::Schedule => kernel.schedule,
+            Work::Path(path) => kernel.paths[path as usize],
+            Work::Locked(_) => 0,
         }
+    }
+
+    /// Returns the lock that a piece of work takes and its use, if that takes time. `collected` counts the pages that
+    /// this CPU has still to put on the lists.
+    pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, Held)> {
+        let kernel = &self.kernel;
+        let (lock, held) = match used {
+            LockUse::ListAdd(node) => {
+                *collected += 1;
+                if *collected < kernel.lists_batch {
+                    return None;
+                }
+                *collected = 0;
+                (KernelLock::Lists(node), kernel.lists)
+            }
+            LockUse::ListDrain(node) => match std::mem::take(collected) {
+                0 => return None,
+                _ => (KernelLock::Lists(node), kernel.lists),
+            },
+            LockUse::ListRemove(node) => (KernelLock::Lists(node), kernel.lists),
+            LockUse::Zone { node, frames } => {
+                let hold = kernel.zone.hold * frames;
+                (
+                    KernelLock::Zone(node),
+                    Held {
+                        hold,
+                        ..kernel.zone
+                    },
+                )
+            }
+            LockUse::File(file) => (KernelLock::File(file), kernel.file),
+        };
+        (held != Held::default()).then_some((lock, held))
     }
 }
 

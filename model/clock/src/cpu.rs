@@ -52,6 +52,8 @@ pub struct Cpu {
     pub filled_page: bool,
     /// How many broadcasts of others have cost this CPU time.
     pub disturbed_by: u64,
+    /// Pages that it has still to put on the lists of reclaim.
+    pub collected: usize,
     /// Where the last clear on this CPU ended.
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
@@ -86,6 +88,7 @@ impl Cpu {
             broadcasts_done: 0,
             filled_page: false,
             disturbed_by: 0,
+            collected: 0,
             cleared_to: Frame(u64::MAX),
             call: None,
             line: 0,

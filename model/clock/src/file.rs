@@ -12,6 +12,10 @@
 //! the sensitivity report varies by half. With `based_on = "milan"` (a built-in file) or `based_on = "mine.toml"`, a
 //! file names only the differences.
 //!
+//! The sections `kernel` and `lock` are costs of the kernel's own code. They come from a kernel file, which has only
+//! these; a machine names its kernel by `runs = "linux-5.1"`. What a machine file sets of them itself holds with every
+//! kernel.
+//!
 //! Reading never panics. All mistakes are reported at once, each with file, line, key and the expected value.
 
 mod builtin;
@@ -21,8 +25,8 @@ mod parse;
 mod set;
 mod write;
 
-pub use builtin::BUILT_IN;
-pub use machine::{MachineFile, Time, Value};
+pub use builtin::{BUILT_IN, KERNELS};
+pub use machine::{KernelFile, MachineFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
-pub use parse::built_in;
+pub use parse::{DEFAULT_KERNEL, built_in, built_in_kernel, no_kernel};
 pub use quell_workloads::files::{FileError, Mistake};

@@ -62,7 +62,7 @@ static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 pub use architecture::Architecture;
 pub use cell::ModelWord;
 pub use counts::Counts;
-pub use file::{MachineFile, Parameter, built_in};
+pub use file::{KernelFile, MachineFile, Parameter, built_in};
 pub use kernel::Kernel;
 pub use latency::Latency;
 pub use machine::Model;

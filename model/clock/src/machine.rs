@@ -355,6 +355,9 @@ unsafe impl Machine for Model {
 
     #[inline]
     fn charge(&self, charged: Work) {
+        if let Work::Locked(used) = charged {
+            return context::shared(|core| core.hold(used));
+        }
         let time = context::with(|core| core.charge(charged));
         work(time);
     }

@@ -154,7 +154,8 @@ impl User for ModelUser<'_> {
     }
 
     fn compute(&self, nanoseconds: u64) {
-        machine::pass(nanoseconds.saturating_mul(1000), Activity::Computing);
+        let time = context::with(|core| core.shared_core(nanoseconds.saturating_mul(1000)));
+        machine::pass(time, Activity::Computing);
     }
 
     fn now(&self) -> u64 {

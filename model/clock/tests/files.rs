@@ -1,8 +1,8 @@
 //! Built-in machine files are complete; wrong files are refused with line and key.
 
 use proptest::prelude::*;
-use quell_clock::file::{BUILT_IN, PARAMETERS, Unit};
-use quell_clock::{MachineFile, Parameter, built_in};
+use quell_clock::file::{BUILT_IN, KERNELS, PARAMETERS, Unit, built_in_kernel, no_kernel};
+use quell_clock::{KernelFile, MachineFile, Parameter, built_in};
 
 fn haswell() -> &'static str {
     BUILT_IN[0].1
@@ -401,4 +401,87 @@ fn a_machine_that_is_written_is_read_as_the_same() {
     );
     let read = MachineFile::parse("w.toml", &text).unwrap();
     assert_eq!(read.time(Parameter::InterruptEntry), 123_456);
+}
+
+fn kernel(text: &str) -> Result<KernelFile, String> {
+    let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
+    KernelFile::parse_on("mine.toml", text, base).map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_built_in_kernel_can_be_read_and_names_its_sources() {
+    for (name, _) in KERNELS {
+        let kernel = built_in_kernel(name).unwrap_or_else(|| panic!("{name} is wrong"));
+        assert_eq!(kernel.name(), *name);
+        for parameter in KernelFile::parameters() {
+            assert!(
+                !kernel.value(parameter).source.is_empty(),
+                "{name}: {}",
+                parameter.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kernel_replaces_what_no_machine_file_sets() {
+    let mine = "name = \"mine\"\nbased_on = \"quell-vm\"\n[kernel]\n\
+                unmap = { value = 500, unit = \"cycles\", source = \"x\" }\n\
+                device_read = { value = 7, unit = \"us\", source = \"x\" }\n";
+    let mine = kernel(mine).unwrap();
+    let machine = "name = \"m\"\nbased_on = \"haswell-server\"\n\
+                   [cpu]\nfrequency = { value = 2, unit = \"GHz\", source = \"x\" }\n\
+                   [kernel]\ndevice_read = { value = 0, unit = \"ns\", source = \"x\" }\n";
+    let machine = MachineFile::parse("m.toml", machine).unwrap();
+    assert_eq!(machine.kernel(), "linux-5.1");
+    let machine = machine.with_kernel(&mine);
+    assert_eq!(machine.kernel(), "mine");
+    assert_eq!(
+        machine.time(Parameter::UnmapCall),
+        250_000,
+        "500 cycles of 2 GHz"
+    );
+    assert_eq!(machine.time(Parameter::DeviceRead), 0, "the machine's own");
+    assert_eq!(
+        machine.time(Parameter::SystemCall),
+        60_000,
+        "of quell-vm, not of the kernel before"
+    );
+}
+
+#[test]
+fn a_mistake_in_a_kernel_file_is_named_with_its_line() {
+    for (text, expected) in [
+        ("name = \"k\"\n[kernel]\n", "based_on = \"quell-vm\""),
+        (
+            "name = \"k\"\nbased_on = \"linux-6.81\"\n",
+            "mine.toml:2: based_on: no kernel `linux-6.81`; did you mean",
+        ),
+        (
+            "name = \"k\"\nbased_on = \"quell-vm\"\n[tlb]\nl2 = 3\n",
+            "mine.toml:3: tlb: unknown key or section",
+        ),
+        (
+            "name = \"k\"\nbased_on = \"quell-vm\"\n[kernel]\nunmop = { value = 1, unit = \"ns\", source = \"x\" }\n",
+            "mine.toml:4: kernel.unmop: unknown parameter; did you mean",
+        ),
+        (
+            "name = \"k\"\nbased_on = \"quell-vm\"\n[lock]\nlists_hold = { value = -1, unit = \"ns\", source = \"x\" }\n",
+            "mine.toml:4: lock.lists_hold: -1 ns is out of range",
+        ),
+        (
+            "name = \"k\"\nbased_on = \"quell-vm\"\n[kernel]\nzap = { value = 1, unit = \"ns\" }\n",
+            "mine.toml:4: kernel.zap: a value needs a `source`",
+        ),
+    ] {
+        let message = kernel(text).unwrap_err();
+        assert!(message.contains(expected), "{message}");
+    }
+    let machine = MachineFile::parse("m.toml", "name = \"m\"\nruns = \"windows\"\n").unwrap_err();
+    assert!(
+        machine
+            .to_string()
+            .contains("m.toml:2: runs: no kernel `windows`"),
+        "{machine}"
+    );
 }

@@ -9,12 +9,18 @@
 //! the difference instead if both have the same unit. Each side runs with [`SEEDS`] seeds; the median counts. A row is
 //! a hit if the prediction is within [`NEAR`] of the published value, whichever is greater. A miss is not a failure.
 //!
+//! Each side runs the kernel that the table names, or [`kernels::LINUX`]. With [`Table::calibrated`], at most two of
+//! that kernel's path costs are fitted to the figures from before, and to nothing else.
+//!
 //! # Not guaranteed
 //!
 //! * That the files agree with the source: people wrote them.
 //! * That a side differs in nothing else if it represents a kernel that the engine cannot be, such as one that flushes
 //!   needlessly. Its workload file explains it.
 
+mod calibrate;
+
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,17 +28,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use include_dir::{Dir, include_dir};
-use quell_clock::MachineFile;
 use quell_clock::file::built_in as built_in_machine;
+use quell_clock::{KernelFile, MachineFile, Parameter};
 use quell_conformance::parse_policy;
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 use serde::{Deserialize, Serialize};
 
+use self::calibrate::{BeforeRow, BeforeSide};
 use crate::jobs::{Job, Results, SEED};
+use crate::kernels;
 use crate::machines;
 use crate::numbers::{Skill, Verdict, median};
 use crate::trial::Outcome;
 use crate::workloads;
+
+pub use self::calibrate::Factor;
 
 /// The tables of this repository, so that the command has them wherever it runs.
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
@@ -93,6 +104,17 @@ impl Metric {
             Metric::InterruptRate => interrupts / (outcome.window_nanoseconds / 1e9),
         }
     }
+
+    /// Its unit, if the workload's figure has the given one.
+    fn unit(self, figure: &str) -> String {
+        match self {
+            Metric::Figure => figure.into(),
+            // One over a time for each of something, which has no name.
+            Metric::Inverse => String::new(),
+            Metric::Interrupts => "1".into(),
+            Metric::InterruptRate => "1/s".into(),
+        }
+    }
 }
 
 /// The comparison of the two sides.
@@ -126,6 +148,10 @@ struct TableFile {
     cpu_seconds: Option<u32>,
     workload: String,
     machine: Option<String>,
+    /// The kernel of both sides, if it is not the default.
+    kernel: Option<String>,
+    /// The path costs to fit, if not all together.
+    calibrate: Option<Vec<String>>,
     #[serde(default)]
     parameters: Vec<String>,
     before: FileSide,
@@ -185,7 +211,7 @@ impl Published {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Figure {
     case: String,
     reads: Metric,
@@ -196,7 +222,7 @@ struct Figure {
 }
 
 /// A published table, ready to be run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     /// One word.
     pub name: String,
@@ -210,6 +236,8 @@ pub struct Table {
     pub seen: String,
     /// Short names of the kernels before and after the change.
     pub labels: [String; 2],
+    /// The path costs that are fitted to the figures from before.
+    fitted: Vec<Parameter>,
     figures: Vec<Figure>,
 }
 
@@ -239,10 +267,28 @@ pub struct Row {
     pub off: Option<f64>,
     /// Whether the prediction is near enough.
     pub verdict: Verdict,
+    /// The same with path costs fitted to the figures from before; absent unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Calibrated>,
     /// Breaches of the contract in these runs.
     pub violations: u64,
     /// The error, if a run failed.
     pub reason: Option<String>,
+}
+
+/// The prediction of a row with fitted path costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibrated {
+    /// The model's figure before, in the model's unit.
+    pub model_before: Option<f64>,
+    /// The model's figure after.
+    pub model_after: Option<f64>,
+    /// The predicted change.
+    pub change_predicted: Option<f64>,
+    /// The predicted ratio over the published one, less 1.
+    pub off: Option<f64>,
+    /// Whether the prediction is near enough.
+    pub verdict: Verdict,
 }
 
 /// The tables of this repository, in the order of their names.
@@ -368,10 +414,32 @@ impl Table {
             })
         });
         let figures = figures.collect::<Result<Vec<_>, ReadError>>()?;
+        let named = written.calibrate.as_deref();
+        let mut fitted = Vec::new();
+        let default = [Parameter::Scale, Parameter::LockScale].map(Parameter::name);
+        for name in named.unwrap_or(&default) {
+            match Parameter::from_name(name) {
+                Some(parameter) if parameter.of_kernel() => fitted.push(parameter),
+                _ => {
+                    let names: Vec<_> = KernelFile::parameters().map(|one| one.name()).collect();
+                    let near = hint(name, names.iter().map(String::as_str));
+                    return Err(wrong(&format_args!(
+                        "calibrate: no path cost `{name}`{near}"
+                    )));
+                }
+            }
+        }
+        if !(1..=calibrate::MOST).contains(&fitted.len()) {
+            let most = calibrate::MOST;
+            return Err(wrong(&format_args!(
+                "calibrate: name one path cost, or {most}"
+            )));
+        }
         if figures.is_empty() {
             return Err(wrong(&"no [[figure]]: a table has at least one"));
         }
         Ok(Table {
+            fitted,
             figures,
             name: written.name,
             title: written.title,
@@ -384,6 +452,51 @@ impl Table {
         })
     }
 
+    /// Returns the same table with another kernel on both sides.
+    #[must_use]
+    pub fn with_kernel(self, kernel: &KernelFile) -> Table {
+        self.with_jobs(|job| Job {
+            machine: job.machine.with_kernel(kernel).into(),
+            ..job.clone()
+        })
+    }
+
+    fn with_jobs(mut self, change: impl Fn(&Job) -> Job) -> Table {
+        let sides = self.figures.iter_mut().flat_map(|figure| &mut figure.sides);
+        for job in sides.flatten() {
+            *job = change(job);
+        }
+        self
+    }
+
+    /// Fits the table's path costs to its figures from before. Returns the table with them, and their factors: none
+    /// where no figure from before is published in a unit that can be compared.
+    pub fn calibrated(&self, results: &mut Results) -> (Table, Vec<Factor>) {
+        let after: HashSet<String> = (self.figures.iter())
+            .map(|figure| figure.sides[1][0].key())
+            .collect();
+        let row = |figure: &Figure| {
+            let ([before, _], unit) = figure.published.values.clone()?;
+            let job = figure.sides[0][0].clone();
+            // A figure from before that is from after in another row would give that one away.
+            if after.contains(&job.key()) {
+                return None;
+            }
+            Some(BeforeRow {
+                job,
+                reads: figure.reads,
+                published: before,
+                unit,
+            })
+        };
+        let before = BeforeSide(self.figures.iter().filter_map(row).collect());
+        let factors = calibrate::fit(&before, &self.fitted, results);
+        let table = self
+            .clone()
+            .with_jobs(|job| calibrate::changed(job, &factors));
+        (table, factors)
+    }
+
     /// Its runs.
     pub fn jobs(&self) -> impl Iterator<Item = Job> {
         let sides = self.figures.iter().flat_map(|figure| &figure.sides);
@@ -394,6 +507,24 @@ impl Table {
     pub fn rows(&self, results: &Results) -> Vec<Row> {
         let row = |figure: &Figure| figure.row(&self.name, results);
         self.figures.iter().map(row).collect()
+    }
+
+    /// As [`Table::rows`], with those of the calibrated table.
+    pub fn rows_with(&self, calibrated: &Table, results: &Results) -> Vec<Row> {
+        let with = |(row, other): (Row, Row)| Row {
+            calibrated: Some(Calibrated {
+                model_before: other.model_before,
+                model_after: other.model_after,
+                change_predicted: other.change_predicted,
+                off: other.off,
+                verdict: other.verdict,
+            }),
+            violations: row.violations + other.violations,
+            reason: row.reason.or(other.reason),
+            ..row
+        };
+        let pairs = self.rows(results).into_iter().zip(calibrated.rows(results));
+        pairs.map(with).collect()
     }
 }
 
@@ -443,7 +574,13 @@ impl TableFile {
             (Some(cpus), None) | (None, Some(cpus)) => usize::from(cpus),
             (None, None) => workload.cpus(),
         };
-        let machine = Arc::new(machine);
+        let kernel = match &self.kernel {
+            None => kernels::find(kernels::LINUX),
+            Some(name) if quell_clock::file::built_in_kernel(name).is_some() => kernels::find(name),
+            Some(name) => kernels::find(&beside(file, name)),
+        };
+        let kernel = kernel.map_err(|error| error.to_string())?;
+        let machine = Arc::new(machine.with_kernel(&kernel));
         let job = |seed| Job {
             seed,
             variant: variant.clone(),
@@ -490,6 +627,11 @@ impl Figure {
             .ok_or_else(|| "the figure is not a number".into())
     }
 
+    /// Returns whether a predicted ratio is on the same side of 1 as the published one, or one of them is 1.
+    fn same_sign(&self, ratio: f64) -> bool {
+        (ratio - 1.0) * (self.published.ratio - 1.0) >= 0.0
+    }
+
     fn row(&self, table: &str, results: &Results) -> Row {
         let [before, after] = (self.sides.each_ref()).map(|side| self.value(side, results));
         let runs = self.sides.iter().flatten();
@@ -517,11 +659,12 @@ impl Figure {
             change_published: self.published.ratio - 1.0,
             change_predicted: ratio.map(|ratio| ratio - 1.0),
             off,
-            verdict: match off {
-                None => Verdict::Failed,
-                Some(off) if near(off) => Verdict::Hit,
-                Some(_) => Verdict::Miss,
+            verdict: match (off, ratio) {
+                (Some(off), Some(ratio)) if near(off) && self.same_sign(ratio) => Verdict::Hit,
+                (Some(_), _) => Verdict::Miss,
+                (None, _) => Verdict::Failed,
             },
+            calibrated: None,
             violations,
             reason: match (off, before.err().or(after.err())) {
                 (Some(_), _) => None,
@@ -534,6 +677,16 @@ impl Figure {
 /// Returns how well the predicted ratios of after to before follow the published ones.
 pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
+    Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
+}
+
+/// Returns the same for predictions with fitted path costs; rows without count as they are.
+pub fn calibrated_skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
+    let pair = |row: &Row| {
+        let calibrated = row.calibrated.as_ref();
+        let change = calibrated.map_or(row.change_predicted, |one| one.change_predicted)?;
+        Some((1.0 + row.change_published, 1.0 + change))
+    };
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 

@@ -53,10 +53,11 @@ impl Job {
     }
 
     /// Equal for trials that give the same result.
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         format!(
-            "{}/{}/{:?}/{:?}/{}/{}/{}/{:?}",
+            "{}/{}/{}/{:?}/{:?}/{}/{}/{}/{:?}",
             self.machine.name(),
+            self.machine.kernel(),
             self.variant,
             self.workload,
             self.policy,

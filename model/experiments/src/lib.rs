@@ -18,6 +18,7 @@ pub mod guards;
 pub mod headlines;
 pub mod held_out;
 pub mod jobs;
+pub mod kernels;
 pub mod machines;
 pub mod numbers;
 pub mod progress;

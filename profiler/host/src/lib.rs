@@ -2,9 +2,10 @@
 //!
 //! * `clear`: the speed of zeroing memory, by strategy and length, and the engine's choices from it.
 //! * `live`: the costs of TLB shootdowns and page clearing in the running kernel, and a machine file from them.
+//! * `paths`: the cost of the running kernel's own code, as a kernel file for the model.
 //! * [`predict`]: the time that each mechanism would save on a machine, by the model.
 //!
-//! The first two need Linux. Every measurement is bounded in time and shows progress on standard error if that is a
+//! All but the last need Linux. Every measurement is bounded in time and shows progress on standard error if that is a
 //! terminal. If the machine, the kernel or the permissions do not allow one, its result has the reason, and the others
 //! continue. Results are values that serialise as JSON; nothing is printed here.
 
@@ -16,6 +17,8 @@ mod errors;
 pub mod live;
 #[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
+pub mod paths;
 pub mod predict;
 #[cfg(target_os = "linux")]
 mod process;

@@ -66,6 +66,26 @@ impl Mapping {
         Self::of(base.cast(), len)
     }
 
+    /// Maps the first `len` bytes of `file`; stores stay private.
+    pub fn private(file: &File, len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE;
+        // SAFETY: as in `map_anonymous`.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, READ_WRITE, flags, file, 0)? };
+        Self::of(base.cast(), len)
+    }
+
+    /// Allows stores to part of the region, or forbids them.
+    pub fn protect(&self, offset: usize, len: usize, writable: bool) -> io::Result<()> {
+        let range = self.range(offset, len);
+        let flags = match writable {
+            true => rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE,
+            false => rustix::mm::MprotectFlags::READ,
+        };
+        // SAFETY: the range is this region's, and callers store to it only while they may.
+        unsafe { rustix::mm::mprotect(range.iov_base.cast(), len, flags)? };
+        Ok(())
+    }
+
     fn of(base: *mut u8, len: usize) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
         Ok(Self { base, len })

@@ -17,7 +17,7 @@ use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::large::LargePages;
-use crate::machine::{Entry, Event, Level, Machine, USER_END};
+use crate::machine::{Entry, Event, Level, LockUse, Machine, Path, USER_END, Work};
 use crate::memory::Memory;
 use crate::page_cache::PageCache;
 use crate::process::Process;
@@ -70,6 +70,15 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
 
     fn machine(&self) -> &'m M {
         self.frames.machine()
+    }
+
+    /// Accounts for the part of a fault that depends on its kind; `new` joins the lists of reclaim.
+    fn charge(&self, path: Path, new: Option<Frame>) {
+        let machine = self.machine();
+        machine.charge(Work::Path(path));
+        if let Some(node) = new.and_then(|frame| self.frames.map().node_of(frame)) {
+            machine.charge(Work::Locked(LockUse::ListAdd(node)));
+        }
     }
 
     /// Serves a page fault of the process, which this CPU runs. After `Ok` the access is tried again.
@@ -236,6 +245,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 None if size == PageSize::Base => return Err(Fault::OutOfMemory),
                 None => continue,
             };
+            self.charge(Path::FaultAnonymous, Some(frame));
             let guard = self.tables.table_for(process, page, level, &*self.memory);
             let Some(guard) = guard else {
                 self.frames.put(frame);
@@ -283,6 +293,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         };
         let file = self.cache.file(id).map_err(|_| Fault::BeyondEnd)?;
         let mut slot = file.slot(index).ok_or(Fault::BeyondEnd)?.lock(machine);
+        self.charge(Path::FaultFile, None);
         // Under the lock of the slot, which a truncation takes after it has set the length. [mutant VmMapsBeyondEnd]
         if index >= file.pages() {
             return Err(Fault::BeyondEnd);
@@ -377,6 +388,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 _ => Ok(Step::Split),
             };
         };
+        self.charge(Path::FaultCopy, Some(copy));
         self.copy_content(process, original, copy);
         let page = range.start;
         let guard = if size_of(order) == PageSize::Base {
@@ -457,6 +469,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             }
             SwapPage::Frame(frame) => (frame, false),
         };
+        self.charge(Path::FaultSwap, Some(frame));
         let guard = self.tables.governing(process, page);
         if guard.view(page) != EntryKind::Swapped(slot) {
             drop(guard);

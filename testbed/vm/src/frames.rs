@@ -19,7 +19,7 @@
 use crate::buddy::Buddy;
 use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
 use crate::lock::{Guard, Lock};
-use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
+use crate::machine::{Engine, Event, LockUse, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
 use crate::rmap::Mappings;
 use crate::shared::Shared;
@@ -251,6 +251,8 @@ impl<M: Machine> Frames<'_, M> {
         let spill = cache.any.len().max(cache.zeros.len()) > limit;
         machine.charge(Work::Free { frames: 1, spill });
         if spill {
+            let frames = (limit + 1).saturating_sub(self.cache_batch) as u64;
+            machine.charge(Work::Locked(LockUse::Zone { node, frames }));
             let mut buddy = self.nodes[node].buddy.lock(machine);
             let CpuCache { any, zeros } = &mut *cache;
             for list in [any, zeros] {
@@ -324,6 +326,8 @@ impl<M: Machine> Frames<'_, M> {
             frames: 1,
             refill: true,
         });
+        let frames = self.cache_batch.max(1) as u64;
+        machine.charge(Work::Locked(LockUse::Zone { node, frames }));
         {
             let mut buddy = self.nodes[node].buddy.lock(machine);
             // Taken in descending order, so that the cache hands out ascending addresses.

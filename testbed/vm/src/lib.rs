@@ -119,7 +119,7 @@ mod vma;
 
 pub use audit::Totals;
 pub use config::VmConfig;
-pub use machine::{Engine, Entry, Event, Level, Machine, MemoryMap, Node, Work};
+pub use machine::{Engine, Entry, Event, Level, LockUse, Machine, MemoryMap, Node, Path, Work};
 pub use program::{Access, Fault, Mark, User};
 pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
 pub use vm::Vm;

@@ -161,6 +161,70 @@ pub enum Work {
     },
     /// Choosing and switching to another process, apart from loading its root.
     Schedule,
+    /// Code of a full kernel that the manager does without.
+    Path(Path),
+    /// The same under a lock that the manager does not have, or holds for less.
+    Locked(LockUse),
+}
+
+/// A piece of a kernel's code. Each is accounted for under the locks that the manager holds there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// `mmap`, under the lock of the areas for writing, as the next three.
+    Map,
+    /// `munmap`.
+    Unmap,
+    /// `mprotect`.
+    Protect,
+    /// `mremap`.
+    Remap,
+    /// `madvise(MADV_DONTNEED)`, under the lock of the areas for reading.
+    Advise,
+    /// Each area, or range, of such a call.
+    AdviseArea,
+    /// Removing a page from its table for a call, under the table's lock.
+    Zap,
+    /// Changing a page's rights for a call, under the table's lock.
+    Change,
+    /// A fault on a new anonymous page, under the lock of the areas for reading, as the next three.
+    FaultAnonymous,
+    /// A fault on a page of a file.
+    FaultFile,
+    /// A fault that copies a page.
+    FaultCopy,
+    /// A fault on a swapped page.
+    FaultSwap,
+    /// Making or freeing a page of a page table.
+    Table,
+    /// Putting a page into the page cache, under the page's lock.
+    CacheInsert,
+    /// Evicting a page, under the page's lock.
+    Evict,
+}
+
+impl Path {
+    /// How many there are.
+    pub const COUNT: usize = Path::Evict as usize + 1;
+}
+
+/// A use of a lock that a full kernel holds with interrupts off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockUse {
+    /// A page of the node is to join the lists of reclaim. A CPU collects some before it takes the lock.
+    ListAdd(usize),
+    /// The pages that this CPU has collected join the lists now.
+    ListDrain(usize),
+    /// Pages leave the node's lists together.
+    ListRemove(usize),
+    /// Frames move between the node's allocator and a CPU's cache.
+    Zone {
+        /// The node.
+        node: usize,
+        /// How many.
+        frames: u64,
+    },
+    /// A page joins or leaves the page cache of the file.
+    File(u32),
 }
 
 /// An event for an oracle. The CPU that causes it reports it at the moment it takes effect.

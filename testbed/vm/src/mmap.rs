@@ -11,7 +11,7 @@
 
 use crate::entry::EntryKind;
 use crate::large::LargePages;
-use crate::machine::{Event, Level, Machine, Work};
+use crate::machine::{Event, Level, LockUse, Machine, Path, Work};
 use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::PageCache;
@@ -98,6 +98,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let (start, end) = page_range(address.unwrap_or(0), bytes)?;
         self.machine().charge(Work::Area);
         let mut vmas = process.vmas().write(self.machine());
+        self.machine().charge(Work::Path(Path::Map));
         let start = match address {
             Some(_) => {
                 self.large.split_edges(process, start, end)?;
@@ -129,6 +130,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let (start, end) = page_range(address, bytes)?;
         self.machine().charge(Work::Area);
         let mut vmas = process.vmas().write(self.machine());
+        self.machine().charge(Work::Path(Path::Unmap));
         self.large.split_edges(process, start, end)?;
         vmas.remove(start, end);
         self.unmap_range(process, start, end);
@@ -188,6 +190,10 @@ impl<'m, M: Machine> Mmap<'m, M> {
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> Emptied {
+        let machine = self.machine();
+        // As in Linux, so that the pages that go are on the lists.
+        let home = machine.home_node(machine.this_cpu());
+        machine.charge(Work::Locked(LockUse::ListDrain(home)));
         let mut cut = false;
         let mut base_pages = 0;
         self.tables
@@ -200,6 +206,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     cut = true;
                     return;
                 }
+                machine.charge(Work::Path(Path::Zap));
                 match guard.take(page, EntryKind::Empty, gather) {
                     EntryKind::Swapped(slot) => self.swap.put(slot),
                     EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
@@ -223,6 +230,10 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let vmas = process.vmas().read(self.machine());
         if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
+        }
+        self.machine().charge(Work::Path(Path::Advise));
+        for _ in vmas.within(start, end) {
+            self.machine().charge(Work::Path(Path::AdviseArea));
         }
         loop {
             self.large.split_edges(process, start, end)?;
@@ -260,6 +271,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
+        machine.charge(Work::Path(Path::Protect));
         self.large.split_edges(process, start, end)?;
         let mut gather = self.tables.gather(Purpose::Call);
         for vma in vmas.remove(start, end) {
@@ -273,12 +285,15 @@ impl<'m, M: Machine> Mmap<'m, M> {
             // A migration brings an entry back with the rights that it had. [mutant VmProtectsPastMigration]
             Migrating::Wait,
             |guard, page, view| match view {
-                EntryKind::Page(_) => guard.update(page, Some(&mut gather), |entry| {
-                    entry.user = readable;
-                    entry.executable = protection.execute;
-                    // [mutant VmProtectForgetsRight]
-                    entry.writable &= protection.write;
-                }),
+                EntryKind::Page(_) => {
+                    machine.charge(Work::Path(Path::Change));
+                    guard.update(page, Some(&mut gather), |entry| {
+                        entry.user = readable;
+                        entry.executable = protection.execute;
+                        // [mutant VmProtectForgetsRight]
+                        entry.writable &= protection.write;
+                    });
+                }
                 // The stale translation behind a marker cannot be given other rights: it goes.
                 EntryKind::Marker(_) => {
                     guard.take(page, EntryKind::Empty, &mut gather);
@@ -322,6 +337,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         if target < end && start < target.plus(count) {
             return Err(Error::Overlap);
         }
+        machine.charge(Work::Path(Path::Remap));
         // Entries are moved one by one, so large pages go in pieces.
         self.large.split_range(process, start, end)?;
         self.large

@@ -3,8 +3,9 @@
 //! A [`MmuGather`] holds mappings removed from a table, and tables removed from their parent. Only after the flush, a
 //! mapping leaves the reverse map and drops its reference, and a table's frame is freed.
 
+use crate::frame::Owner;
 use crate::frames::Frames;
-use crate::machine::{Event, Machine};
+use crate::machine::{Event, LockUse, Machine, Path, Work};
 use crate::process::{Process, SpaceBatch, SpaceRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -171,10 +172,15 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     /// Flushes, and releases the waiting objects. The gather may be used again.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
+            let mut anonymous = None;
             for held in batch.finish() {
                 // Only now: until the flush a CPU may use a translation to the frame, and a walker the table.
                 // [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
-                release(self.frames, &held);
+                anonymous = release(self.frames, &held).or(anonymous);
+            }
+            if let Some(node) = anonymous.and_then(|frame| self.frames.map().node_of(frame)) {
+                let machine = self.frames.machine();
+                machine.charge(Work::Locked(LockUse::ListRemove(node)));
             }
         }
     }
@@ -186,9 +192,9 @@ impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     }
 }
 
-/// Releases the reference of a removed entry, after its flush.
+/// Releases the reference of a removed entry, after its flush. Returns the frame if it is an anonymous page's.
 #[inline]
-fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) {
+fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) -> Option<Frame> {
     match held {
         Held::Mapping {
             frame,
@@ -198,19 +204,23 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) {
         } => {
             // A walk of the reverse map that finds nothing takes the frame for unmapped everywhere: the entry stays
             // listed until its flush. [mutant VmUnlinksBeforeFlush]
-            unlist(frames, *frame, process, *page, *hold);
+            let mut anonymous = false;
+            anonymous |= unlist(frames, *frame, process, *page, *hold);
             if matches!(hold, Hold::Reference) {
                 frames.put(*frame);
             }
+            anonymous.then_some(*frame)
         }
         Held::Table(frame) => {
             frames.machine().note(Event::TableFreed { frame: *frame });
+            frames.machine().charge(Work::Path(Path::Table));
             frames.put(*frame);
+            None
         }
     }
 }
 
-/// Takes an entry out of its frame's reverse map.
+/// Takes an entry out of its frame's reverse map. Returns whether the frame is an anonymous page's.
 #[inline]
 fn unlist<M: Machine>(
     frames: &Frames<'_, M>,
@@ -218,7 +228,7 @@ fn unlist<M: Machine>(
     process: &Arc<Process<M>>,
     page: Page,
     hold: Hold,
-) {
+) -> bool {
     let mut state = frames.state(frame);
     let listed = match hold {
         Hold::Reference => true,
@@ -229,4 +239,5 @@ fn unlist<M: Machine>(
     if listed {
         state.unmap(process, page);
     }
+    state.owner() == Owner::Anonymous
 }

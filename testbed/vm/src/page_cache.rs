@@ -19,7 +19,7 @@ use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::length::Length;
 use crate::lock::{Guard, QueuedLock, RawGuard, RawLock};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Event, LockUse, Machine, Path, Work};
 use crate::masked_lock::MaskedLock;
 use crate::segmented::{SegmentedArray, SparseArray};
 use crate::syscall::{Error, FileId};
@@ -262,6 +262,11 @@ impl<'m, M: Machine> PageCache<'m, M> {
         };
         let frame = memory.alloc(0, content)?;
         machine.charge(Work::ReadDevice { bytes: PAGE_BYTES });
+        machine.charge(Work::Path(Path::CacheInsert));
+        machine.charge(Work::Locked(LockUse::File(file)));
+        if let Some(node) = self.frames.map().node_of(frame) {
+            machine.charge(Work::Locked(LockUse::ListAdd(node)));
+        }
         if let Some(data) = &slot.device {
             machine.write_frame(frame, 0, data);
         }

@@ -9,7 +9,7 @@
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
 use crate::frames::{CLUSTER, Frames};
-use crate::machine::{Machine, Work};
+use crate::machine::{LockUse, Machine, Work};
 use crate::page_cache::{Cached, PageCache, SlotGuard};
 use crate::syscall::FileId;
 use crate::tables::Tables;
@@ -135,6 +135,7 @@ impl<'m, M: Machine> Pages<'m, M> {
     ) -> Vec<LockedPage<'_, M>> {
         let machine = self.machine();
         let all = self.frames.map().nodes()[node].extent.frames;
+        machine.charge(Work::Locked(LockUse::ListRemove(node)));
         let mut chosen = Vec::new();
         let mut scanned = 0;
         while chosen.len() < wanted && scanned < all {

@@ -12,7 +12,7 @@
 use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};
 use crate::lazy_unmap::LazyUnmap;
-use crate::machine::{Machine, Work};
+use crate::machine::{LockUse, Machine, Path, Work};
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::{Cached, PageCache};
 use crate::pages::{LockedPage, PageLock, Pages};
@@ -191,6 +191,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
     /// took it back meanwhile.
     fn drop_page(&self, page: LockedPage<'_, M>, slot: Option<u32>) -> bool {
         let LockedPage { frame, lock, .. } = page;
+        self.machine().charge(Work::Path(Path::Evict));
         match lock {
             PageLock::Anonymous(lock) => {
                 if let Some(slot) = slot {
@@ -206,6 +207,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                     self.cache.write_back(file, index, &mut slot, frame);
                 }
                 slot.set_cached(Cached::Absent);
+                let removed = Work::Locked(LockUse::File(file));
+                self.machine().charge(removed);
                 self.frames.put(frame);
                 true
             }

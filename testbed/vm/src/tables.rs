@@ -12,7 +12,7 @@
 use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
-use crate::machine::{Event, Level, Machine, USER_END};
+use crate::machine::{Event, Level, Machine, Path, USER_END, Work};
 use crate::mmu_gather::MmuGather;
 use crate::process::Process;
 use crate::table::TableGuard;
@@ -177,6 +177,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         let mut state = info.state(self.machine());
         state.set_written(Owner::Table);
         self.machine().note(Event::TableAllocated { frame, level });
+        self.machine().charge(Work::Path(Path::Table));
         Some(frame)
     }
 

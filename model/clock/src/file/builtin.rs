@@ -1,4 +1,4 @@
-//! The built-in machine files.
+//! The built-in machine and kernel files.
 
 /// Name and text of every built-in machine file.
 pub static BUILT_IN: &[(&str, &str)] = &[
@@ -22,5 +22,21 @@ pub static BUILT_IN: &[(&str, &str)] = &[
     (
         "xeon-6430-cxl",
         include_str!("../../../machines/xeon-6430-cxl.toml"),
+    ),
+];
+
+/// Name and text of every built-in kernel file.
+pub static KERNELS: &[(&str, &str)] = &[
+    ("quell-vm", include_str!("../../../kernels/quell-vm.toml")),
+    (
+        "linux-4.13",
+        include_str!("../../../kernels/linux-4.13.toml"),
+    ),
+    ("linux-5.1", include_str!("../../../kernels/linux-5.1.toml")),
+    ("linux-6.5", include_str!("../../../kernels/linux-6.5.toml")),
+    ("linux-6.9", include_str!("../../../kernels/linux-6.9.toml")),
+    (
+        "linux-6.18",
+        include_str!("../../../kernels/linux-6.18.toml"),
     ),
 ];

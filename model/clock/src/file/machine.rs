@@ -22,6 +22,77 @@ pub struct Value {
     pub source: String,
     /// Whether the value is a guess.
     pub assumed: bool,
+    /// Whether a kernel file gave it, so that another kernel replaces it.
+    pub from_kernel: bool,
+}
+
+impl Value {
+    /// Returns the same value on a clock of this period in picoseconds.
+    pub(super) fn on_clock(&self, cycle: f64) -> Self {
+        let mut value = self.clone();
+        if let ("cycles", Ok(number)) = (self.unit.as_str(), self.written.parse::<f64>()) {
+            value.amount = number * cycle;
+        }
+        value
+    }
+
+    /// A value of a parameter that kernel files lack.
+    fn unset() -> Self {
+        Value {
+            amount: 1.0,
+            written: "1".into(),
+            unit: String::new(),
+            source: String::new(),
+            assumed: true,
+            from_kernel: false,
+        }
+    }
+}
+
+/// A kernel: the costs of its own code on any machine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelFile {
+    /// As a machine with a clock of 1 GHz, of which only [the kernel's](Parameter::of_kernel) parameters are set.
+    pub(super) costs: MachineFile,
+}
+
+impl KernelFile {
+    /// The kernel's short name.
+    pub fn name(&self) -> &str {
+        &self.costs.name
+    }
+
+    /// The kernel in words.
+    pub fn title(&self) -> &str {
+        &self.costs.title
+    }
+
+    /// Returns the value of one of the kernel's parameters.
+    ///
+    /// # Panics
+    /// If the parameter is a machine's.
+    pub fn value(&self, parameter: Parameter) -> &Value {
+        assert!(parameter.of_kernel(), "{} is a machine's", parameter.name());
+        self.costs.value(parameter)
+    }
+
+    /// The parameters of kernels.
+    pub fn parameters() -> impl Iterator<Item = Parameter> {
+        let all = Parameter::ALL.iter().copied();
+        all.filter(|parameter| parameter.of_kernel())
+    }
+
+    /// No kernel: costs that nothing has set.
+    pub(super) fn unset() -> Self {
+        KernelFile {
+            costs: MachineFile {
+                name: String::new(),
+                title: String::new(),
+                kernel: String::new(),
+                values: Parameter::ALL.iter().map(|_| Value::unset()).collect(),
+            },
+        }
+    }
 }
 
 /// A machine: a complete set of parameters.
@@ -29,6 +100,8 @@ pub struct Value {
 pub struct MachineFile {
     pub(super) name: String,
     pub(super) title: String,
+    /// The name of the kernel that runs on it.
+    pub(super) kernel: String,
     /// In the order of [`PARAMETERS`](super::PARAMETERS).
     pub(super) values: Vec<Value>,
 }
@@ -42,6 +115,27 @@ impl MachineFile {
     /// The machine in words.
     pub fn title(&self) -> &str {
         &self.title
+    }
+
+    /// The name of the kernel that runs on it.
+    pub fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// Returns the same machine with another kernel. Costs that the machine's own file sets stay.
+    #[must_use]
+    pub fn with_kernel(&self, kernel: &KernelFile) -> Self {
+        let mut changed = self.clone();
+        let cycle = 1000.0 / self.amount(Parameter::Frequency);
+        changed.kernel.clone_from(&kernel.costs.name);
+        for parameter in KernelFile::parameters() {
+            let value = &mut changed.values[parameter as usize];
+            if value.from_kernel {
+                *value = kernel.costs.value(parameter).on_clock(cycle);
+                value.from_kernel = true;
+            }
+        }
+        changed
     }
 
     /// Returns the value of a parameter with its unit and source.
@@ -123,6 +217,7 @@ impl MachineFile {
         value.written = amount.to_string();
         value.unit = String::new();
         value.source = "set by the caller".into();
+        value.from_kernel = false;
         Ok(changed)
     }
 }

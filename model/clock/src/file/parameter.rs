@@ -106,6 +106,11 @@ impl Parameter {
         &PARAMETERS[self as usize]
     }
 
+    /// Returns whether kernel files have it: a cost of the kernel's own code, not of the machine.
+    pub fn of_kernel(self) -> bool {
+        matches!(self.description().section, "kernel" | "lock")
+    }
+
     /// `section.key`, the name that users type.
     pub fn name(self) -> String {
         let Description { section, key, .. } = self.description();
@@ -139,6 +144,8 @@ parameters! {
         CpusPerSocket cpus_per_socket: Unit::Count, 1..=1024;
         /// CPUs that share a core and its private caches (hardware threads).
         CpusPerCore cpus_per_core: Unit::Count, 1..=8;
+        /// How much longer everything takes on a CPU while another one of its core works, too.
+        Sharing sharing: Unit::Factor, 1..=8;
         /// One turn of a waiting loop (`pause`, `yield`).
         Pause pause: Unit::Time, 0.1..=1000;
         /// A full barrier when no store is outstanding.
@@ -361,5 +368,55 @@ parameters! {
         MaskedLocks masked_locks: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Choosing another process and switching to it, without loading its root.
         Schedule schedule: Unit::Time, 0..=1000000;
+        /// The factor of all times of this section: one figure for all of a kernel's own code.
+        Scale scale: Unit::Factor, 0..=100;
+        /// `mmap`, beyond entry and area; the areas are locked for writing.
+        MapCall map: Unit::Time, 0..=1000000;
+        /// `munmap`, beyond entry, area and its pages; the areas are locked for writing.
+        UnmapCall unmap: Unit::Time, 0..=1000000;
+        /// `mprotect`, beyond entry, area and its pages; the areas are locked for writing.
+        ProtectCall protect: Unit::Time, 0..=1000000;
+        /// `mremap`, beyond entry, area and its pages; the areas are locked for writing.
+        RemapCall remap: Unit::Time, 0..=1000000;
+        /// `madvise(MADV_DONTNEED)`, beyond entry, areas and pages; the areas are locked for reading.
+        AdviseCall advise: Unit::Time, 0..=1000000;
+        /// Each area of such a call, or each range that it names.
+        AdviseArea advise_area: Unit::Time, 0..=1000000;
+        /// Removing one page from its table for a call: counters, reverse map, gathering. Its table is locked.
+        Zap zap: Unit::Time, 0..=1000000;
+        /// Changing the rights of one page for a call. Its table is locked.
+        Change change: Unit::Time, 0..=1000000;
+        /// A fault on a new anonymous page, beyond entry, frame and zeroing; the areas are locked for reading.
+        FaultAnonymous fault_anonymous: Unit::Time, 0..=1000000;
+        /// A fault on a page of a shared file, beyond entry and the page cache; the areas are locked for reading.
+        FaultFile fault_file: Unit::Time, 0..=1000000;
+        /// A fault that copies a page, beyond entry, frame and copy; the areas are locked for reading.
+        FaultCopy fault_copy: Unit::Time, 0..=1000000;
+        /// A fault on a swapped page, beyond entry, frame and decompression; the areas are locked for reading.
+        FaultSwap fault_swap: Unit::Time, 0..=1000000;
+        /// Making or freeing a page of a page table, beyond its frame; the areas are locked.
+        Table table: Unit::Time, 0..=1000000;
+        /// Putting a page of a file into the page cache, beyond frame and device.
+        CacheInsert cache_insert: Unit::Time, 0..=1000000;
+        /// Evicting one page, beyond lists and reverse map.
+        Evict evict: Unit::Time, 0..=1000000;
+    }
+    lock {
+        /// The factor of all times under these locks, lines included.
+        LockScale scale: Unit::Factor, 0..=100;
+        /// The lock of a node's lists of pages: how long it is held to add or remove the pages of a call or a batch.
+        ListsHold lists_hold: Unit::Time, 0..=1000000;
+        /// Lines written under that lock, taken from the CPU that held it last.
+        ListsLines lists_lines: Unit::Count, 0..=64;
+        /// How many pages a CPU collects before it adds them to the lists; a call that removes pages adds them at once.
+        ListsBatch lists_batch: Unit::Count, 1..=1024;
+        /// The lock of a node's allocator: how long it is held for a frame that a CPU's cache takes or gives back.
+        ZoneHold zone_hold: Unit::Time, 0..=1000000;
+        /// Lines written under that lock, taken from the CPU that held it last.
+        ZoneLines zone_lines: Unit::Count, 0..=64;
+        /// The lock of a file's pages in the cache: how long it is held to add or remove one.
+        FileHold file_hold: Unit::Time, 0..=1000000;
+        /// Lines written under that lock, taken from the CPU that held it last.
+        FileLines file_lines: Unit::Count, 0..=64;
     }
 }

@@ -1,7 +1,7 @@
 //! Parses text into a [`MachineFile`] or a list of mistakes with lines.
 
-use super::builtin::BUILT_IN;
-use super::machine::{MachineFile, Value, bounds};
+use super::builtin::{BUILT_IN, KERNELS};
+use super::machine::{KernelFile, MachineFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use crate::Architecture;
 use quell_workloads::files::{FileError, Item, Reader, found, hint};
@@ -152,6 +152,7 @@ fn value(
         unit,
         source,
         assumed,
+        from_kernel: false,
     })
 }
 
@@ -188,6 +189,45 @@ impl MachineFile {
     }
 }
 
+impl KernelFile {
+    /// Reads a kernel file, which may be based on another; `base` finds that one, or returns an error.
+    ///
+    /// # Errors
+    /// As [`MachineFile::parse`].
+    pub fn parse_on(
+        path: &str,
+        text: &str,
+        base: impl FnOnce(&str) -> Result<Self, String>,
+    ) -> Result<Self, FileError> {
+        let mut reader = Reader::new(text);
+        let base = |wanted: &str| base(wanted).map(|kernel| kernel.costs);
+        let costs = read(&mut reader, base, Kind::Kernel);
+        reader.finish(path, costs.map(|costs| KernelFile { costs }))
+    }
+}
+
+/// The kernel of a machine whose file names none.
+pub const DEFAULT_KERNEL: &str = "quell-vm";
+
+/// Returns the built-in kernel of that name, if any.
+pub fn built_in_kernel(name: &str) -> Option<KernelFile> {
+    let (name, text) = KERNELS.iter().find(|(known, _)| *known == name)?;
+    let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
+    // A test reads every built-in file.
+    KernelFile::parse_on(&format!("{name}.toml"), text, base).ok()
+}
+
+/// Returns the message about a kernel that is not built in.
+pub fn no_kernel(wanted: &str) -> String {
+    let names = || KERNELS.iter().map(|(name, _)| *name);
+    let known: Vec<_> = names().collect();
+    format!(
+        "no kernel `{wanted}`{}; built in are {}",
+        hint(wanted, names()),
+        known.join(", ")
+    )
+}
+
 /// Finds a built-in machine for a file to be based on.
 fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
     built_in(wanted).ok_or_else(|| {
@@ -212,8 +252,22 @@ pub(super) fn parse(
     base: impl FnOnce(&str) -> Result<MachineFile, String>,
 ) -> Result<MachineFile, FileError> {
     let mut reader = Reader::new(text);
-    let file = read(&mut reader, base);
+    let file = read(&mut reader, base, Kind::Machine);
     reader.finish(path, file)
+}
+
+/// What a file describes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Machine,
+    Kernel,
+}
+
+impl Kind {
+    /// Returns whether files of this kind may set the parameter.
+    fn has(self, parameter: Parameter) -> bool {
+        self == Kind::Machine || parameter.of_kernel()
+    }
 }
 
 /// The most missing parameters to list one by one; a file that lacks more is no complete machine.
@@ -222,10 +276,15 @@ const MISSING_NAMED: usize = 5;
 fn read(
     reader: &mut Reader<'_>,
     find_base: impl FnOnce(&str) -> Result<MachineFile, String>,
+    kind: Kind,
 ) -> Option<MachineFile> {
     let document = reader.document()?;
     let table = document.get_ref();
-    let (mut name, mut title, mut based_on) = (None, None, None);
+    let (mut name, mut title, mut based_on, mut kernel) = (None, None, None, None);
+    let has = |section: &str| {
+        let mut parameters = Parameter::ALL.iter().filter(|known| kind.has(**known));
+        parameters.any(|known| known.description().section == section)
+    };
     let mut base_assumed = false;
     for (key, value) in table {
         let word = key.get_ref().as_ref();
@@ -234,13 +293,22 @@ fn read(
             "title" => title = reader.text(word, value),
             "base_assumed" => base_assumed = reader.truth(word, Some(value)),
             "based_on" => based_on = Some((reader.text(word, value)?, value.span().start)),
-            _ if PARAMETERS.iter().any(|known| known.section == word) => {}
+            "runs" if kind == Kind::Machine => {
+                let wanted = reader.text(word, value)?;
+                kernel = built_in_kernel(&wanted);
+                if kernel.is_none() {
+                    reader.refuse(value.span().start, word, no_kernel(&wanted));
+                }
+            }
+            _ if has(word) => {}
             _ => {
-                let names = PARAMETERS.iter().map(|known| known.section).chain([
+                let sections = PARAMETERS.iter().map(|known| known.section);
+                let names = sections.filter(|section| has(section)).chain([
                     "name",
                     "title",
                     "based_on",
                     "base_assumed",
+                    "runs",
                 ]);
                 let hint = hint(word, names);
                 reader.refuse(
@@ -269,26 +337,39 @@ fn read(
             .and_then(|section| section.get(description.key))
     };
     let before = reader.mistakes();
-    let clock = match find(Parameter::Frequency) {
-        Some(at) => value(reader, Parameter::Frequency, None, at),
-        None => base
+    let unset = (kind == Kind::Kernel).then(KernelFile::unset);
+    let clock = match (find(Parameter::Frequency), &unset) {
+        (Some(at), None) => value(reader, Parameter::Frequency, None, at),
+        (_, Some(unset)) => Some(unset.costs.value(Parameter::Frequency).clone()),
+        (None, None) => base
             .as_ref()
             .map(|base| base.value(Parameter::Frequency).clone()),
     };
     let cycle = clock.map(|clock| 1000.0 / clock.amount);
-    if find(Parameter::Frequency).is_some() && cycle.is_none() {
+    if cycle.is_none() && find(Parameter::Frequency).is_some() {
         // The loop below reports it again.
         reader.forget_after(before);
     }
     check_keys(reader, table);
+    // A machine that is based on none runs the default kernel.
+    if kind == Kind::Machine && base.is_none() && kernel.is_none() {
+        kernel = built_in_kernel(DEFAULT_KERNEL);
+    }
     let mut values = Vec::with_capacity(PARAMETERS.len());
     let mut missing = Vec::new();
     for &parameter in Parameter::ALL {
         let value = match find(parameter) {
             Some(at) => value(reader, parameter, cycle, at),
-            None => match &base {
-                Some(base) => Some(inherited(base, parameter, cycle, base_assumed)),
-                None => {
+            None => match (&base, &unset, &kernel) {
+                (Some(base), ..) => Some(inherited(base, parameter, cycle, base_assumed)),
+                (None, Some(unset), _) if !parameter.of_kernel() => {
+                    Some(unset.costs.value(parameter).clone())
+                }
+                (None, None, Some(kernel)) if parameter.of_kernel() => Some(Value {
+                    from_kernel: true,
+                    ..kernel.value(parameter).clone()
+                }),
+                _ => {
                     missing.push(parameter);
                     None
                 }
@@ -304,24 +385,40 @@ fn read(
     let file = MachineFile {
         title: title.or_else(|| name.clone()).unwrap_or_default(),
         name: name?,
+        kernel: match (&kernel, base) {
+            (Some(kernel), _) => kernel.name().into(),
+            (None, Some(base)) => base.kernel,
+            (None, None) => String::new(),
+        },
         values,
     };
-    if complete {
-        check_together(reader, &file);
+    if !complete {
+        return None;
     }
-    complete.then_some(file)
+    if kind == Kind::Kernel {
+        return Some(file);
+    }
+    check_together(reader, &file);
+    Some(match kernel {
+        Some(kernel) => file.with_kernel(&kernel),
+        None => file,
+    })
 }
 
 /// Refuses a file that lacks parameters.
 fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
     if missing.len() > MISSING_NAMED {
         let message = format!(
-            "{} of {} parameters are missing, {} first: write `based_on = \"{}\"`, or another machine, above \
+            "{} of {} parameters are missing, {} first: write `based_on = \"{}\"`, or another name, above \
              the first section to take them from there",
             missing.len(),
             PARAMETERS.len(),
             missing[0].name(),
-            BUILT_IN[0].0,
+            if missing.iter().all(|parameter| parameter.of_kernel()) {
+                DEFAULT_KERNEL
+            } else {
+                BUILT_IN[0].0
+            },
         );
         return reader.refuse_line(0, "", message);
     }
@@ -337,12 +434,10 @@ fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>, assum
         value.assumed = true;
         value.source = format!("as on {}: {}", base.name(), value.source);
     }
-    if let ("cycles", Some(cycle), Ok(number)) =
-        (value.unit.as_str(), cycle, value.written.parse::<f64>())
-    {
-        value.amount = number * cycle;
+    match cycle {
+        Some(cycle) => value.on_clock(cycle),
+        None => value,
     }
-    value
 }
 
 /// Refuses sections that are no tables and keys that no parameter has.

@@ -1,11 +1,12 @@
-//! Writes a machine as a file that lists every parameter with its source and needs no other file.
+//! Writes a machine as a file that lists every parameter with its source and needs no other file of the user's.
 
 use super::machine::{MachineFile, Value};
 use super::parameter::{Parameter, Unit};
+use super::parse::built_in_kernel;
 use std::fmt::Write;
 
 impl MachineFile {
-    /// The text of a file that is read as this machine.
+    /// The text of a file that is read as this machine. Of a built-in kernel it has the name only.
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut file = format!(
@@ -13,9 +14,16 @@ impl MachineFile {
             quoted(&self.name),
             quoted(&self.title)
         );
+        let built_in = built_in_kernel(&self.kernel).is_some();
+        if built_in {
+            let _ = writeln!(file, "runs = {}", quoted(&self.kernel));
+        }
         let mut section = "";
         for &parameter in Parameter::ALL {
             let description = parameter.description();
+            if built_in && self.value(parameter).from_kernel {
+                continue;
+            }
             if description.section != section {
                 section = description.section;
                 let _ = write!(file, "\n[{section}]\n");

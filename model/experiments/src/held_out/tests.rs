@@ -1,4 +1,5 @@
 use super::*;
+use quell::Policy;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../held-out")
@@ -177,4 +178,76 @@ fn a_mistake_names_the_file_and_what_is_wrong() {
     }
     let nowhere = find(Path::new("no/such/folder")).unwrap_err().to_string();
     assert!(nowhere.contains("held-out in a checkout"), "{nowhere}");
+}
+
+/// A table whose figure from before the model reaches with twice the path costs.
+fn twice(published_after: f64) -> (Table, Vec<Factor>, f64) {
+    let figure = |before: f64| {
+        format!(
+            "[[figure]]\ncase = \"c\"\ncpus = 1\npublished = [{before}, {published_after}]\nunit = \"us/loop\"\n"
+        )
+    };
+    let name = format!("twice-{published_after}");
+    let table = made_up(&name, &figure(1.0)).unwrap();
+    let mut results = Results::default();
+    let doubled = calibrate::changed(&table.figures[0].sides[0][0], &[(Parameter::Scale, 2.0)]);
+    results.run("test", [doubled.clone()]);
+    let before = results.get(&doubled).unwrap().measure.value / 1e3;
+    let table = made_up(&name, &figure(before)).unwrap();
+    let mut fresh = Results::default();
+    let (table, factors) = table.calibrated(&mut fresh);
+    assert_eq!(fresh.failures().collect::<Vec<_>>(), Vec::<&str>::new());
+    (table, factors, before)
+}
+
+#[test]
+fn path_costs_are_fitted_to_the_figures_from_before_and_to_no_others() {
+    let (table, factors, before) = twice(0.7);
+    let [(parameter, factor)] = factors[..] else {
+        panic!("one figure fixes one cost: {factors:?}");
+    };
+    assert_eq!(parameter, Parameter::Scale);
+    assert!((factor - 2.0).abs() < 0.1, "{factor}");
+    let mut results = Results::default();
+    results.run("test", table.jobs());
+    let row = table.rows(&results).remove(0);
+    let model = row.model_before.unwrap() / 1e3;
+    assert!((model / before - 1.0).abs() < 0.01, "{model} for {before}");
+    let (_, other, _) = twice(123.0);
+    assert_eq!(factors, other, "the figure from after plays no part");
+}
+
+#[test]
+fn a_table_without_figures_in_the_models_unit_is_not_fitted() {
+    let table = made_up("change", "[[figure]]\ncase = \"c\"\nchange = -50\n").unwrap();
+    let (_, factors) = table.calibrated(&mut Results::default());
+    assert!(factors.is_empty(), "{factors:?}");
+}
+
+#[test]
+fn a_prediction_with_the_wrong_sign_is_a_miss() {
+    let table = made_up("sign", "[[figure]]\ncase = \"c\"\ncpus = 1\nchange = 0.5\n").unwrap();
+    let figure = &table.figures[0];
+    assert!(figure.same_sign(1.001) && figure.same_sign(1.0));
+    assert!(near(0.999 / 1.005 - 1.0) && !figure.same_sign(0.999));
+}
+
+/// Two CPUs of one core take longer for the same work, and a lock that is held is waited for.
+#[test]
+fn shared_cores_and_locks_cost_time() {
+    let machine = quell_clock::built_in("haswell-server").unwrap();
+    let time = |set: &[&str], cpus| {
+        let machine = Arc::new(machine.with_text("test", set).unwrap());
+        let mut workload = Workload::from_name("munmap").unwrap();
+        workload.set("pages=1").unwrap();
+        let job = Job::new(machine, workload, Policy::BASELINE, cpus);
+        let mut results = Results::default();
+        results.run("test", [job.clone()]);
+        results.get(&job).unwrap().measure.value
+    };
+    let apart = time(&["kernel.unmap=20us"], 2);
+    let together = time(&["kernel.unmap=20us", "cpu.cpus_per_core=2"], 2);
+    assert!(together > 1.3 * apart, "{apart} {together}");
+    let [free, held] = ["0us", "5us"].map(|hold| time(&[&format!("lock.lists_hold={hold}")], 1));
+    assert!(held > free + 4_000.0, "{free} {held}");
 }

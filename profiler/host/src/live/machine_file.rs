@@ -67,6 +67,13 @@ fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'sta
     })
 }
 
+/// Returns the built-in machine that this host is most like.
+pub fn nearest_built_in() -> anyhow::Result<MachineFile> {
+    let vendor = Processor::of_this_host().vendor;
+    let (name, _) = base(std::env::consts::ARCH, vendor.as_deref())?;
+    built_in(name).context("a built-in machine")
+}
+
 /// Returns the time of a switch beyond the published guest's.
 ///
 /// That guest measured a switch with two calls. The extra cost of this host's call is part of it and not counted

@@ -22,12 +22,12 @@ mod counters;
 mod events;
 mod guards;
 mod lab;
-mod machine_file;
+pub(crate) mod machine_file;
 mod merge;
 mod parse;
 pub mod report;
 mod rounds;
-mod sys;
+pub(crate) mod sys;
 mod tlb;
 mod units;
 

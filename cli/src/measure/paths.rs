@@ -1,0 +1,81 @@
+//! `quell measure paths`: what the running kernel's own code costs, as a kernel file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use quell_experiments::numbers::digits;
+use quell_host::paths::measure;
+
+use crate::output::{self, Destination, paragraph, say};
+use crate::table::{Table, number, words};
+
+/// Measure the running kernel's own code: calls, faults, pages and tables, alone and with a second thread.
+///
+/// Needs no privileges. Writes a kernel file for `--kernel`.
+#[derive(Debug, Args)]
+pub struct PathsArgs {
+    /// Measure for about this long
+    #[arg(long, value_name = "N", default_value_t = 15.0, value_parser = seconds)]
+    seconds: f64,
+    /// Write the kernel file here, for `quell run --kernel`
+    #[arg(long, value_name = "FILE")]
+    kernel_file: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (1.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds from 1 to 3600".into()),
+    }
+}
+
+impl PathsArgs {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// If the measurement fails, or a file cannot be written.
+    pub fn run(&self) -> Result<ExitCode> {
+        let place = self.kernel_file.as_deref();
+        let place = place
+            .map(|path| Destination::open("--kernel-file", Some(path), ""))
+            .transpose()?;
+        let profile = measure(self.seconds)?;
+        if let Some(place) = place {
+            place.write(&profile.text)?;
+        }
+        if self.json {
+            output::document(&profile)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new([
+            words("parameter"),
+            words("operation"),
+            number("alone, ns"),
+            number("two threads, ns"),
+            number("model without, ns"),
+            number("kernel's code, ns"),
+        ]);
+        for cost in &profile.costs {
+            table.row([
+                cost.parameter.clone(),
+                cost.what.to_owned(),
+                digits(cost.alone_ns),
+                cost.pair_ns.map_or_else(|| "-".into(), digits),
+                digits(cost.model_ns),
+                digits(cost.cost_ns),
+            ]);
+        }
+        say!("{table}");
+        paragraph(format_args!(
+            "Linux {}; the model's part is that of {}. The least time of each operation counts. With two threads, each \
+             works on its own memory in one process.",
+            profile.release, profile.machine
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}

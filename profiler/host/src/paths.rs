@@ -1,0 +1,554 @@
+//! What the running kernel's own code costs: a kernel file for the model.
+//!
+//! Each operation is timed on this host, alone and while a second thread of the process repeats it on memory of its own.
+//! Then the model performs the same operation. The difference is the cost of the code that the model lacks; it is
+//! written to the kernel file before the next operation is compared, so no cost is counted twice.
+//!
+//! Two threads that slow one another down share a lock or a core. The file has no figures for the locks that a kernel
+//! holds with interrupts off: two CPUs are too few to see them.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use quell_clock::file::built_in_kernel;
+use quell_clock::{KernelFile, MachineFile, Parameter as P};
+use quell_experiments::kernels;
+use quell_experiments::trial::Trial;
+use quell_threads::cores;
+use quell_workloads::Workload;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::Advice;
+use serde::Serialize;
+
+use crate::live::machine_file::nearest_built_in;
+use crate::live::sys::{drop_cache, release};
+use crate::memory::{Mapping, page_size};
+use crate::predict::kernel::Kernel;
+use crate::process::{OwnProcess, null_call};
+use crate::processor::Processor;
+
+/// Pages of a region.
+const PAGES: usize = 512;
+/// Separate regions.
+const REGIONS: usize = 64;
+
+/// An operation, on this host and in the model.
+struct Operation {
+    cost: P,
+    what: &'static str,
+    /// Performs it on fresh memory. Returns the time of one.
+    host: fn() -> io::Result<Duration>,
+    /// Statements of a workload: what comes before, and what is timed.
+    model: [&'static str; 2],
+    /// How many the timed statements are.
+    count: usize,
+}
+
+/// A measured operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// The parameter of the kernel file.
+    pub parameter: String,
+    /// The operation in words.
+    pub what: &'static str,
+    /// The least time of one, in nanoseconds.
+    pub alone_ns: f64,
+    /// The same while another thread repeats it; absent on one CPU.
+    pub pair_ns: Option<f64>,
+    /// The model's time without this cost.
+    pub model_ns: f64,
+    /// The difference: the kernel's own code.
+    pub cost_ns: f64,
+}
+
+/// A measured kernel.
+#[derive(Debug, Serialize)]
+pub struct Profile {
+    /// The kernel's release.
+    pub release: String,
+    /// The machine with which the model's part was found.
+    pub machine: String,
+    /// Each cost.
+    pub costs: Vec<Measured>,
+    /// The content of the kernel file.
+    pub text: String,
+}
+
+fn time(count: usize, body: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
+    let begin = Instant::now();
+    body()?;
+    Ok(begin.elapsed() / count as u32)
+}
+
+fn anonymous(pages: usize) -> io::Result<Mapping> {
+    let map = Mapping::anonymous(pages * page_size())?;
+    // A kernel without huge pages refuses, and needs no advice.
+    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+    Ok(map)
+}
+
+fn each_page(mut body: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
+    (0..PAGES).try_for_each(|page| body(page * page_size()))
+}
+
+/// A file in memory whose pages are there.
+fn in_memory() -> io::Result<File> {
+    let file = File::from(memfd_create(c"quell", MemfdFlags::CLOEXEC)?);
+    ftruncate(&file, (PAGES * page_size()) as u64)?;
+    Mapping::file(&file, PAGES * page_size(), true)?.touch(page_size(), 1);
+    Ok(file)
+}
+
+/// Neighbours with other rights, so that no two become one area.
+fn regions() -> io::Result<Vec<Mapping>> {
+    let one = |index: usize| {
+        let map = Mapping::anonymous(page_size())?;
+        map.protect(0, page_size(), index % 2 == 0)?;
+        Ok(map)
+    };
+    (0..REGIONS).map(one).collect()
+}
+
+/// Pages of a file without content on a disk, read and mapped once.
+fn holes() -> io::Result<(File, Mapping)> {
+    let file = tempfile::tempfile()?;
+    ftruncate(&file, (PAGES * page_size()) as u64)?;
+    let map = Mapping::file(&file, PAGES * page_size(), false)?;
+    Ok((file, map))
+}
+
+const WRITTEN: &str = "{ map = \"area\", bytes = \"2M\" }, { write = \"area\", bytes = \"2M\" }";
+const FILE: &str = "{ create = \"file\", bytes = \"2M\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, \
+                    { write = \"area\", bytes = \"2M\" }, { unmap = \"area\", bytes = \"2M\" }, ";
+
+/// In an order in which none needs the cost of a later one.
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        cost: P::SystemCall,
+        what: "a call that does nothing",
+        host: || {
+            time(PAGES, || {
+                (0..PAGES).for_each(|_| null_call());
+                Ok(())
+            })
+        },
+        model: ["", "{ repeat = 512, do = [ { nothing = true } ] }"],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::Fault,
+        what: "first read of a page whose table exists",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.word(0).store(1, Ordering::Relaxed);
+            time(PAGES, || {
+                map.read(page_size());
+                Ok(())
+            })
+        },
+        // Linux maps one page of zeros. So does the model with a page of a file, without zeroing.
+        model: [
+            "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, { read = \"area\" }",
+            "{ read = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::FaultAnonymous,
+        what: "first write of a page whose table exists",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.word(0).store(1, Ordering::Relaxed);
+            time(PAGES, || {
+                map.touch(page_size(), 1);
+                Ok(())
+            })
+        },
+        model: [
+            "{ map = \"area\", bytes = \"2M\" }, { write = \"area\" }",
+            "{ write = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::Zap,
+        what: "a page of 512 that are discarded together",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.touch(page_size(), 1);
+            time(PAGES, || map.advise(0, map.len(), Advice::LinuxDontNeed))
+        },
+        model: [WRITTEN, "{ discard = \"area\", bytes = \"2M\" }"],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::AdviseArea,
+        what: "one of 512 ranges of a page that are discarded together",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.touch(page_size(), 1);
+            let ranges: Vec<_> = (0..PAGES)
+                .map(|page| map.range(page * page_size(), page_size()))
+                .collect();
+            let process = OwnProcess::open()?;
+            time(PAGES, || process.advise(&ranges, Advice::LinuxDontNeed))
+        },
+        // Another greatest page keeps areas apart.
+        model: [
+            "{ map = \"area\", bytes = \"2M\" }, { for = \"at\", below = \"2M\", by = \"8K\", do = [ \
+             { map = \"page\", bytes = \"4K\", at = \"area + at\", page = \"2M\" } ] }, \
+             { write = \"area\", bytes = \"2M\" }",
+            "{ discard = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::AdviseCall,
+        what: "a page discarded alone",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.touch(page_size(), 1);
+            time(PAGES, || {
+                each_page(|at| map.advise(at, page_size(), Advice::LinuxDontNeed))
+            })
+        },
+        model: [
+            WRITTEN,
+            "{ for = \"at\", below = \"2M\", by = \"4K\", do = [ { discard = \"area + at\", bytes = \"4K\" } ] }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::MapCall,
+        what: "mapping a page",
+        host: || {
+            let begin = Instant::now();
+            let all = (0..REGIONS).map(|_| Mapping::anonymous(page_size()));
+            let all = all.collect::<io::Result<Vec<_>>>()?;
+            let took = begin.elapsed() / REGIONS as u32;
+            drop(all);
+            Ok(took)
+        },
+        model: [
+            "",
+            "{ repeat = 64, do = [ { map = \"area\", bytes = \"4K\" } ] }",
+        ],
+        count: REGIONS,
+    },
+    Operation {
+        cost: P::ProtectCall,
+        what: "changing the rights of a page in the middle of an area",
+        host: || {
+            let map = anonymous(3)?;
+            map.touch(page_size(), 1);
+            let change = |turn| map.protect(page_size(), page_size(), turn % 2 == 1);
+            time(REGIONS, || (0..REGIONS).try_for_each(change))
+        },
+        model: [
+            "{ map = \"area\", bytes = \"12K\" }, { write = \"area\", bytes = \"12K\" }",
+            "{ repeat = 32, do = [ { protect = \"area + 4K\", bytes = \"4K\", protection = \"r\" }, \
+             { protect = \"area + 4K\", bytes = \"4K\", protection = \"rw\" } ] }",
+        ],
+        count: REGIONS,
+    },
+    Operation {
+        cost: P::Change,
+        what: "a page of 512 whose rights change together",
+        host: || {
+            let map = anonymous(PAGES)?;
+            map.touch(page_size(), 1);
+            time(2 * PAGES, || {
+                map.protect(0, map.len(), false)?;
+                map.protect(0, map.len(), true)
+            })
+        },
+        model: [
+            WRITTEN,
+            "{ protect = \"area\", bytes = \"2M\", protection = \"r\" }, \
+             { protect = \"area\", bytes = \"2M\", protection = \"rw\" }",
+        ],
+        count: 2 * PAGES,
+    },
+    Operation {
+        cost: P::UnmapCall,
+        what: "unmapping a written page",
+        host: || {
+            let all = regions()?;
+            all.iter()
+                .step_by(2)
+                .for_each(|map| map.touch(page_size(), 1));
+            let kept: Vec<_> = all.into_iter().enumerate().collect();
+            let (written, others): (Vec<_>, Vec<_>) =
+                kept.into_iter().partition(|(index, _)| index % 2 == 0);
+            let took = time(REGIONS / 2, || {
+                drop(written);
+                Ok(())
+            })?;
+            drop(others);
+            Ok(took)
+        },
+        model: [
+            WRITTEN,
+            "{ for = \"at\", below = \"512K\", by = \"8K\", do = [ { unmap = \"area + at\", bytes = \"4K\" } ] }",
+        ],
+        count: REGIONS,
+    },
+    Operation {
+        cost: P::Table,
+        what: "first write of a page that needs a table",
+        host: || {
+            let map = anonymous(REGIONS * PAGES)?;
+            time(REGIONS, || {
+                map.touch(PAGES * page_size(), 1);
+                Ok(())
+            })
+        },
+        model: [
+            "{ map = \"area\", bytes = \"64 * 2M\" }",
+            "{ write = \"area\", bytes = \"64 * 2M\", stride = \"2M\" }",
+        ],
+        count: REGIONS,
+    },
+    Operation {
+        cost: P::FaultFile,
+        what: "first write of a page of a shared file in memory",
+        host: || {
+            let file = in_memory()?;
+            let map = Mapping::file(&file, PAGES * page_size(), true)?;
+            map.word(0).store(1, Ordering::Relaxed);
+            time(PAGES, || {
+                map.touch(page_size(), 1);
+                Ok(())
+            })
+        },
+        model: [
+            "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, { write = \"area\" }",
+            "{ write = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::FaultCopy,
+        what: "first write of a page of a private file in memory",
+        host: || {
+            let file = in_memory()?;
+            let map = Mapping::private(&file, PAGES * page_size())?;
+            map.word(0).store(1, Ordering::Relaxed);
+            time(PAGES, || {
+                map.touch(page_size(), 1);
+                Ok(())
+            })
+        },
+        model: [
+            "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", private = \"file\" }, { write = \"area\" }",
+            "{ write = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::CacheInsert,
+        what: "first read of a page of a file without content",
+        host: || {
+            let (_file, map) = holes()?;
+            time(PAGES, || {
+                map.read(page_size());
+                Ok(())
+            })
+        },
+        model: [
+            "{ create = \"file\", bytes = \"2M\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }",
+            "{ read = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+    Operation {
+        cost: P::Evict,
+        what: "a page of a file without content, reclaimed",
+        host: || {
+            let (file, map) = holes()?;
+            map.read(page_size());
+            let took = time(PAGES, || map.advise(0, map.len(), Advice::LinuxPageOut))?;
+            drop_cache(&file)?;
+            Ok(took)
+        },
+        model: [
+            "{ create = \"file\", bytes = \"2M\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, \
+             { read = \"area\", bytes = \"2M\" }",
+            "{ page_out = \"area\", bytes = \"2M\" }",
+        ],
+        count: PAGES,
+    },
+];
+
+impl Operation {
+    /// The least time on this host, in nanoseconds, within a share of the time.
+    fn alone(&self, budget: Duration) -> io::Result<f64> {
+        let end = Instant::now() + budget;
+        let mut least = Duration::MAX;
+        let mut rounds = 0;
+        while rounds < 5 || Instant::now() < end {
+            least = least.min((self.host)()?);
+            rounds += 1;
+        }
+        Ok(least.as_secs_f64() * 1e9)
+    }
+
+    /// The same while another thread of this process repeats it.
+    fn paired(&self, cpus: &[usize], budget: Duration) -> io::Result<Option<f64>> {
+        let &[_, other, ..] = cpus else {
+            return Ok(None);
+        };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let repeat = scope.spawn(|| {
+                let _ = cores::pin(&[other]);
+                while !over.load(Ordering::Relaxed) {
+                    (self.host)()?;
+                }
+                io::Result::Ok(())
+            });
+            let found = self.alone(budget);
+            over.store(true, Ordering::Relaxed);
+            let repeated = repeat.join();
+            repeated.map_err(|_| io::Error::other("the second thread panicked"))??;
+            found.map(Some)
+        })
+    }
+
+    /// The model's time of one, in nanoseconds.
+    fn modelled(&self, machine: &MachineFile) -> anyhow::Result<f64> {
+        let [before, timed] = self.model;
+        let before = before.replace("{ use = \"file\" }, ", FILE);
+        let text = format!(
+            "name = \"path\"\ntitle = \"{}\"\nmechanism = \"S4\"\n[memory]\ntouched = \"256M\"\n\
+             [figure]\nsays = \"ns\"\nvalue = \"done / {}\"\n[operation]\nis = \"operation\"\n\
+             [[threads]]\nprogram = [ {before}{} {{ begin = true }}, {{ let = \"start\", be = \"now\" }}, {timed}, \
+             {{ done = \"now - start\" }}, {{ end = true }} ]\n",
+            self.what,
+            self.count,
+            if before.is_empty() || before.ends_with(", ") {
+                ""
+            } else {
+                ","
+            },
+        );
+        let workload = Workload::parse("path.toml", &text).with_context(|| self.what)?;
+        let trial = Trial {
+            machine,
+            workload,
+            policy: Kernel::running().map_or_else(|_| quell::Policy::default(), |one| one.policy),
+            cpus: 1,
+            seed: quell_experiments::jobs::SEED,
+            trace: 0,
+        };
+        Ok(trial.run()?.measure.value)
+    }
+}
+
+/// Measures the running kernel for about this long, and writes a kernel file.
+///
+/// # Errors
+/// If memory or a temporary file is lacking, or the model fails.
+pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
+    let cpus = cores::allowed().context("cannot read the CPU affinity")?;
+    let share = Duration::from_secs_f64(seconds / OPERATIONS.len() as f64 / 2.0);
+    let mut machine = nearest_built_in()?.with_kernel(&kernels::find("quell-vm")?);
+    if let Some(mhz) = Processor::of_this_host().megahertz {
+        machine = machine.with_text("/proc/cpuinfo", &[format!("cpu.frequency={mhz}MHz")])?;
+    }
+    // Pages without content come from no device.
+    machine = machine.with_text(
+        "holes",
+        &["kernel.device_read=0ns", "kernel.device_rate=1000GB/s"],
+    )?;
+    let gigahertz = machine.amount(P::Frequency);
+    let release = release();
+    let numbers = release.split(['-', '+']).next().unwrap_or_default();
+    let number: Vec<_> = numbers.split('.').take(2).collect();
+    let mut text = format!(
+        "# Written by `quell measure paths`.\nname = \"linux-{}\"\ntitle = \"Linux {release}, as measured on {}\"\n\
+         based_on = \"quell-vm\"\n\n[kernel]\n",
+        number.join("."),
+        Processor::of_this_host()
+            .model
+            .unwrap_or_else(|| "this host".into()),
+    );
+    let mut costs = Vec::new();
+    std::thread::scope(|scope| {
+        // On a thread of its own, so that the caller's CPUs stay as they are.
+        let work = scope.spawn(|| -> anyhow::Result<()> {
+            let _ = cores::pin(&cpus[..1]);
+            for operation in OPERATIONS {
+                let alone_ns = operation.alone(share).context(operation.what)?;
+                let pair_ns = operation.paired(&cpus, share).context(operation.what)?;
+                machine = machine.with(operation.cost, 0.0)?;
+                let model_ns = operation.modelled(&machine)?;
+                let cost_ns = (alone_ns - model_ns).max(0.0);
+                machine = machine.with(operation.cost, cost_ns * 1e3)?;
+                let name = operation.cost.description().key;
+                writeln!(
+                    text,
+                    "{name} = {{ value = {:.0}, unit = \"cycles\", source = \"quell measure paths: {}, {alone_ns:.0} ns, \
+                     less {model_ns:.0} ns of the model's\" }}",
+                    cost_ns * gigahertz,
+                    operation.what
+                )?;
+                costs.push(Measured {
+                    parameter: operation.cost.name(),
+                    what: operation.what,
+                    alone_ns,
+                    pair_ns,
+                    model_ns,
+                    cost_ns,
+                });
+            }
+            Ok(())
+        });
+        work.join()
+            .map_err(|_| anyhow::anyhow!("measuring panicked"))?
+    })?;
+    let base = |wanted: &str| {
+        built_in_kernel(wanted)
+            .context("no base")
+            .map_err(|e| e.to_string())
+    };
+    KernelFile::parse_on("the measured kernel", &text, base)?;
+    Ok(Profile {
+        release,
+        machine: machine.name().into(),
+        costs,
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each operation runs on both sides, and a cost that is added to the model makes it slower by as much.
+    #[test]
+    fn every_cost_is_seen_by_its_operation() {
+        let machine = nearest_built_in().unwrap();
+        let machine = machine.with_kernel(&kernels::find("quell-vm").unwrap());
+        for operation in OPERATIONS {
+            assert!(
+                (operation.host)().unwrap() > Duration::ZERO,
+                "{}",
+                operation.what
+            );
+            let without = machine.with(operation.cost, 0.0).unwrap();
+            let with = machine.with(operation.cost, 1e6).unwrap();
+            let [without, with] = [without, with].map(|one| operation.modelled(&one).unwrap());
+            let more = with - without;
+            assert!(
+                (900.0..1150.0).contains(&more),
+                "{}: {more} ns",
+                operation.what
+            );
+        }
+    }
+}
