@@ -29,10 +29,10 @@ pub struct HuntArgs {
     /// Load this initial file system; its `init` should end with a reboot or power off
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// Set the kernel's command line. For Linux, `console=ttyS0 panic=-1` comes before it; for `quell`, see the options
+    /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` comes before it; for `quell`, see the options
     /// of `quell boot`, for example `run=conformance break=request`
-    #[arg(long, value_name = "WORDS", default_value = "")]
-    append: String,
+    #[arg(long, value_name = "WORDS")]
+    append: Vec<String>,
     /// Read names of the kernel's functions from this file: ELF, or a System.map
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
@@ -83,7 +83,12 @@ impl HuntArgs {
             true => Vec::new(),
             false => ["console=ttyS0", "panic=-1"].map(String::from).into(),
         };
-        words.extend(self.append.split_whitespace().map(String::from));
+        words.extend(
+            self.append
+                .iter()
+                .flat_map(|words| words.split_whitespace())
+                .map(String::from),
+        );
         let mut hunt = Hunt {
             kernel: kernel.clone(),
             initrd: self.initrd.clone(),

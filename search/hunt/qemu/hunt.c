@@ -79,7 +79,8 @@ typedef struct Hoard {
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
     unsigned aggressive, most, lazy_unmap;
-    uint64_t random;
+    /* Turns have a stream of their own: how often TCG's TLB misses depends on the host's clock. */
+    uint64_t random, turns;
     Hoard *hoard;
     GHashTable *tables;
     GPtrArray *pending;
@@ -88,18 +89,18 @@ static struct {
     uint64_t walks, hits, guesses, stale, changes, returned;
 } hunt;
 
-static uint64_t draw(void)
+static uint64_t draw(uint64_t *random)
 {
-    hunt.random ^= hunt.random << 13;
-    hunt.random ^= hunt.random >> 7;
-    hunt.random ^= hunt.random << 17;
-    return hunt.random;
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return *random;
 }
 
 /* Returns true more often the more aggressive the hunt is: never at 0, always at 9. */
 static bool dared(void)
 {
-    return draw() % 9 < hunt.aggressive;
+    return draw(&hunt.random) % 9 < hunt.aggressive;
 }
 
 /* Instructions of all CPUs. QEMU's own function may not be called in the middle of a block. */
@@ -158,8 +159,9 @@ static bool enabled(void)
     }
     hunt.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) {
-        draw();
+        draw(&hunt.random);
     }
+    hunt.turns = draw(&hunt.random);
     hunt.tables = g_hash_table_new_full(NULL, NULL, NULL, g_free);
     hunt.newest = g_hash_table_new(NULL, NULL);
     hunt.pending = g_ptr_array_new();
@@ -702,5 +704,5 @@ int64_t hunt_turn(CPUState *cs, int64_t most)
     if (!enabled()) {
         return most;
     }
-    return most < 2 ? most : MIN(most, 1 + draw() % (1ull << (6 + draw() % 12)));
+    return most < 2 ? most : MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
 }
