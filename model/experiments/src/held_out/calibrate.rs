@@ -62,7 +62,7 @@ impl BeforeSide {
         results.run("fitting to figures from before", jobs.iter().cloned());
         let error = |(row, job): (&BeforeRow, &Job)| {
             let outcome = results.get(job).ok()?;
-            let unit = row.reads.unit(&outcome.measure.metric);
+            let unit = row.reads.unit(outcome.measure.metric);
             let published = row.published * conversion(&row.unit, &unit)?;
             Some((row.reads.of(outcome) / published).ln()).filter(|error| error.is_finite())
         };
