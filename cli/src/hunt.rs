@@ -1,6 +1,6 @@
 //! `quell hunt`: any kernel on TLBs that do their worst.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub struct HuntArgs {
 
 impl HuntArgs {
     /// Returns the kernel to hunt in, with its symbols' file.
-    fn hunt(&self, kernel: &PathBuf) -> anyhow::Result<(Hunt, Option<PathBuf>)> {
+    fn hunt(&self, kernel: &Path) -> anyhow::Result<(Hunt, Option<PathBuf>)> {
         let own = kernel.as_os_str() == "quell";
         let mut words: Vec<String> = match own {
             true => Vec::new(),
@@ -90,7 +90,7 @@ impl HuntArgs {
                 .map(String::from),
         );
         let mut hunt = Hunt {
-            kernel: kernel.clone(),
+            kernel: kernel.to_owned(),
             initrd: self.initrd.clone(),
             words,
             cpus: self.cpus,

@@ -107,7 +107,7 @@ fn in_memory() -> io::Result<File> {
 fn regions() -> io::Result<Vec<Mapping>> {
     let one = |index: usize| {
         let map = Mapping::anonymous(page_size())?;
-        map.protect(0, page_size(), index % 2 == 0)?;
+        map.protect(0, page_size(), index.is_multiple_of(2))?;
         Ok(map)
     };
     (0..REGIONS).map(one).collect()
@@ -283,7 +283,7 @@ const OPERATIONS: &[Operation] = &[
                 .for_each(|map| map.touch(page_size(), 1));
             let kept: Vec<_> = all.into_iter().enumerate().collect();
             let (written, others): (Vec<_>, Vec<_>) =
-                kept.into_iter().partition(|(index, _)| index % 2 == 0);
+                kept.into_iter().partition(|(index, _)| index.is_multiple_of(2));
             let took = time(REGIONS / 2, || {
                 drop(written);
                 Ok(())
