@@ -282,8 +282,9 @@ const OPERATIONS: &[Operation] = &[
                 .step_by(2)
                 .for_each(|map| map.touch(page_size(), 1));
             let kept: Vec<_> = all.into_iter().enumerate().collect();
-            let (written, others): (Vec<_>, Vec<_>) =
-                kept.into_iter().partition(|(index, _)| index.is_multiple_of(2));
+            let (written, others): (Vec<_>, Vec<_>) = kept
+                .into_iter()
+                .partition(|(index, _)| index.is_multiple_of(2));
             let took = time(REGIONS / 2, || {
                 drop(written);
                 Ok(())
