@@ -269,7 +269,7 @@ fn a_search_that_is_interrupted_says_what_it_has_found() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
     let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
     command
         .args(["explore", "two-initiators", "--schedules", "1000000000000"])
@@ -280,8 +280,11 @@ fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let pid = Pid::from_child(&search);
+    kill_process(pid, Signal::STOP).unwrap();
+    // Returns once all threads have stopped.
+    waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
     // Two different ones: of one that is pending already, a second is lost.
-    for signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
+    for signal in [Signal::INT, Signal::TERM, Signal::CONT] {
         kill_process(pid, signal).unwrap();
     }
     let output = search.wait_with_output().unwrap();

@@ -17,11 +17,18 @@ use std::time::{Duration, Instant};
 /// ends the command at once.
 pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     #[cfg(unix)]
-    for signal in signal_hook::consts::TERM_SIGNALS {
-        use signal_hook::flag;
-        flag::register_conditional_shutdown(*signal, 128 + *signal, Arc::clone(stop))
-            .and_then(|_| flag::register(*signal, Arc::clone(stop)))
-            .context("cannot wait for Ctrl-C")?;
+    for &signal in signal_hook::consts::TERM_SIGNALS {
+        let stop = Arc::clone(stop);
+        // One step, because two threads may take two signals at the same time.
+        let ends = move || {
+            if stop.swap(true, Relaxed) {
+                signal_hook::low_level::exit(128 + signal);
+            }
+        };
+        // SAFETY: an exchange and `_exit` are allowed in a signal handler, and neither panics.
+        #[allow(unsafe_code)]
+        let registered = unsafe { signal_hook::low_level::register(signal, ends) };
+        registered.context("cannot wait for Ctrl-C")?;
     }
     Ok(())
 }
