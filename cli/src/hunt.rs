@@ -29,8 +29,8 @@ pub struct HuntArgs {
     /// Load this initial file system; its `init` should end with a reboot or power off
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` comes before it; for `quell`, see the options
-    /// of `quell boot`, for example `run=conformance break=request`
+    /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` comes before it; for
+    /// `quell`, see the options of `quell boot`, for example `run=conformance break=request`
     #[arg(long, value_name = "WORDS")]
     append: Vec<String>,
     /// Read names of the kernel's functions from this file: ELF, or a System.map

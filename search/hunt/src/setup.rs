@@ -5,8 +5,8 @@
 
 use anyhow::{Context, bail};
 use quell_boot::edits::{Edits, write};
+use quell_boot::linux::tree::Lock;
 use quell_boot::toolchain::which;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -114,8 +114,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     let digest = digest()?;
     let emulator = place(&digest);
     let cache = cache();
-    std::fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
-    let _lock = lock(&cache.join("lock"))?;
+    let _lock = Lock::take_in(&cache)?;
     if emulator.is_file() {
         return Ok(emulator);
     }
@@ -233,14 +232,6 @@ fn run(command: &mut Command, folder: &Path) -> anyhow::Result<()> {
         bail!("{name} failed ({}):\n{last}", output.status);
     }
     Ok(())
-}
-
-/// Waits until no other process builds.
-fn lock(place: &Path) -> anyhow::Result<File> {
-    let file = File::create(place).with_context(|| place.display().to_string())?;
-    #[cfg(unix)]
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -27,31 +27,32 @@ pub fn integration() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux")
 }
 
-/// The lock of everything below [`directory`], held until dropped or the process ends. Kernels of all flavours share
-/// sources and the engine's object, so that two builds at once would break each other.
+/// The lock of a folder of builds, held until dropped or the process ends. Two builds there at once would break each
+/// other: kernels of all flavours share sources and the engine's object.
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits for the lock, and prints a message if another process holds it.
+    /// Waits for the lock of [`directory`].
     ///
     /// # Errors
-    /// If there is no such folder and it cannot be made, or if it has no locks.
+    /// As [`Lock::take_in`].
     pub fn take() -> anyhow::Result<Self> {
         Self::take_in(&directory())
     }
 
-    fn take_in(folder: &Path) -> anyhow::Result<Self> {
+    /// Waits for the lock of a folder, and prints a message if another process holds it.
+    ///
+    /// # Errors
+    /// If there is no such folder and it cannot be made, or if it has no locks.
+    pub fn take_in(folder: &Path) -> anyhow::Result<Self> {
         let place = folder.join("lock");
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let file = File::create(&place).with_context(|| format!("opening {}", place.display()))?;
         let mut taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
         if taken == Err(Errno::WOULDBLOCK) {
-            eprintln!(
-                "waiting for another build of Linux, which has {}",
-                place.display()
-            );
+            eprintln!("waiting for another build, which has {}", place.display());
             taken = flock(&file, FlockOperation::LockExclusive);
         }
         taken.with_context(|| format!("locking {}", place.display()))?;
