@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use quell_clock::file::built_in_kernel;
+use quell_clock::file::{built_in_kernel, no_kernel};
 use quell_clock::{KernelFile, MachineFile, Parameter as P};
 use quell_experiments::kernels;
 use quell_experiments::trial::Trial;
@@ -91,6 +91,30 @@ fn anonymous(pages: usize) -> io::Result<Mapping> {
     Ok(map)
 }
 
+/// Memory of which each page is there.
+fn written() -> io::Result<Mapping> {
+    let map = anonymous(PAGES)?;
+    map.touch(page_size(), 1);
+    Ok(map)
+}
+
+/// Times the first write of each page. The table is there.
+fn first_writes(map: &Mapping) -> io::Result<Duration> {
+    map.word(0).store(1, Ordering::Relaxed);
+    time(PAGES, || {
+        map.touch(page_size(), 1);
+        Ok(())
+    })
+}
+
+/// Times a read of each page.
+fn reads(map: &Mapping) -> io::Result<Duration> {
+    time(PAGES, || {
+        map.read(page_size());
+        Ok(())
+    })
+}
+
 fn each_page(mut body: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
     (0..PAGES).try_for_each(|page| body(page * page_size()))
 }
@@ -145,10 +169,7 @@ const OPERATIONS: &[Operation] = &[
         host: || {
             let map = anonymous(PAGES)?;
             map.word(0).store(1, Ordering::Relaxed);
-            time(PAGES, || {
-                map.read(page_size());
-                Ok(())
-            })
+            reads(&map)
         },
         // Linux maps one page of zeros. So does the model with a page of a file, without zeroing.
         model: [
@@ -162,11 +183,7 @@ const OPERATIONS: &[Operation] = &[
         what: "first write of a page whose table exists",
         host: || {
             let map = anonymous(PAGES)?;
-            map.word(0).store(1, Ordering::Relaxed);
-            time(PAGES, || {
-                map.touch(page_size(), 1);
-                Ok(())
-            })
+            first_writes(&map)
         },
         model: [
             "{ map = \"area\", bytes = \"2M\" }, { write = \"area\" }",
@@ -178,8 +195,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::Zap,
         what: "a page of 512 that are discarded together",
         host: || {
-            let map = anonymous(PAGES)?;
-            map.touch(page_size(), 1);
+            let map = written()?;
             time(PAGES, || map.advise(0, map.len(), Advice::LinuxDontNeed))
         },
         model: [WRITTEN, "{ discard = \"area\", bytes = \"2M\" }"],
@@ -189,8 +205,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::AdviseArea,
         what: "one of 512 ranges of a page that are discarded together",
         host: || {
-            let map = anonymous(PAGES)?;
-            map.touch(page_size(), 1);
+            let map = written()?;
             let ranges: Vec<_> = (0..PAGES)
                 .map(|page| map.range(page * page_size(), page_size()))
                 .collect();
@@ -210,8 +225,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::AdviseCall,
         what: "a page discarded alone",
         host: || {
-            let map = anonymous(PAGES)?;
-            map.touch(page_size(), 1);
+            let map = written()?;
             time(PAGES, || {
                 each_page(|at| map.advise(at, page_size(), Advice::LinuxDontNeed))
             })
@@ -259,8 +273,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::Change,
         what: "a page of 512 whose rights change together",
         host: || {
-            let map = anonymous(PAGES)?;
-            map.touch(page_size(), 1);
+            let map = written()?;
             time(2 * PAGES, || {
                 map.protect(0, map.len(), false)?;
                 map.protect(0, map.len(), true)
@@ -320,11 +333,7 @@ const OPERATIONS: &[Operation] = &[
         host: || {
             let file = in_memory()?;
             let map = Mapping::file(&file, PAGES * page_size(), true)?;
-            map.word(0).store(1, Ordering::Relaxed);
-            time(PAGES, || {
-                map.touch(page_size(), 1);
-                Ok(())
-            })
+            first_writes(&map)
         },
         model: [
             "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, { write = \"area\" }",
@@ -338,11 +347,7 @@ const OPERATIONS: &[Operation] = &[
         host: || {
             let file = in_memory()?;
             let map = Mapping::private(&file, PAGES * page_size())?;
-            map.word(0).store(1, Ordering::Relaxed);
-            time(PAGES, || {
-                map.touch(page_size(), 1);
-                Ok(())
-            })
+            first_writes(&map)
         },
         model: [
             "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", private = \"file\" }, { write = \"area\" }",
@@ -355,10 +360,7 @@ const OPERATIONS: &[Operation] = &[
         what: "first read of a page of a file without content",
         host: || {
             let (_file, map) = holes()?;
-            time(PAGES, || {
-                map.read(page_size());
-                Ok(())
-            })
+            reads(&map)
         },
         model: [
             "{ create = \"file\", bytes = \"2M\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }",
@@ -512,11 +514,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
         work.join()
             .map_err(|_| anyhow::anyhow!("measuring panicked"))?
     })?;
-    let base = |wanted: &str| {
-        built_in_kernel(wanted)
-            .context("no base")
-            .map_err(|e| e.to_string())
-    };
+    let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
     KernelFile::parse_on("the measured kernel", &text, base)?;
     Ok(Profile {
         release,
