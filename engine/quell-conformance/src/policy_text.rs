@@ -11,7 +11,7 @@
 //!
 //! There is one language: command lines, kernels' options, replay codes and JSON all use [`parse_policy`] and
 //! [`PolicyText`]. A written policy reads back as the same policy, if it has at least one tag slot and a cap of at least
-//! a page. The text contains neither blanks nor colons, so it may be part of lists of words and of codes.
+//! a page. The text contains neither blanks nor colons, so it fits into lists that these separate.
 
 use core::fmt::{self, Write};
 

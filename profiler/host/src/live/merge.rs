@@ -1,6 +1,6 @@
 //! Computes a row from its counts, and merges the rows of several rounds.
 //!
-//! The load of a shared machine changes over seconds, and each set-up has luck of its own (the frames that it got, or
+//! The load of a shared machine changes over seconds, and each set-up differs by chance (the frames that it got, or
 //! the place of the compressed pages). So a row that others are compared with is measured in several rounds. Their
 //! *counts* are merged: samples are joined, counters are added, and a figure for one operation is weighted by its
 //! number of operations. *Computed* figures (spread, CPUs of others, warnings) are computed anew and never averaged.

@@ -112,7 +112,7 @@ pub struct Site {
     pub asked: Option<Arc<str>>,
     /// The kernel's sums of flushes from here, recorded or not.
     pub summed: Option<Flushes>,
-    /// The same as `interrupts`, counted by interrupts that were sent with a flush on the stack.
+    /// Interrupts that were sent while a flush was on the stack; the same as `interrupts`, from another event.
     pub by_interrupt: u64,
     /// The same, counted by flushes that were seen on targets.
     pub by_target: u64,

@@ -20,7 +20,7 @@ pub struct Head<'a> {
     pub event: &'a str,
     /// The event's own text.
     pub text: &'a str,
-    /// Whether `trace-cmd` or the kernel wrote the line, rather than `perf`.
+    /// Whether the line is from `trace-cmd` or the kernel. Otherwise it is from `perf`.
     pub trace: bool,
 }
 

@@ -170,7 +170,7 @@ impl Map {
         const ROOM: usize = 1 << 10;
         let words = self.value_bytes / 8 * self.copies;
         let (mut keys, mut values) = (vec![0u8; self.key_bytes * ROOM], vec![0u64; words * ROOM]);
-        // The kernel's position is as long as a key, and at least four bytes. This is enough for both.
+        // The kernel's cursor takes as many bytes as a key, and at least four: room for either.
         let (mut place, mut next) = (vec![0u8; 64], vec![0u8; 64]);
         let (mut all, mut first) = (Vec::new(), true);
         loop {
