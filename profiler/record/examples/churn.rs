@@ -1,7 +1,7 @@
-//! A program that shoots translations down, to be recorded: one thread uses memory all the time, so that its CPU holds
-//! translations; the other gives a page back and takes it again, as often as it is told.
+//! A program that causes shootdowns, for tests of the recorder.
 //!
-//! `churn CALLS` runs that many `madvise(MADV_DONTNEED)`.
+//! One thread accesses memory all the time, so that its CPU holds translations. The other gives a page back and touches
+//! it again, as often as requested. `churn CALLS` makes that many calls of `madvise(MADV_DONTNEED)`.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 const PAGE: usize = 4096;
 
-/// The place from which the calls come; kept as a function so that it is found on stacks.
+/// Makes one call. It's a function of its own, so that its name appears on stacks.
 #[inline(never)]
 fn give_back(page: *mut u8) {
     // SAFETY: the page is a private mapping of this program that nothing else refers to.
@@ -18,7 +18,7 @@ fn give_back(page: *mut u8) {
         page.write_volatile(1);
         madvise(page.cast(), PAGE, Advice::LinuxDontNeed).expect("a page of ours is given back");
     }
-    // Something stands behind the call, so that it is no jump.
+    // Code after the call keeps the compiler from turning the call into a jump.
     std::hint::black_box(page);
 }
 

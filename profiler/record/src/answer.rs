@@ -14,10 +14,10 @@ use judged::{Judged, MATTERS};
 /// The largest number of lines of the answer.
 const LINES: usize = 10;
 
-/// The text in place of advice if interrupts were only counted. Untimed interrupts alone justify no promise.
+/// The text in place of advice if interrupts were only counted. We promise nothing from untimed interrupts alone.
 const TOO_LITTLE: &str = "cannot be told, because none of these was timed:";
 
-/// The text in place of advice if interrupts were timed, but nothing around them was recorded.
+/// The text in place of advice if nothing around the timed interrupts was recorded.
 const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led to it:";
 
 /// The remedy for both.
@@ -25,8 +25,8 @@ const RECORD_MORE: &str = "record longer (--seconds 30), or allow more (--overhe
 
 /// Writes the answer: at most [`LINES`] lines of [`COLUMNS`](crate::line::COLUMNS) columns.
 ///
-/// `all` is the number of interrupts. `mappings` of them flushed kernel mappings, which the row TLB (`row`) does not
-/// count. `only` is the program that the user asked for.
+/// `all` is the number of interrupts. `mappings` of them flushed kernel mappings, which the row TLB (`row`) doesn't
+/// count. `only` is the program that the user chose.
 pub fn answer<'r>(
     from: &'r Attribution,
     report: &'r Report,
@@ -35,7 +35,7 @@ pub fn answer<'r>(
     row: Option<u64>,
     only: Option<&'r str>,
 ) -> Vec<String> {
-    // Programs that only shared the machine are reported apart.
+    // Programs that only shared the machine have a line of their own.
     let is_about = |program: &str| only.is_some() || from.is_about(program);
     let (programs, others): (Vec<_>, Vec<_>) = report
         .programs
@@ -89,7 +89,7 @@ pub fn answer<'r>(
         answer.sent_by_others(),
     ];
     let room = LINES - lines.len() - each.iter().chain(aside.iter().flatten()).count();
-    // If room is short, lines that repeat the tables are dropped first.
+    // If room is short, we first drop lines that repeat the tables.
     let flushes = flushes.filter(|_| room > usize::from(paid.is_some()));
     lines.extend(flushes.into_iter().chain(each));
     lines.extend(paid.filter(|_| room > 0));
@@ -113,7 +113,7 @@ struct Answer<'r> {
     worst: Option<(&'r ProgramRow, Range)>,
     /// The programs that the verdict covers.
     judged: Judged<'r>,
-    /// The program that the user asked for.
+    /// The program that the user chose.
     only: Option<&'r str>,
     /// Programs that only shared the machine, and the one that sent the most interrupts.
     others: Vec<&'r ProgramRow>,
@@ -130,7 +130,7 @@ impl Answer<'_> {
     fn how_many(&self) -> Line {
         let seconds = self.report.ns as f64 / 1e9;
         let other: u64 = self.report.others.iter().map(|row| row.count).sum();
-        // If most interrupts were not recorded, the kernel's count is the better one.
+        // If most interrupts weren't recorded, the kernel's count is more accurate.
         let all = match self.row {
             Some(row) if 2.0 * self.all < row as f64 => row as f64,
             _ => self.all,
@@ -164,7 +164,7 @@ impl Answer<'_> {
             .remark(" has")
             .text(format!(" {counted}: {share_of}"))
             .text(match share > 1.05 {
-                // More interrupts were recorded than the row grew between its two readings.
+                // More interrupts were recorded than the row grew by between its two readings.
                 true => ", read for less time",
                 false => "",
             })
@@ -289,9 +289,9 @@ impl Answer<'_> {
         )
     }
 
-    /// Describes the first change to try, and its effect.
+    /// Describes the first change to try and its effect.
     ///
-    /// If the verdict has named a program (`said`), and the change is for that program, its name is not repeated.
+    /// If the verdict contains a share (`said`) of the same program, we don't repeat its name.
     fn tried(&self, advice: &Advice, said: bool) -> Vec<Line> {
         let change = Line::new("Try first").then(advice.brief.clone());
         let named = self.worst.filter(|_| said);
@@ -310,7 +310,7 @@ impl Answer<'_> {
             None => Line::new(""),
         };
         let counts = counts(advice.interrupts, advice.left);
-        // Cheap interrupts cannot explain such a gain: most of it comes from the calls.
+        // Cheap interrupts can't explain such a gain. Most of it comes from the calls.
         let line = match (advice.share, self.is_beside(advice)) {
             (Some(_), _) if advice.interrupts == 0 => line.text(", in page faults and calls"),
             (Some(_), true) => line
@@ -339,14 +339,14 @@ impl Answer<'_> {
         vec![change, why]
     }
 
-    /// Returns whether advice promises more than all interrupts cost, and these are too cheap to matter.
+    /// Returns whether advice promises more than all interrupts cost, although these don't matter.
     fn is_beside(&self, advice: &Advice) -> bool {
         self.worst.is_some_and(|(_, lost)| {
             lost.most < MATTERS && advice.share.is_some_and(|won| won.most > lost.most)
         })
     }
 
-    /// Explains why there is no advice. If the user `asked` for a program, writes a line even without interrupts.
+    /// Explains why there is no advice. If the user chose a program (`asked`), writes a line even without interrupts.
     fn nothing_to_try(&self, asked: bool) -> Vec<Line> {
         let line = Line::new("Try first");
         let unknown = |why| vec![line.clone().text(why), Line::new("").text(RECORD_MORE)];

@@ -1,12 +1,12 @@
-//! What an event means for shootdowns, whatever recorded it.
+//! Converts a recorded event into its meaning for shootdowns.
 //!
-//! Recorders name events as Linux does and their fields as the kernel's formats do; here these become one small
-//! enumeration, so that what follows never looks at a name again. Numbers that the kernel prints as signed and
-//! recorders hand on as unsigned, or the other way round, are made alike here.
+//! All recorders use Linux's names of events and the kernel's names of fields. We convert these to one small
+//! enumeration, so that no later code compares names. Some recorders turn signed numbers into unsigned ones or back.
+//! Here both become the same.
 
 use crate::perf::{Flushes, Sample, Value};
 
-/// System calls after which other CPUs may have to flush, that give memory back, or that interrupt them for another reason.
+/// System calls that may interrupt other CPUs, to flush or otherwise, or give memory back.
 pub(crate) const CALLS: [&str; 19] = [
     "brk",
     "fallocate",
@@ -29,24 +29,25 @@ pub(crate) const CALLS: [&str; 19] = [
     "userfaultfd",
 ];
 
-/// The reasons of `tlb:tlb_flush`, whose numbers are the same since Linux 4.
+/// The reasons of `tlb:tlb_flush`. Their numbers haven't changed since Linux 4.
 pub mod reason {
-    /// A context switch; nothing was flushed if the event says 0 pages.
+    /// A context switch. With 0 pages nothing was flushed.
     pub const SWITCH: u64 = 0;
-    /// On a target: another CPU asked.
+    /// On a target: another CPU requested the flush.
     pub const RECEIVED: u64 = 1;
-    /// On the initiator: its own entries, of reclaim.
+    /// On the initiator: its own entries, in reclaim.
     pub const LOCAL: u64 = 2;
-    /// On the initiator: its own entries, of one address space.
+    /// On the initiator: its own entries of one address space.
     pub const LOCAL_SPACE: u64 = 3;
-    /// On the initiator: it asks others. Not every such event interrupts a CPU: lazy ones are filtered out after it.
+    /// On the initiator: it requests flushes on others. Not every such event interrupts a CPU, because Linux skips lazy
+    /// CPUs afterwards.
     pub const SEND: u64 = 4;
 }
 
-/// An event, as far as it matters here.
+/// The meaning of an event for shootdowns.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event<'a> {
-    /// `tlb:tlb_flush`; `None` pages means everything.
+    /// `tlb:tlb_flush`. `pages` is `None` if everything is flushed.
     Flush { reason: u64, pages: Option<u64> },
     /// `csd:csd_queue_cpu`: work was queued for another CPU.
     Queue {
@@ -54,76 +55,76 @@ pub enum Event<'a> {
         function: &'a str,
         work: u64,
     },
-    /// What the kernel added up of a process's flushes, in this call if it is one.
+    /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty.
     Summed { call: &'a str, flushes: Flushes },
-    /// Interrupts that a process took for flushes of others, and the nanoseconds of their work.
+    /// The kernel's sum of flush interrupts that a process took, and their work.
     SummedTaken { interrupts: u64, work_ns: u64 },
-    /// How often other work was queued.
+    /// The kernel's count of other queued work.
     SummedWork { function: &'a str, count: u64 },
-    /// `ipi:ipi_send_cpu`; a reschedule interrupt has no callback.
+    /// `ipi:ipi_send_cpu`. A reschedule interrupt has no callback.
     Send { target: u32, call: bool },
     /// `ipi:ipi_send_cpumask`.
     SendMany { targets: &'a [u32], call: bool },
-    /// `csd:csd_function_entry`; work 0 is the initiator's own part.
+    /// `csd:csd_function_entry`. Work 0 is the initiator's own part.
     Begin { function: &'a str, work: u64 },
     /// `csd:csd_function_exit`.
     End { function: &'a str, work: u64 },
-    /// A function-call interrupt began, or ended.
+    /// A function-call interrupt began or ended.
     Interrupt { begin: bool },
     /// A reschedule interrupt began.
     Reschedule,
-    /// A system call began: which, and its range if it has one.
+    /// A system call began, on this range if it has one.
     Enter {
         call: &'a str,
         start: u64,
         bytes: u64,
         how: u64,
-        /// Whether it maps a file, if that is told.
+        /// Whether it maps a file, if that's known.
         file: Option<bool>,
-        /// The file's descriptor and where the mapping begins in it, if it maps one that others see.
+        /// The file's descriptor and the mapping's offset, if it's a shared file mapping.
         maps: Option<(u64, u64)>,
-        /// What it gives back if it succeeds.
+        /// The memory that it gives back if it succeeds.
         gives: Gives,
     },
-    /// A system call returned, with this if that is told.
+    /// A system call returned, with this result if it's known.
     Exit { call: &'a str, result: Option<u64> },
-    /// A thread wants `mmap_lock`, or has it.
+    /// A thread requests `mmap_lock`, or has acquired it.
     Lock { got: bool },
     /// A user-mode page fault began.
     Fault { address: u64 },
-    /// It was handled: the kernel counts those that needed no file, and those that did, when they are.
+    /// A user-mode page fault was handled. The kernel counts minor and major faults at this moment.
     Faulted,
-    /// The CPU goes on with another thread.
+    /// The CPU switches to another thread.
     Switch { next: u32 },
-    /// Something else.
+    /// Any other event.
     Other,
 }
 
-/// Memory that a call gives back: it is empty, or gone, when it is touched again.
+/// Memory that a call gives back. A later touch finds zeros, or no mapping at all.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Gives {
     /// None.
     Nothing,
     /// This range: start, bytes.
     Range(u64, u64),
-    /// What was in this range, in whose place new memory is mapped that can be used at once.
+    /// The old content of this range. A new mapping replaces it and can be used at once.
     Over(u64, u64),
-    /// What lies between the break before and the one that it returns.
+    /// The memory between the previous break and the returned one, if the break moves down.
     Break,
-    /// As many bytes as it returns, of which it is not told where.
+    /// As many bytes as the call returns, at unknown addresses.
     Somewhere,
     /// These bytes of a file, wherever they are mapped.
     File {
-        /// The descriptor.
+        /// The file's descriptor.
         file: u64,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
 
-/// What the sample says.
+/// Returns the meaning of a sample.
 pub fn of(sample: &Sample) -> Event<'_> {
     let bits = |name: &str| sample.field(name).and_then(bits).unwrap_or(0);
     let text = |name: &str| sample.field(name).and_then(Value::text).unwrap_or("");
@@ -201,19 +202,19 @@ pub fn of(sample: &Sample) -> Event<'_> {
     }
 }
 
-/// The flags of `mmap` that say that it maps no file, that it takes the place of what is there, and that others see what
-/// is written.
+/// Flags of `mmap`: no file, replace existing mappings, and share writes.
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED: u64 = 0x10;
 const MAP_SHARED: u64 = 0x1;
-/// The rights to read and to write: without, memory is only kept free.
+/// The rights to read and write. Without both, `mmap` only reserves addresses.
 const PROT_USED: u64 = 0x3;
-/// The flag of `fallocate` that says that the bytes are given back.
+/// The flag of `fallocate` that gives the bytes back.
 const PUNCH_HOLE: u64 = 0x2;
 /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
 const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
 
-/// What a call with these arguments gives back; `first` finds the first argument that has one of these names.
+/// Returns the memory that a call with these arguments gives back. `first` returns the first argument with one of the
+/// names.
 fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> Gives {
     let (start, bytes) = (first(&["start", "addr"]), first(&["len_in", "len"]));
     match call {
@@ -270,7 +271,7 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     }
 }
 
-/// Whether an interrupt that was sent carries a function to call; one that carries none makes its target reschedule.
+/// Returns whether an interrupt carries a function to call. Without one, it makes its target reschedule.
 fn calls(sample: &Sample) -> bool {
     match sample.field("callback") {
         Some(Value::Text(text)) => !text.is_empty() && !text.starts_with("0x0"),
@@ -287,9 +288,9 @@ fn bits(value: &Value) -> Option<u64> {
     }
 }
 
-/// Whether work that one CPU queues for another is a flush of its TLB.
+/// Returns whether this function, queued for another CPU, flushes its TLB.
 pub fn flushes(function: &str) -> bool {
-    // With and without an offset, with and without the compiler's suffixes.
+    // Recorders print the function with or without an offset and the compiler's suffixes.
     let function = function.split(['+', '.', ' ']).next().unwrap_or(function);
     function.contains("flush_tlb") || function == "do_kernel_range_flush"
 }

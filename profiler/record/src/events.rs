@@ -1,17 +1,18 @@
-//! Which events are recorded to find out what shootdowns cost.
+//! Lists the events that a recording needs to find the cost of shootdowns.
 
 use crate::event::CALLS;
 use crate::perf::live::{Counted, Filter, Stack, Wanted};
 
-/// The event that tells of each interrupt.
+/// The event of each queued piece of work. A shootdown has one for each target.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// Events that are counted all the time only where the kernel lacks [`QUEUED`], because there are many more of these
-/// than interrupts. By these counts the figures of a part are then made those of the whole.
+/// Events that we count all the time only if the kernel lacks [`QUEUED`]. There are many more of them than interrupts.
+/// The counts let us scale the figures of the recorded part up to the whole.
 const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
 
-/// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take
-/// no interrupts there is no such function to name.
+/// Filters that select shootdowns and everything else, in the kernel's filter language. The row `TLB` of
+/// `/proc/interrupts` counts the same work. Arm flushes without interrupts and has no such function, so there the first
+/// filter selects everything.
 const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
     (
         "func.function == flush_tlb_func",
@@ -21,7 +22,7 @@ const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
     ("cpu >= 0", "cpu < 0")
 };
 
-/// The events of a recording, where the kernel has them.
+/// Returns the events of a recording. A kernel may lack some of them.
 pub fn recorded() -> Vec<Wanted> {
     let one = |event: &str, everywhere, stack| Wanted {
         event: event.to_owned(),
@@ -40,15 +41,14 @@ pub fn recorded() -> Vec<Wanted> {
         }),
         ..one(event, true, stack)
     };
-    // Some kernels do not compare functions; then, in windows, flushes are told from other work by what is recorded of
-    // them.
+    // Some kernels can't compare functions in a filter. Then we record all work in windows, and distinguish flushes
+    // from other work by the recorded function.
     let (or_all, or_none) = (true, false);
     let mut wanted = vec![
-        // The initiator's side says whose doing a flush is; what it does next within the same call needs no second copy
-        // of the stack.
+        // The initiator's stack identifies the cause of a flush. Later events in the same call don't need another copy.
         with("tlb:tlb_flush", Stack::Unwound, "reason > 1", or_all),
         with("tlb:tlb_flush", Stack::Absent, "reason <= 1", or_none),
-        // Each shootdown interrupt is counted, be a window open or not.
+        // Each shootdown interrupt is counted, whether a window is open or not.
         Wanted {
             counted: Counted::Yes,
             ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_all)
@@ -57,7 +57,7 @@ pub fn recorded() -> Vec<Wanted> {
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("ipi:ipi_send_cpumask", true, Stack::Whole),
-        // Those without a callback make their target reschedule, and are counted there.
+        // Without a callback it's a reschedule interrupt, which we count on its target instead.
         with("ipi:ipi_send_cpu", Stack::Whole, "callback != 0", or_all),
         one("irq_vectors:call_function_entry", true, Stack::Absent),
         one("irq_vectors:call_function_exit", true, Stack::Absent),

@@ -1,20 +1,20 @@
-//! Figures for people: ranges, times, shares, counts.
+//! Formats figures for people: ranges, times, shares and counts.
 
 use serde::Serialize;
 
 use crate::attribute::site::Span;
 
-/// A time, at least and at most, in nanoseconds.
+/// Bounds of a time in nanoseconds, or of a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Range {
-    /// At least.
+    /// The lower bound.
     pub least: f64,
-    /// At most.
+    /// The upper bound.
     pub most: f64,
 }
 
 impl Range {
-    /// A span, by a factor.
+    /// Multiplies a span by a factor.
     pub(crate) fn of(span: Span, scale: f64) -> Self {
         Range {
             least: span.least as f64 * scale,
@@ -22,7 +22,7 @@ impl Range {
         }
     }
 
-    /// Both, with another range added.
+    /// Adds another range to both bounds.
     #[must_use]
     pub fn plus(self, other: Range) -> Self {
         Range {
@@ -31,7 +31,7 @@ impl Range {
         }
     }
 
-    /// Both as shares of `all`, of which nothing can be more than the whole.
+    /// Divides both bounds by `all`. No share exceeds 1.
     #[must_use]
     pub fn of_all(self, all: f64) -> Self {
         Range {
@@ -40,7 +40,7 @@ impl Range {
         }
     }
 
-    /// From the least to the most that it is if both may be less or more by this share.
+    /// Widens the range by this relative error to both sides. An infinite error yields 0 for the lower bound.
     #[must_use]
     pub fn within(self, spread: f64) -> Self {
         match spread.is_finite() {
@@ -55,13 +55,14 @@ impl Range {
         }
     }
 
-    /// Whether its ends, which are shares, are so far apart that they say no more than "some" or "perhaps": by more than a
-    /// factor of four, and more than nothing.
+    /// Returns whether the bounds are too far apart to mean more than "some" or "perhaps".
+    ///
+    /// That's a factor of more than four, unless both are next to nothing. For example, 1 % to 10 % is vague.
     pub fn is_vague(self) -> bool {
         self.most >= 2.0 * NOTHING && self.most > 4.0 * self.least
     }
 
-    /// Both, by a factor.
+    /// Multiplies both bounds by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Range {
@@ -77,10 +78,10 @@ impl From<(f64, f64)> for Range {
     }
 }
 
-/// A share that cannot be told apart from nothing.
+/// The largest share that can't be distinguished from nothing.
 const NOTHING: f64 = 0.005;
 
-/// Nanoseconds for people.
+/// Formats nanoseconds with a suitable unit.
 pub fn time(ns: f64) -> String {
     match ns {
         ns if ns >= 10e9 => format!("{:.0} s", ns / 1e9),
@@ -93,7 +94,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// A range of times for people.
+/// Formats a range of times.
 pub fn times(range: Range) -> String {
     let (least, most) = (time(range.least), time(range.most));
     if least == most {
@@ -103,7 +104,7 @@ pub fn times(range: Range) -> String {
     }
 }
 
-/// The same with its unit once, where both have the same.
+/// Formats a range of times. Prints the unit only once if both bounds have the same.
 pub fn span(range: Range) -> String {
     let (least, most) = (time(range.least), time(range.most));
     match (least.split_once(' '), most.split_once(' ')) {
@@ -114,7 +115,7 @@ pub fn span(range: Range) -> String {
     }
 }
 
-/// A share for people.
+/// Formats a share in percent.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         p if p >= 9.95 => format!("{p:.0} %"),
@@ -124,7 +125,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A range of shares for people. One that is [vague](Range::is_vague) is said in words.
+/// Formats a range of shares. Uses words for a [vague](Range::is_vague) one.
 pub fn percents(range: Range) -> String {
     let (least, most) = (percent(range.least), percent(range.most));
     if range.is_vague() {
@@ -139,7 +140,7 @@ pub fn percents(range: Range) -> String {
     format!("{} to {most}", least.trim_end_matches(" %"))
 }
 
-/// A count with its thousands apart.
+/// Formats a count with a space between thousands.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -152,7 +153,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// So many of something, by the name of one.
+/// Formats a count with its noun, which is given in the singular.
 pub fn counted(number: u64, one: &str) -> String {
     let ending = match number {
         1 => "",
@@ -162,12 +163,12 @@ pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{ending}", count(number))
 }
 
-/// The verb of so many to which something was done.
+/// Returns the form of "to be" for a count.
 pub fn was(number: u64) -> &'static str {
     if number == 1 { "was" } else { "were" }
 }
 
-/// Frames below which every stack begins.
+/// The outermost frames of every stack.
 const ROOTS: &[&str] = &[
     "runtime.goexit",
     "runtime.gcenable",
@@ -181,8 +182,10 @@ const ROOTS: &[&str] = &[
     "__clone",
 ];
 
-/// Of a site's frames, innermost first, the one that tells most: the program's own, or the outermost that is known and
-/// not the root of every stack.
+/// Returns the frame of a site that identifies it best. Frames are given innermost first.
+///
+/// It's the outermost known frame that isn't the root of every stack. For the program's own stacks this is its own
+/// frame.
 pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
     let known = || frames.clone().rev().filter(|frame| *frame != "[unknown]");
     let is_root = |frame: &str| ROOTS.iter().any(|root| frame.starts_with(root));
@@ -197,10 +200,10 @@ pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'
     said.unwrap_or(none)
 }
 
-/// What a column has room for.
+/// The width of a column of function names.
 const ROOM: usize = 36;
 
-/// A function's name short enough for a table: without what stands in angle brackets, and of a long path the end.
+/// Shortens a function's name for a table. Drops angle brackets, keeps the end of a long path, and cuts the rest.
 pub fn short(function: &str) -> String {
     let ended = ended(function);
     match ended.chars().count() <= ROOM {
@@ -209,17 +212,17 @@ pub fn short(function: &str) -> String {
     }
 }
 
-/// The same, if it is short enough without being cut.
+/// Shortens a function's name without cutting it. Returns `None` if it's still too long.
 pub fn uncut(function: &str) -> Option<String> {
     let ended = ended(function);
     (ended.chars().count() <= ROOM).then_some(ended)
 }
 
-/// A function's name without what stands in angle brackets, and of a long path the end.
+/// Drops angle brackets from a function's name, and the start of a long path.
 fn ended(function: &str) -> String {
     let mut plain = String::new();
     let mut depth = 0usize;
-    // `<T as Trait>::call` begins with a bracket: what is in it is what there is to know.
+    // `<T as Trait>::call` begins with a bracket, and its content is the useful part.
     let from = usize::from(function.starts_with('<'));
     for character in function[from..].chars() {
         match character {
@@ -234,7 +237,7 @@ fn ended(function: &str) -> String {
         return plain;
     }
     let plain = plain.trim_end_matches("::");
-    // What stands in round brackets, a C++ function's arguments, has paths of its own.
+    // The arguments of a C++ function contain paths of their own, so skip round brackets.
     let mut depth = 0usize;
     let mut ends = Vec::new();
     for (at, character) in plain.char_indices() {

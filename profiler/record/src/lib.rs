@@ -1,17 +1,17 @@
-//! What TLB shootdowns cost the programs that people run: from a recording to an answer.
+//! Analyses recordings of TLB shootdowns: their cost for each program, and changes that help.
 //!
-//! A recording is a stream of events, live or from a file, from any [`crate::perf::Source`]; [`import`] is a source for
-//! the text of other recorders. [`attribute`] adds the events up: which CPU asked which others to flush, from which
-//! place in which program, how long the initiator waited, and how long the targets were kept from their work. The
-//! result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
+//! A recording is a stream of events from a [`crate::perf::Source`]: the live kernel, or a file. [`import`] is a source
+//! for the text output of other recorders. [`attribute`] adds the events up. For each shootdown it finds the CPUs
+//! involved, the place in the program that caused it, the time that the initiator waited, and the time that the targets
+//! lost. The result is a [`report::Report`] with the advice of [`advise`]. [`show`] writes it in other formats.
 //!
-//! [`trial`] says whether a change that was tried helped.
+//! * [`trial`] measures whether a change helped.
+//! * `events` (Linux only) lists the events of a live recording.
+//! * [`top`] computes the costs second by second, while they arise.
+//! * [`workload`] turns a recording into a workload that we can run again.
 //!
-//! On Linux `events` lists what is recorded live. [`top`] does the same second by second, while it happens;
-//! [`workload`] makes a recording a workload that runs again.
-//!
-//! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with
-//! the length of the recording.
+//! We drop each event once it's added up. So memory grows with the number of different places and stacks, not with the
+//! length of the recording.
 
 pub mod advise;
 mod answer;
@@ -39,17 +39,19 @@ pub mod workload;
 use attribute::{Attribution, Observer};
 use perf::{Source, SourceError};
 
-/// Reads a recording to its end and adds it up. `progress` is told the share that was read, if that is known, once in a
-/// while; what it returns says whether to go on.
+/// Reads a recording to its end and adds it up.
+///
+/// `progress` is called once every 16 384 items. It receives the share that has been read, if that's known, and the
+/// number of samples. If it returns `false`, reading stops and the result covers the items so far.
 ///
 /// # Errors
-/// If the recording cannot be read on.
+/// If the recording can't be read any further.
 pub fn analyse(
     source: &mut dyn Source,
     observer: &mut dyn Observer,
     progress: &mut dyn FnMut(Option<f64>, u64) -> bool,
 ) -> Result<Attribution, SourceError> {
-    /// How many items between two looks.
+    /// The number of items between two calls of `progress`.
     const LOOK: u64 = 1 << 14;
     let mut all = Attribution::new();
     let mut items = 0;

@@ -1,37 +1,41 @@
-//! Lines of a terminal: what there is to say, in as many columns as there are.
+//! Fits a line of the answer into the columns of a terminal.
 //!
-//! A line begins with a label, in a column of its own, and goes on with text, names and remarks. Where it would become
-//! too long, remarks are left out, the last one first, as long as names had to be shorter than what most names take;
-//! then names are shortened in the middle, because their beginnings and their ends tell most; and at last the line is
-//! cut. Tables, `--json` and the page have names whole.
+//! A line has a label in a column of its own, then text, names and remarks. A line that's too long is shortened in
+//! three steps:
+//!
+//! 1. We drop remarks, the last one first, as long as names would be cut below the width of most names.
+//! 2. We shorten names in the middle, because their beginnings and ends distinguish them best.
+//! 3. We cut the line.
+//!
+//! Tables, `--json` and the page print whole names.
 
 use unicode_width::UnicodeWidthStr;
 
 use crate::figures::uncut;
 
-/// How many columns a line of the answer has at most.
+/// The largest width of an answer's line, in columns.
 pub const COLUMNS: usize = 80;
 
-/// How many of them the label takes, with the blanks behind it.
+/// The width of the label, with the blanks after it.
 pub const LABEL: usize = 11;
 
-/// What most names take. No name is made shorter than this for the sake of a remark.
+/// The width of most names. We don't cut a name below this to keep a remark.
 const NAME: usize = 16;
 
-/// What a name takes at least, whatever else is in the line.
+/// The least width of a name, however long the line is.
 const LEAST: usize = 5;
 
-/// What stands in place of what was left out.
+/// The mark in place of dropped characters.
 const LEFT_OUT: char = '…';
 
 /// A piece of a line.
 #[derive(Clone, Debug)]
 enum Part {
-    /// What has to be said.
+    /// Necessary text.
     Text(String),
-    /// The name of a program, of a call or of a place.
+    /// The name of a program, a call or a place.
     Name(String),
-    /// A remark, which may be left out.
+    /// Text that we can drop.
     Remark(String),
 }
 
@@ -42,7 +46,7 @@ impl Part {
     }
 }
 
-/// A line in the making.
+/// A line under construction.
 #[derive(Clone, Debug)]
 pub struct Line {
     label: &'static str,
@@ -50,36 +54,37 @@ pub struct Line {
 }
 
 impl Line {
-    /// One that begins with this label, or goes on with what the line before says if that is empty.
+    /// Creates a line with this label. With an empty label it continues the line before.
     pub fn new(label: &'static str) -> Self {
         debug_assert!(label.len() < LABEL, "{label}");
         let parts = Vec::new();
         Line { label, parts }
     }
 
-    /// Goes on with what has to be said.
+    /// Appends necessary text.
     pub fn text(self, text: impl Into<String>) -> Self {
         self.part(Part::Text(text.into()))
     }
 
-    /// Goes on with a name.
+    /// Appends a name.
     pub fn name(self, name: &str) -> Self {
         self.part(Part::Name(name.into()))
     }
 
-    /// Goes on with what may be left out.
+    /// Appends text that may be dropped.
     pub fn remark(self, text: impl Into<String>) -> Self {
         self.part(Part::Remark(text.into()))
     }
 
-    /// Goes on with all that another line says, but not with its label.
+    /// Appends the parts of another line, but not its label.
     pub fn then(mut self, other: Line) -> Self {
         self.parts.extend(other.parts);
         self
     }
 
-    /// This line, if there is room for all that has to be said in it and names need not be shorter than most are; else the
-    /// other.
+    /// Returns this line if it fits, otherwise the other one.
+    ///
+    /// It fits if names needn't be cut below the width of most names.
     pub fn or(self, other: Line) -> Line {
         let needed = |part: &&Part| !matches!(part, Part::Remark(_));
         let taken: usize = self.parts.iter().filter(needed).map(least).sum();
@@ -94,22 +99,22 @@ impl Line {
         self
     }
 
-    /// What its parts take, each by itself.
+    /// Returns the sum of the parts' widths.
     fn taken(&self) -> usize {
         self.parts.iter().map(|part| part.text().width()).sum()
     }
 
-    /// Whether what it says begins so.
+    /// Returns whether the text after the label begins with `words`.
     pub fn begins(&self, words: &str) -> bool {
         self.said().starts_with(words)
     }
 
-    /// What all of them say.
+    /// Returns the text of all parts.
     fn said(&self) -> String {
         self.parts.iter().map(Part::text).collect()
     }
 
-    /// Takes out what has no room, until names would have what most names take.
+    /// Drops remarks until names would have at least the width of most names.
     fn leave_out(&mut self, room: usize) {
         loop {
             let taken: usize = self.parts.iter().map(least).sum();
@@ -123,7 +128,7 @@ impl Line {
         }
     }
 
-    /// Makes names shorter, the longest first, down to `least` columns each.
+    /// Shortens names to `least` columns each, the longest first, until the line fits.
     fn shorten(&mut self, room: usize, least: usize) {
         let mut taken = self.taken();
         let mut names: Vec<&mut String> = Vec::new();
@@ -145,7 +150,7 @@ impl Line {
     }
 }
 
-/// The line, in [`COLUMNS`] columns at most; what is no character of a line is none.
+/// Formats the line in at most [`COLUMNS`] columns. Replaces control characters, because they'd move the cursor.
 impl From<Line> for String {
     fn from(mut line: Line) -> String {
         let room = COLUMNS - LABEL;
@@ -159,7 +164,7 @@ impl From<Line> for String {
             }
         }
         line.leave_out(room);
-        // What characters of two parts take beside one another, names must leave.
+        // Some characters are wider beside those of the next part. Names must leave room for that.
         let beside = line.said().width().saturating_sub(line.taken());
         let room = room.saturating_sub(beside);
         line.shorten(room, NAME);
@@ -174,13 +179,13 @@ impl From<Line> for String {
     }
 }
 
-/// A line's label, and what it says; of one that goes on with what the line before says, the label is empty.
+/// Splits a line into its label and its text. A line that continues the one before has an empty label.
 pub fn parted(line: &str) -> (&str, &str) {
     let (label, said) = line.split_at_checked(LABEL).unwrap_or((line, ""));
     (label.trim_end(), said)
 }
 
-/// What a part takes where names are as short as most are.
+/// Returns the width of a part. A name counts at most as wide as most names.
 fn least(part: &Part) -> usize {
     match part {
         Part::Name(name) => name.width().min(NAME),
@@ -188,7 +193,7 @@ fn least(part: &Part) -> usize {
     }
 }
 
-/// The beginning and the end of a name, in so many columns.
+/// Shortens a name to this many columns. Keeps its beginning and its end.
 fn middle(name: &str, columns: usize) -> String {
     if name.width() <= columns {
         return name.to_owned();
@@ -198,20 +203,20 @@ fn middle(name: &str, columns: usize) -> String {
     format!("{head}{LEFT_OUT}{}", ending(name, kept / 2))
 }
 
-/// The beginning of a line, in so many columns, and a mark that it goes on.
+/// Cuts a line to this many columns, and adds the mark.
 fn cut(text: &str, columns: usize) -> String {
     format!("{}{LEFT_OUT}", beginning(text, columns.saturating_sub(1)))
 }
 
-/// As much of the beginning as so many columns have room for. Some characters take more, or less, beside others: so it is
-/// the text that is measured, and not each of them.
+/// Returns the longest beginning that fits. Some characters change their width beside others, so we measure the text
+/// and don't add up characters.
 fn beginning(text: &str, columns: usize) -> &str {
     let ends = text.char_indices().map(|(at, one)| at + one.len_utf8());
     let fitting = ends.take_while(|&end| text[..end].width() <= columns);
     &text[..fitting.last().unwrap_or(0)]
 }
 
-/// The same of the end.
+/// Returns the longest end that fits.
 fn ending(text: &str, columns: usize) -> &str {
     let begins = text.char_indices().rev().map(|(at, _)| at);
     let fitting = begins.take_while(|&begin| text[begin..].width() <= columns);
@@ -258,7 +263,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it says: no line has more columns than there are, and text stands as long as it has room.
+        /// Checks that no line is too wide. Plain text must be complete if it fits.
         #[test]
         fn no_line_is_too_long(
             parts in prop::collection::vec((0..3u8, prop_oneof!["[a-z: ]{0,30}", ".{0,90}", "[漢字👩‍🚀é☺️\u{301}]{0,60}"]), 0..9),
@@ -280,7 +285,7 @@ mod tests {
             let line = said(line);
             prop_assert!(line.width() <= COLUMNS, "{}: {line}", line.width());
             prop_assert!(!line.chars().any(char::is_control));
-            // Characters of two parts may take one column more beside one another.
+            // Characters of two parts may take one more column beside each other.
             if needed + parts.len() <= COLUMNS - LABEL {
                 let is_plain = |text: &str| text.is_ascii() && !text.contains(char::is_control);
                 let plain = parts.iter().filter(|(kind, text)| *kind == 0 && is_plain(text));

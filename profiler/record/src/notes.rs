@@ -1,10 +1,10 @@
-//! What a reader should know of the figures.
+//! Writes the notes below the figures: limits of the recording that a reader must know.
 
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{count, counted, percent, time};
 use crate::report::Report;
 
-/// What a reader should know of the figures.
+/// Returns the notes for this recording.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     let scope = from.host.as_ref().map_or("", |host| &*host.scope);
@@ -112,7 +112,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     notes
 }
 
-/// What cannot be seen in a virtual machine.
+/// Returns the note on time that can't be seen inside a virtual machine.
 fn guest(from: &Attribution) -> String {
     let stolen = |statistics: &crate::perf::Statistics| {
         let found = statistics.cpu_ns.iter().find(|(name, _)| name == "steal");

@@ -1,10 +1,9 @@
-//! What is said of a recording: figures, and ten lines that answer the question.
+//! The result of an analysis: figures, and ten lines that summarize them.
 //!
-//! Figures are of the recording, made larger where only a part was recorded and the rest counted. A time is given as
-//! *at least* and *at most*: between the events that lie inside of it and those that lie around it. The cost of these
-//! events themselves is in the times that they enclose, so all times are upper bounds for a program that is not
-//! recorded, and none of them holds what a program loses after an interrupt to caches and translations that
-//! were dropped.
+//! If only a part was recorded, we scale figures up to the whole recording. A time has a lower and an upper bound: the
+//! time between the closest events inside it, and between the closest events around it. Such a time contains the cost
+//! of recording these events, so it's an upper bound for an unrecorded program. No time contains the later cost of
+//! caches and translations that the interrupt dropped.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::advise::Advice;
 use crate::attribute::Weight;
 use crate::figures::{Range, place};
 
-/// What was seen of one site.
+/// The figures of one site.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteRow {
     /// The program.
@@ -24,136 +23,138 @@ pub struct SiteRow {
     pub call: String,
     /// The frames, innermost first.
     pub frames: Vec<String>,
-    /// System calls.
+    /// The number of system calls.
     pub calls: u64,
-    /// Flushes: as many as were recorded stand for, and at least as many as it takes to send the interrupts.
+    /// The number of flushes, scaled from the recorded ones. At least the number needed to send the interrupts.
     pub requests: u64,
-    /// Those that interrupted others.
+    /// Flushes that interrupted other CPUs.
     pub remote: u64,
-    /// Interrupts, one for each CPU that was asked.
+    /// Interrupts: one for each flush and target CPU.
     pub interrupts: u64,
-    /// How many of these were recorded with what they cost: what initiators waited and targets lost is known from them.
+    /// Interrupts whose cost was recorded. The waits and the lost time are computed from these.
     pub timed: u64,
-    /// Of these, those that were recorded with all that happened around them: what would help is known from them.
+    /// Interrupts that were recorded with all events around them. Advice is based on these.
     pub whole: u64,
-    /// Pages of flushes that named them.
+    /// The pages of all flushes that don't flush everything.
     pub pages: u64,
     /// Flushes of everything.
     pub full: u64,
-    /// What initiators waited.
+    /// The time that initiators waited.
     pub initiator: Range,
-    /// What targets lost.
+    /// The time that targets lost.
     pub stolen: Range,
-    /// What calls waited for `mmap_lock`, in nanoseconds.
+    /// The time that calls waited for `mmap_lock`, in nanoseconds.
     pub locked_ns: f64,
-    /// Page faults in what was given back here.
+    /// Page faults in memory that calls from here gave back.
     pub refaults: u64,
-    /// Their time, in nanoseconds, if the host's price of one is known, or they were timed.
+    /// The time of these page faults in nanoseconds. `None` if they weren't timed and the host's price isn't known.
     pub refault_ns: Option<Range>,
-    /// How often each CPU was hit.
+    /// The number of interrupts on each CPU.
     pub hit: Vec<u64>,
-    /// Waits and lost time as a share of the program's CPU time, as far as those interrupts tell that were timed; `None`
-    /// if none was, or the CPU time is not known.
+    /// Waits and lost time as a share of the program's CPU time. Computed from the timed interrupts.
+    ///
+    /// `None` if no interrupt was timed or the CPU time isn't known.
     pub share: Option<Range>,
-    /// Whether the kernel did it for a reason of its own.
+    /// Whether the kernel flushed for a reason of its own.
     pub kernel: bool,
 }
 
 impl SiteRow {
-    /// The frame that tells most.
+    /// Returns the frame that identifies the site best.
     pub fn place(&self) -> &str {
         place(self.frames.iter().map(String::as_str))
     }
 }
 
-/// What was seen of one program.
+/// The figures of one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramRow {
     /// Its name.
     pub name: String,
-    /// Its time on CPUs, if that is known, in nanoseconds; without what recording took of it, where the host's prices
-    /// are known.
+    /// Its CPU time in nanoseconds, if that's known. Excludes the cost of recording, if the host's prices are known.
     pub cpu_ns: Option<f64>,
     /// Interrupts that it sent.
     pub sent: u64,
-    /// How many of these were recorded with what they cost.
+    /// Sent interrupts whose cost was recorded.
     pub timed: u64,
     /// Interrupts that it took.
     pub taken: u64,
-    /// What it waited for its targets: the wider, the fewer were timed, and at most all that the kernel did for it if
-    /// those that were not timed are many.
+    /// The time that it waited for its targets. The fewer interrupts were timed, the wider the range.
     pub waited: Range,
-    /// What it lost as a target.
+    /// The time that it lost as a target.
     pub stolen: Range,
-    /// Both, as a share of its CPU time; `None` if that is not known, or if nothing was timed.
+    /// `waited` plus `stolen` as a share of its CPU time.
+    ///
+    /// `None` if its CPU time isn't known, if it has no known cost, or if it sent interrupts and none was timed.
     pub share: Option<Range>,
 }
 
-/// Interrupts that were no shootdowns.
+/// Interrupts that call functions other than a TLB flush.
 #[derive(Clone, Debug, Serialize)]
 pub struct OtherRow {
-    /// Whose they are.
+    /// The part of the kernel that sends them.
     pub cause: &'static str,
-    /// The kernel's functions, with how often.
+    /// The kernel's functions with their counts.
     pub functions: Vec<(String, u64)>,
-    /// How often.
+    /// The number of interrupts.
     pub count: u64,
-    /// How long, in nanoseconds; `None` if none of some function's was recorded with its time.
+    /// Their total time in nanoseconds. `None` if one of the functions was never recorded with its time.
     pub ns: Option<f64>,
-    /// How long those waited whose calls sent them, in nanoseconds, where that was recorded.
+    /// The time that their callers waited in nanoseconds, where that was recorded.
     pub caller_ns: Option<f64>,
 }
 
-/// A recording, understood.
+/// The result of an analysis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The lines that answer the question.
+    /// The lines of the answer.
     pub answer: Vec<String>,
-    /// Sites, those with most interrupts first.
+    /// Sites, by falling number of interrupts.
     pub sites: Vec<SiteRow>,
-    /// Programs, those that pay most first.
+    /// Programs, by falling cost.
     pub programs: Vec<ProgramRow>,
     /// Other interrupts that call functions.
     pub others: Vec<OtherRow>,
-    /// Interrupts between programs: sender, target, how often.
+    /// Interrupts between programs: sender, target, count.
     pub matrix: Vec<(String, String, u64)>,
-    /// The same by CPU.
+    /// Interrupts between CPUs: sender, target, count.
     pub cpu_matrix: Vec<(u32, u32, u64)>,
-    /// What would help.
+    /// Changes that would help.
     pub advice: Vec<Advice>,
-    /// Whole stacks, folded: program and frames from outside in, and what they weigh.
+    /// Whole stacks, folded, and their weights. Each has the program, then its frames from the outermost inwards.
     #[serde(skip)]
     pub folded: BTreeMap<String, Weight>,
-    /// Shootdown interrupts: what `/proc/interrupts` says, or else what was recorded.
+    /// Shootdown interrupts, from `/proc/interrupts` if it was read, otherwise from the recorded events.
     pub interrupts: u64,
-    /// Those laid at a call or a reason.
+    /// Shootdown interrupts that are attributed to a call or a reason.
     pub attributed: u64,
-    /// Interrupts that call functions and are no shootdowns, as the row `CAL` of `/proc/interrupts` counts them.
+    /// Function-call interrupts that aren't shootdowns: the row `CAL` of `/proc/interrupts`.
     pub function_calls: Option<u64>,
     /// Events that were lost.
     pub lost: u64,
     /// Events that were read.
     pub samples: u64,
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// How long was recorded, in nanoseconds.
+    /// The length of the recording in nanoseconds.
     pub ns: u64,
-    /// How many times faster interrupts came than where they were recorded: recording slows a program down.
+    /// The rate of interrupts over all the time, divided by their rate in the windows. It's often above 1, because
+    /// recording slows a program down.
     pub pace: f64,
-    /// What a page fault costs on the host, with the zeroing in it, if that was measured.
+    /// The cost of a page fault on this host with its zeroing, if measured.
     pub fault_ns: Option<Range>,
-    /// What else a reader should know.
+    /// Notes on the figures.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The figures as one JSON object, whose keys stay what they are.
+    /// Returns the figures as one JSON object. Its keys are stable.
     ///
-    /// `stack` is the site, innermost frame first, and ends with the program's name in brackets. Times are in
-    /// nanoseconds: `initiator_ns` is at least what initiators waited, `stolen_ns` what the interrupts took on their
-    /// targets; `null` where the recording has no events that tell. `advice` is what is advised, with the interrupts
-    /// that each piece leaves (at least, at most) and the share of the program's CPU time that it wins, if that is
-    /// known.
+    /// `stack` contains the site's frames, innermost first, and ends with the program's name in brackets. Times are in
+    /// nanoseconds. `initiator_ns` is the lower bound of the waits, or the upper bound if no target's end was recorded.
+    /// `stolen_ns` is the upper bound of the time that targets lost. Either is `null` if the recording lacks the events
+    /// for it. `advice` lists changes. Each has bounds for the interrupts that remain, and the gain as a share of the
+    /// program's CPU time if that's known.
     pub fn json(&self) -> Value {
         let sites: Vec<Value> = self
             .sites
@@ -163,7 +164,7 @@ impl Report {
                 stack.push(format!("[{}]", site.program));
                 let told =
                     |ns: f64| (ns > 0.0 || site.interrupts == 0).then_some(ns.round() as u64);
-                // Where no target's end was seen, the call's is.
+                // If no target's end was recorded, the end of the call is the bound.
                 let seen = site.initiator.least > 0.0;
                 let waited = if seen {
                     site.initiator.least

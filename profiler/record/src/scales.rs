@@ -1,5 +1,8 @@
-//! What a recording of some stretches of time stands for: how many calls and page faults for one that was recorded, and
-//! how the kernel's own account of a program's time bounds what these may have cost.
+//! Scales recorded figures up to the whole recording time.
+//!
+//! Often only windows are recorded, and in between the kernel only counts. This module computes how many real calls,
+//! page faults and interrupts each recorded one represents. It also compares the result with the kernel's own account
+//! of a program's CPU time, which bounds the true cost.
 
 use crate::perf::FAULTS;
 
@@ -7,42 +10,47 @@ use crate::attribute::site::Site;
 use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::Range;
 
-/// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
+/// The least CPU time, in nanoseconds, for which we trust the kernel's account. It counts in steps of 10 ms.
 pub const RAN_NS: f64 = 2e8;
 
-/// Whether so many of all interrupts are too many to pass over what they cost.
+/// Returns whether `of` is more than a tenth of `all`, and so can't be ignored.
 pub fn is_much(of: f64, all: f64) -> bool {
     of * 10.0 > all
 }
 
-/// What something recorded stands for that is no interrupt.
+/// The factors from recorded calls and page faults to real ones.
 #[derive(Clone, Copy)]
 pub struct Scales {
-    /// Whether no more than a handful of interrupts was recorded in all.
+    /// Whether fewer than [`ENOUGH`] interrupts were recorded in all.
     few: bool,
-    /// A page fault of any program, all of which the kernel counts anyway.
+    /// The real page faults for each recorded one, over all programs. The kernel counts all of them anyway.
     faults: f64,
-    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no
-    /// more than a handful in all, a second.
+    /// The real calls for each recorded one, for sites with fewer than [`ENOUGH`] interrupts. It's the factor of all
+    /// interrupts or, if there are too few of those, that of the recorded time.
     calls: f64,
 }
 
-/// What the kernel did for a program.
+/// The kernel's time for a program, and its ratio to the recorded events.
 #[derive(Clone, Copy)]
 pub struct Kernel {
-    /// All of it, in nanoseconds.
+    /// The whole time, in nanoseconds.
     pub ns: f64,
-    /// What processes did by themselves that were forked meanwhile and have ended, in nanoseconds.
+    /// The user time of forked processes that have ended, in nanoseconds.
     pub forked_ns: f64,
-    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of
-    /// each.
+    /// The ratio of `ns` to the upper bound of the recorded work, at least 1. That's the cost of calls, waits and page
+    /// faults at their prices.
+    ///
+    /// For example, 2 means that the kernel's account is twice as long as the events explain at most.
     pub dearer: f64,
-    /// How many times less than the least of each.
+    /// The same ratio to the lower bound. At most 1.
     pub cheaper: f64,
 }
 
 impl Kernel {
-    /// Of a program, if the kernel's account of its time is known.
+    /// Computes the ratios for a program.
+    ///
+    /// Returns `None` if the kernel's account of its time is missing or below a tenth of [`RAN_NS`], or if no recorded
+    /// work has a price.
     pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
         let ran = from.ran(program)?;
         let ns = ran.kernel_ns as f64;
@@ -69,7 +77,7 @@ impl Kernel {
 }
 
 impl Scales {
-    /// Of a recording.
+    /// Computes the factors of a recording.
     pub fn of(from: &Attribution) -> Self {
         let time = from.scale_of_time();
         let faults = from.count(FAULTS).filter(|count| count.seen >= ENOUGH);
@@ -81,9 +89,11 @@ impl Scales {
         Scales { few, faults, calls }
     }
 
-    /// A page fault of this program: what its own count by the kernel says, where that is known, because it fills more or
-    /// less in the recorded stretches than at other times. Of a handful in these the ratio to all programs' says more, unless
-    /// it comes to more than there were.
+    /// Returns the number of real page faults for each recorded one of this program.
+    ///
+    /// We use the program's own count by the kernel if it's known, because a program may fault more or less often in
+    /// the windows than at other times. If fewer than [`ENOUGH`] of its faults were recorded, the ratio of all programs
+    /// is more reliable, unless it would yield more faults than there were.
     pub fn faults(&self, from: &Attribution, program: &str) -> f64 {
         let exact = from.ran(program).map_or(0, |ran| ran.faults);
         let known = from.programs.iter().find(|of| &*of.name == program);
@@ -98,9 +108,11 @@ impl Scales {
         }
     }
 
-    /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what
-    /// one of these is: the program does more of everything while it is not recorded. A handful of interrupts says
-    /// nothing of the others, so then it is what a recorded second stands for.
+    /// Returns the number of real calls for each recorded one from this site.
+    ///
+    /// Nothing counts calls outside of the windows. With enough interrupts we use the factor of the interrupts, because
+    /// a program does more of everything while it isn't recorded. With few interrupts that factor is unreliable, so
+    /// it's capped at the factor of all sites (see `calls`).
     pub fn calls(&self, site: &Site) -> f64 {
         match self.few || site.whole < ENOUGH {
             true => site.weight.min(self.calls),
@@ -109,7 +121,7 @@ impl Scales {
     }
 }
 
-/// What a recorded interrupt stands for, all sites taken together.
+/// Returns the number of real interrupts for each recorded one, over all sites.
 pub fn scale(from: &Attribution) -> f64 {
     let counted = from.counted().filter(|count| count.seen > 0);
     counted.map_or(1.0, |count| {

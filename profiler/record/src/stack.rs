@@ -1,23 +1,23 @@
-//! From a stack to whose doing it was: the call or the part of the kernel that flushes, and the place in the program.
+//! Finds a flush's call or kernel reason, and its place in the program.
 //!
-//! The *site* of a flush is the code that one would change. It begins with the innermost frame of user mode and goes
-//! outwards through the C library, allocators and language runtimes up to the first frame that belongs to the program
-//! itself, that one included. Where no such frame is (a runtime's own thread, a stack that frame pointers do not
-//! reach), it is everything there is. The whole stack is kept beside it, for flame graphs. The file is long because its
-//! last third are tests.
+//! The *site* of a flush is the code that a programmer would change. It begins with the innermost user-mode frame. It
+//! continues outwards through the C library, allocators and language runtimes, and ends with the first frame of the
+//! program itself. Some stacks have no such frame, for example those of a runtime's own thread, or those that frame
+//! pointers don't cover. Then the site contains all known frames. We also keep the whole stack, for flame graphs. The
+//! file is long because its last third is tests.
 
 use std::sync::Arc;
 
 use crate::perf::Frame;
 use rustc_hash::FxHashMap;
 
-/// How many frames a site has at most.
+/// The largest number of frames in a site.
 const DEEPEST: usize = 24;
-/// How many stacks are remembered.
+/// The largest number of stacks to remember.
 const KNOWN: usize = 1 << 15;
 
-/// Parts of the kernel that flush for reasons of their own: a function that is on the stack then, and what is said.
-/// The first that is found holds, so what is special stands before what is general.
+/// Kernel functions that flush for their own reason, with the text for that reason. The first match counts, so specific
+/// functions come before general ones.
 const CAUSES: &[(&str, &str)] = &[
     ("balance_pgdat", "reclaim (kswapd)"),
     ("try_to_free_mem_cgroup_pages", "reclaim (memory cgroup)"),
@@ -53,15 +53,15 @@ const CAUSES: &[(&str, &str)] = &[
     ("do_huge_pmd_wp_page", "copy-on-write"),
 ];
 
-/// Causes that hold only where no system call asked for them.
+/// Functions that are a reason of their own only outside of system calls.
 const UNASKED: &[(&str, &str)] = &[
     ("migrate_pages_batch", "migration"),
     ("migrate_pages", "migration"),
     ("migrate_pages_sync", "migration"),
 ];
 
-/// What serves a system call below the function that has its name, which is no more on the stack where it has ended by
-/// calling this.
+/// Internal functions that serve a system call. The function named after the call is missing from the stack if it ended
+/// with a tail call to one of these.
 const SERVES: &[(&str, &str)] = &[
     ("ksys_mmap_pgoff", "mmap"),
     ("vm_mmap_pgoff", "mmap"),
@@ -78,7 +78,7 @@ const SERVES: &[(&str, &str)] = &[
     ("do_execveat_common", "execve"),
 ];
 
-/// Where the kernel begins to serve a system call, whichever it is.
+/// The kernel's common entry functions of system calls.
 const ENTRIES: &[&str] = &[
     "x64_sys_call",
     "do_syscall_64",
@@ -90,7 +90,7 @@ const ENTRIES: &[&str] = &[
     "do_el0_svc",
 ];
 
-/// Files whose frames are no program's own: by how their names begin.
+/// Beginnings of names of shared libraries, whose frames don't belong to a program.
 const LIBRARIES: &[&str] = &[
     "libc.",
     "libc-",
@@ -117,8 +117,8 @@ const LIBRARIES: &[&str] = &[
     "libtsan",
 ];
 
-/// Functions that are no program's own where they are linked into the program: whole names, and beginnings of names
-/// where the last letter is none.
+/// Library functions that may be linked into the program. An entry that ends in a letter or digit is a whole name. Any
+/// other is the beginning of names.
 const RUNTIMES: &[&str] = &[
     "runtime.",
     "runtime/",
@@ -159,14 +159,14 @@ const RUNTIMES: &[&str] = &[
     "libc::",
 ];
 
-/// What a stack tells.
+/// The information in a stack.
 #[derive(Debug, Default)]
 pub struct StackInfo {
-    /// The part of the kernel that flushed for a reason of its own.
+    /// The kernel's own reason for the flush.
     pub cause: Option<&'static str>,
     /// The system call that the kernel was in.
     pub call: Option<Arc<str>>,
-    /// The outermost function behind the entry of calls: a guess, for where nothing else says which call it is.
+    /// The function called by the entry of system calls. It's a guess, used only if the call is otherwise unknown.
     pub outermost: Option<Arc<str>>,
     /// Whether the kernel was in a page fault.
     pub fault: bool,
@@ -176,19 +176,19 @@ pub struct StackInfo {
     pub site: Arc<[Arc<str>]>,
     /// Whether the site ends in a frame of the program's own.
     pub own: bool,
-    /// All frames, outermost first, for a flame graph; frames of the kernel end with `_[k]`.
+    /// All frames, outermost first, for a flame graph. Kernel frames end with `_[k]`.
     pub folded: Arc<str>,
 }
 
-/// What stacks tell, each looked at once.
+/// A cache of the information in stacks.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    // The stack is kept with what it tells, so no other can get its address.
+    // We keep the stack alive, so that no other stack can get its address.
     known: FxHashMap<usize, (Arc<[Frame]>, Arc<StackInfo>)>,
 }
 
 impl Stacks {
-    /// What this stack tells.
+    /// Returns the information in this stack.
     pub fn tell(&mut self, stack: &Arc<[Frame]>) -> Arc<StackInfo> {
         let key = Arc::as_ptr(stack).cast::<()>() as usize;
         if let Some((_, told)) = self.known.get(&key) {
@@ -203,7 +203,7 @@ impl Stacks {
     }
 }
 
-/// A function of the kernel without what the compiler appended: `.isra.0`, `.constprop.1`.
+/// Removes the compiler's suffix from a kernel function: `.isra.0` or `.constprop.1`, for example.
 fn plain(symbol: &str) -> &str {
     symbol.split('.').next().unwrap_or(symbol)
 }
@@ -246,21 +246,21 @@ fn tell(stack: &[Frame]) -> StackInfo {
     }
 }
 
-/// The call that the kernel serves, of its functions from inside out: by the function that has its name, or one that
-/// has taken that one's place.
+/// Returns the system call that the kernel serves. Prefers the function named after the call to internal ones.
+///
+/// Functions are given innermost first.
 fn call<'a, Kernel: Iterator<Item = &'a str>>(kernel: impl Fn() -> Kernel) -> Option<Arc<str>> {
     let served = |symbol: &str| {
         let found = SERVES.iter().find(|(name, _)| symbol == *name);
         found.map(|(_, call)| *call)
     };
     let named = kernel().filter(|symbol| served(symbol).is_none());
-    // The outermost: to load a program, too, maps memory.
+    // Takes the outermost one, because a call may use another: `execve` maps memory, for example.
     let serving = || kernel().filter_map(served).last().map(Into::into);
     named.filter_map(call_of).next().or_else(serving)
 }
 
-/// The outermost function behind the entry of calls, of the kernel's functions from inside out: where nothing else says
-/// which call it is.
+/// Returns the function called by the entry of system calls. Functions are given innermost first.
 fn outermost<'a, Kernel: Iterator<Item = &'a str>>(
     kernel: impl Fn() -> Kernel,
 ) -> Option<Arc<str>> {
@@ -268,7 +268,7 @@ fn outermost<'a, Kernel: Iterator<Item = &'a str>>(
     kernel().nth(entry.checked_sub(1)?).map(Into::into)
 }
 
-/// The call that `__x64_sys_madvise` serves.
+/// Returns the system call of a function like `__x64_sys_madvise`.
 fn call_of(symbol: &str) -> Option<Arc<str>> {
     let prefixes = [
         "__x64_sys_",
@@ -285,7 +285,7 @@ fn call_of(symbol: &str) -> Option<Arc<str>> {
     name.map(Into::into)
 }
 
-/// What a frame is called: its function, or its file and address, or nothing known.
+/// Returns the name of a frame: its function, its file and address, or `[unknown]`.
 pub fn label(frame: &Frame) -> Arc<str> {
     match (&frame.symbol, &frame.module) {
         (Some(symbol), _) => symbol.clone(),
@@ -301,7 +301,7 @@ fn base(module: &str) -> &str {
     module.rsplit('/').next().unwrap_or(module)
 }
 
-/// Whether a frame is the program's own, not of a library or runtime that it shares with all others.
+/// Returns whether a frame is the program's own, rather than of a library or runtime.
 fn is_own(frame: &Frame) -> bool {
     if let Some(symbol) = &frame.symbol {
         let begins = |name: &str| !name.ends_with(|c: char| c.is_ascii_alphanumeric());
@@ -327,7 +327,7 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool)
         );
     }
     if !user.is_empty() {
-        // Without frame pointers, what is behind the innermost frame is often no frame at all.
+        // Without frame pointers, frames beyond the innermost one are often garbage.
         let known = user.iter().take(DEEPEST);
         let known = known.take_while(|frame| frame.symbol.is_some() || frame.module.is_some());
         let mut site: Vec<Arc<str>> = known.map(|frame| label(frame)).collect();
@@ -336,7 +336,7 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool)
         }
         return (site.into(), false);
     }
-    // A thread of the kernel: the function that is the cause.
+    // In a kernel thread the site is the function that is the cause.
     let cause = CAUSES
         .iter()
         .chain(UNASKED)
@@ -354,7 +354,7 @@ fn folded(stack: &[Frame]) -> String {
         if !out.is_empty() {
             out.push(';');
         }
-        // Semicolons are what parts frames, and line ends stacks.
+        // Semicolons separate frames, and newlines separate stacks.
         out.extend(
             label(frame)
                 .chars()
@@ -418,7 +418,7 @@ mod tests {
             frame(false, "main.work", "/opt/go"),
         ];
         assert_eq!(site_of(&stack).len(), 3);
-        // Its own thread: everything.
+        // Without its last frame it's a thread of the runtime: all frames remain.
         assert_eq!(site_of(&stack[..2]).len(), 2);
         assert!(!tell(&stack[..2]).own);
     }
@@ -507,7 +507,7 @@ mod tests {
         ] {
             assert_eq!(served_by(symbols).as_deref(), Some(call), "{symbols:?}");
         }
-        // A page fault is no call.
+        // A page fault isn't a system call.
         assert_eq!(served_by(&["handle_mm_fault", "exc_page_fault"]), None);
     }
 

@@ -1,9 +1,11 @@
-//! What shootdowns cost each process, second by second, while it happens.
+//! Computes the cost of shootdowns for each process, second by second, as `top` does.
 //!
-//! The kernel adds up what each process sends, waits for and takes ([`crate::perf::bpf`]); here that becomes a line for each.
-//! Nothing is recorded and nothing is written. A flush that begins in one second and ends in the next is counted in the second one.
-//! Where nothing was added up for a part of a second, because more would have cost too much, its figures are what the rest stands
-//! for; of a second in which nothing was there are none.
+//! The kernel adds up the interrupts that each process sends and takes, and its waits ([`crate::perf::bpf`]). Here the
+//! sums of each process become a row. Nothing is recorded and nothing is written.
+//!
+//! A flush that begins in one second and ends in the next counts in the second one. To limit the cost, we may stop
+//! adding up for a while. Then the flushes of each process since the start are scaled up to the whole time since the
+//! start, and a second gets the difference to the one before.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,55 +19,55 @@ use serde::Serialize;
 use crate::event::{self, Event};
 use crate::figures::Range;
 
-/// After so many processes, what is known of all of them is forgotten: hosts start processes for months.
+/// The number of processes above which we forget all of them. A host may start new processes for months.
 const MOST_PROCESSES: usize = 1 << 12;
 
-/// What one process did and suffered in a second. Counts and times are for a second.
+/// The figures of one process in one second. Counts and times are per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The process.
     pub pid: u32,
-    /// Its name, as far as it is known.
+    /// Its name, if it's known.
     pub program: String,
-    /// Its time on CPUs, as the kernel counts it in steps of 10 ms, in nanoseconds; `None` if it has ended.
+    /// Its CPU time in nanoseconds, which the kernel counts in steps of 10 ms. `None` if it has ended.
     pub cpu_ns: Option<u64>,
-    /// Flushes of other CPUs that it asked for.
+    /// Flushes of other CPUs that it requested.
     pub flushes: u64,
     /// Interrupts that it sent for them.
     pub sent: u64,
     /// Interrupts that it took.
     pub taken: u64,
-    /// What it waited for its targets, in nanoseconds: until the last of them had flushed.
+    /// The time that it waited for its last target to flush, in nanoseconds.
     pub waited_ns: Option<f64>,
-    /// The time that it lost as a target, to any initiator: the work without the interrupt around it.
+    /// The time that it lost as a target, to any initiator. Contains the work, but not the interrupt around it.
     pub stolen: Range,
-    /// The call by which it sent most.
+    /// The call that sent most of its interrupts.
     pub call: String,
 }
 
 impl Row {
-    /// What it paid altogether, in nanoseconds.
+    /// Returns its total cost in nanoseconds: waits and lost time.
     fn paid(&self) -> f64 {
         self.waited_ns.unwrap_or(0.0) + self.stolen.most
     }
 }
 
-/// A second.
+/// The figures of one second.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Second {
-    /// Seconds since it began.
+    /// Seconds since the start.
     pub at: f64,
-    /// In which share of it flushes were added up.
+    /// The share of the second in which flushes were added up.
     pub recorded: f64,
-    /// Events that were lost in it: none, as nothing is recorded.
+    /// Lost events. Always 0, because nothing is recorded.
     pub lost: u64,
-    /// Interrupts that were sent to flush.
+    /// Shootdown interrupts that were sent.
     pub interrupts: u64,
-    /// The processes that sent or took any, those that pay most first.
+    /// The processes that sent or took any, by falling cost.
     pub processes: Vec<Row>,
 }
 
-/// What was added up of a process since the last second.
+/// A process's sums since the last second.
 #[derive(Default)]
 struct Sum {
     row: Row,
@@ -73,7 +75,7 @@ struct Sum {
     calls: FxHashMap<String, u64>,
 }
 
-/// A process by the time that it had run when that was last looked at.
+/// The CPU time of a process when we last read it.
 struct RunTime {
     ran_ns: Option<u64>,
     looked: Instant,
@@ -87,7 +89,7 @@ impl RunTime {
         }
     }
 
-    /// How much of a second it has run on average since this was last asked.
+    /// Returns the CPU time since the last call, per second.
     fn used(&mut self, pid: u32) -> Option<u64> {
         let (ran_ns, looked) = (counters::process_ns(pid), Instant::now());
         let since = (looked - self.looked).as_secs_f64().max(1e-9);
@@ -97,7 +99,7 @@ impl RunTime {
     }
 }
 
-/// Adds up what a recorder hands it, and tells each second to `tell`; an error of it ends the recording.
+/// Adds up the samples of a recorder, and calls `tell` each second. An error of `tell` ends the recording.
 pub struct Top<F> {
     tell: F,
     sums: FxHashMap<u32, Sum>,
@@ -106,7 +108,7 @@ pub struct Top<F> {
 }
 
 impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
-    /// Nothing yet.
+    /// Creates empty sums.
     pub fn new(tell: F) -> Self {
         Top {
             tell,
@@ -116,7 +118,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
         }
     }
 
-    /// What the second was that ends now.
+    /// Computes the figures of the second that ends now.
     fn end(&mut self, progress: Progress) -> Second {
         let (elapsed, summed) = (progress.elapsed, progress.summed);
         let seconds = elapsed.saturating_sub(self.last.0).as_secs_f64().max(1e-9);
@@ -128,7 +130,8 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
         let mut processes = Vec::new();
         for (pid, Sum { row, calls }) in self.sums.drain() {
             let known = self.known.entry(pid).or_insert_with(|| RunTime::new(pid));
-            // Of two calls that sent as much, the same one each time.
+            // Two calls may have sent equally many. Then choose by name, so that the row doesn't change from second to
+            // second.
             let most = calls
                 .into_iter()
                 .max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
@@ -170,7 +173,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
     }
 
     fn sample(&mut self, sample: &Sample, _: &[Place], _: &mut Symbols) -> io::Result<()> {
-        // The idle task's is of no use.
+        // The idle task has no useful figures.
         if sample.pid == 0 {
             return Ok(());
         }
@@ -212,7 +215,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
 }
 
 impl<F> Top<F> {
-    /// What was added up of the sample's process.
+    /// Returns the sums of the sample's process.
     fn sum(&mut self, sample: &Sample) -> &mut Sum {
         let sum = self.sums.entry(sample.pid).or_default();
         sum.row.waited_ns.get_or_insert(0.0);
@@ -299,7 +302,7 @@ mod tests {
         );
         assert_eq!(victim.stolen.most, 3_200.0);
         assert!((told[1].recorded - 0.5).abs() < 1e-9);
-        // Nothing happened in the third.
+        // Nothing happened in the third second.
         assert!(told[2].processes.is_empty(), "{:?}", told[2]);
     }
 }

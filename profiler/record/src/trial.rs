@@ -1,77 +1,77 @@
-//! Whether a change to a program helps: it runs as it is and changed, by turns, and the differences of the pairs say by how
-//! much, within which bounds, and when it is time to stop.
+//! Measures whether a change to a program helps.
 //!
-//! Each pair gives one ratio, changed to unchanged. Bounds are those of a mean of so many logarithms with 99 % confidence
-//! (Student's), because they are looked at after each pair. A drift of the host hits both runs of a pair, and pairs begin
-//! with either by turns.
+//! We run the program in pairs, unchanged and changed. Each pair yields one ratio, changed to unchanged. The bounds are
+//! those of the mean of the ratios' logarithms, with 99 % confidence (Student's t). We chose 99 % because the bounds
+//! are examined after every pair, to stop early. A slow drift of the host affects both runs of a pair alike, and the
+//! order within a pair alternates.
 
 use quell_workloads::numbers::median;
 use serde::Serialize;
 
-/// Fewer pairs say nothing.
+/// The least number of pairs for a result.
 const FEWEST: usize = 4;
 
-/// A difference below this is none.
+/// The smallest relative difference that matters.
 const SMALL: f64 = 0.01;
 
-/// Student's t for 99 % to both sides, by degrees of freedom from 1; later ones are taken as the last.
+/// Student's t for 99 %, two-sided, by degrees of freedom from 1. More degrees use the last value.
 const STUDENT: [f64; 20] = [
     63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17, 3.11, 3.05, 3.01, 2.98, 2.95,
     2.92, 2.90, 2.88, 2.86, 2.85,
 ];
 
-/// By how much something changed, as a share of what it was: -0.3 is 30 % less.
+/// Bounds of a relative change. For example, -0.3 is 30 % less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// At least.
+    /// The lower bound.
     pub least: f64,
-    /// At most.
+    /// The upper bound.
     pub most: f64,
 }
 
-/// What can be said of a change.
+/// The conclusion from a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// It is less.
+    /// The value is less.
     Less,
-    /// It is more.
+    /// The value is more.
     More,
-    /// It is the same within a hundredth.
+    /// The value is the same, within 1 %.
     Same,
-    /// The bounds hold both.
+    /// The bounds allow more than one of these.
     Unknown,
 }
 
-/// What was measured of pairs of runs, unchanged and changed.
+/// A measured value for each pair of runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Pairs {
-    /// Unchanged.
+    /// The unchanged runs.
     pub before: Vec<f64>,
-    /// Changed.
+    /// The changed runs.
     pub after: Vec<f64>,
 }
 
 impl Pairs {
-    /// One more pair.
+    /// Adds a pair.
     pub fn add(&mut self, before: f64, after: f64) {
         self.before.push(before);
         self.after.push(after);
     }
 
-    /// The middle of both.
+    /// Returns the medians of the unchanged and of the changed runs.
     pub fn medians(&self) -> (f64, f64) {
         let middle = |values: &[f64]| median(&mut values.to_vec()).unwrap_or(0.0);
         (middle(&self.before), middle(&self.after))
     }
 
-    /// By how much it changed. `None` from too few pairs.
+    /// Computes bounds of the relative change. Returns `None` if there are too few pairs.
     pub fn change(&self) -> Option<Change> {
         let count = self.before.len();
         if count < FEWEST {
             return None;
         }
-        // What is nothing in both is unchanged; one more of each keeps nothing from being infinitely less than little.
+        // Adds one to both values, because the logarithm of zero is infinite. Two zeros count as unchanged.
         let ratio = |(before, after): (&f64, &f64)| ((after + 1.0) / (before + 1.0)).ln();
         let ratios: Vec<f64> = self.before.iter().zip(&self.after).map(ratio).collect();
         let mean = ratios.iter().sum::<f64>() / count as f64;
@@ -84,7 +84,7 @@ impl Pairs {
         })
     }
 
-    /// What that says.
+    /// Returns the conclusion from the pairs so far.
     pub fn finding(&self) -> Finding {
         match self.change() {
             Some(change) if change.most < 0.0 && change.least < -SMALL => Finding::Less,
@@ -94,7 +94,9 @@ impl Pairs {
         }
     }
 
-    /// Whether more pairs would hardly say more: it is the same, or the bounds are nearer to each other than to nothing.
+    /// Returns whether more pairs would hardly change the result.
+    ///
+    /// That's so if the values are the same, or the bounds are closer to each other than half the larger one.
     pub fn is_known(&self) -> bool {
         let narrow = |change: Change| {
             let size = change.least.abs().max(change.most.abs());
@@ -104,7 +106,7 @@ impl Pairs {
     }
 }
 
-/// A change in percent, with its sign.
+/// Formats a change in percent with its sign.
 pub fn signed(change: Change) -> String {
     let of = |share: f64| match share.abs() * 100.0 {
         10.0.. => format!("{:+.0}", share * 100.0),
@@ -117,7 +119,7 @@ pub fn signed(change: Change) -> String {
 mod tests {
     use super::*;
 
-    /// A number from -0.5 to 0.5.
+    /// Returns a number from -0.5 to 0.5.
     fn random(state: &mut u64) -> f64 {
         *state = state
             .wrapping_mul(6364136223846793005)
@@ -125,7 +127,7 @@ mod tests {
         (*state >> 33) as f64 / (1u64 << 31) as f64 - 0.5
     }
 
-    /// Pairs until it is known, at most so many, of runs that deviate by this share and change by that factor.
+    /// Runs at most `most` pairs with this noise and true factor.
     fn tried(seed: u64, noise: f64, factor: f64, most: usize) -> Pairs {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
         let mut pairs = Pairs::default();
@@ -149,7 +151,7 @@ mod tests {
         assert!(found(0.02, 0.7, Finding::Less) >= 198);
         assert!(found(0.02, 1.3, Finding::More) >= 198);
         assert!(found(0.003, 1.0, Finding::Same) >= 180);
-        // Where nothing changes, hardly ever is a change found, however noisy runs are and often it is looked at.
+        // Without a true change, a change is hardly ever found, however noisy the runs are and however often we look.
         for noise in [0.003, 0.05, 0.3] {
             let wrong = found(noise, 1.0, Finding::Less) + found(noise, 1.0, Finding::More);
             assert!(wrong <= 12, "{wrong} of 200 at {noise}");

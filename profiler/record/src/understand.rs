@@ -1,4 +1,4 @@
-//! From what was added up to what is said: figures made larger where only a part was recorded, the largest first.
+//! Computes the report from the attributed events. Scales figures up if only a part was recorded, and sorts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::scales::{RAN_NS, Scales, scale};
 use crate::{advise, answer, notes};
 
-/// Which functions are whose, beside flushes.
+/// The owners of functions other than flushes, by the beginning of the function's name.
 const OWNERS: &[(&str, &str)] = &[
     ("ipi_mb", BARRIERS),
     ("ipi_sync_core", BARRIERS),
@@ -37,13 +37,13 @@ const OWNERS: &[(&str, &str)] = &[
     (UNTOLD, "not told by the recording"),
 ];
 
-/// What stands for a function where the recording does not say which it was.
+/// The function's name if the recording doesn't contain it.
 const UNTOLD: &str = "not told";
 
-/// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
+/// Owners of functions that a recorder calls, too. It starts and stops events, or patches the kernel's code for them.
 const RECORDERS: [&str; 2] = ["perf", "code patching"];
 
-/// Whose callers wait for all that they interrupt.
+/// The owner whose callers wait for every CPU that they interrupt.
 const BARRIERS: &str = "membarrier";
 
 fn owner(function: &str) -> &'static str {
@@ -52,7 +52,7 @@ fn owner(function: &str) -> &'static str {
 }
 
 impl Report {
-    /// What the recording says. Of `only`, if a program is named: of sites and advice alone.
+    /// Computes the report. With `only`, sites, programs and advice are limited to that program.
     pub fn new(mut from: Attribution, only: Option<&str>) -> Self {
         from.finish();
         let scale = scale(&from);
@@ -79,8 +79,8 @@ impl Report {
                 row(site, scales, cpu_ns, &from)
             })
             .collect();
-        // What shared the machine with what was recorded is nobody's to change who asks, and its time is known from
-        // stretches alone.
+        // We don't advise on programs that only shared the machine: the user can't change them, and their CPU time is
+        // known only from windows.
         let about = |site: &&&Site| only.is_some() || from.is_about(&site.place.program);
         let own: Vec<&Site> = chosen.iter().filter(about).copied().collect();
         let advice = advise::advise(&from, &own, scales, &|program| cpu_ns.get(program).copied());
@@ -125,7 +125,6 @@ fn scaled(count: u64, scale: f64) -> u64 {
     (count as f64 * scale).round() as u64
 }
 
-/// A site's row.
 fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
     let (scale, calls) = (site.weight, scales.calls(site));
     let faults = scales.faults(from, &site.place.program);
@@ -133,7 +132,8 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
     let remote = site
         .summed
         .map_or(scaled(site.remote, scale), |of| of.remote);
-    // Calls have a scale of their own, and flushes may be lost; but one flush interrupts each other CPU once at most.
+    // Calls have a factor of their own, and flush events may be lost. But one flush interrupts each other CPU at most
+    // once.
     let others = from.host.as_ref().map_or(0, |host| host.cpus).max(1) - 1;
     let least = (others > 0).then(|| interrupts.div_ceil(others.into()));
     let requests = match site.summed {
@@ -185,7 +185,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let (taken, stolen) = taken(program, scale);
             let recording = from.prices.as_ref();
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
-            // Prices are of this host at another moment: what they say is trusted as far as half of the time.
+            // Prices were measured at another moment. So we subtract the cost of recording only up to half of the time.
             let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
             let told = from.ran(&program.name);
             let told = told.map(|ran| (ran.user_ns + ran.kernel_ns) as f64);
@@ -201,7 +201,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 taken,
                 waited,
                 stolen,
-                // Where interrupts were only counted, nothing is known of what they cost.
+                // Without timed interrupts their cost isn't known.
                 share: cpu_ns
                     .filter(|_| costs.sent == 0.0 || costs.timed > 0)
                     .filter(|_| waited.most + stolen.most > 0.0)
@@ -216,7 +216,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
     rows
 }
 
-/// How many interrupts a program took, and what they took from it.
+/// Returns the interrupts that a program took, and the time that they cost it.
 fn taken(program: &Program, scale: f64) -> (u64, Range) {
     let seen = program.stolen;
     match program.summed {
@@ -226,7 +226,7 @@ fn taken(program: &Program, scale: f64) -> (u64, Range) {
             (taken, Range::of(seen, scale).within(spread))
         }
         (taken, work_ns) => {
-            // How much longer an interrupt took than its work is known of those that were recorded.
+            // The ratio of an interrupt's time to its work is known only from recorded interrupts.
             let around = match seen.least {
                 0 => 1.0,
                 least => seen.most as f64 / least as f64,
@@ -243,12 +243,12 @@ fn taken(program: &Program, scale: f64) -> (u64, Range) {
     }
 }
 
-/// What the interrupts of a program cost it as their initiator.
+/// A program's costs as an initiator.
 #[derive(Clone, Copy, Default)]
 struct Costs {
-    /// As those say that were timed.
+    /// The wait, computed from the timed interrupts.
     waited: Range,
-    /// By how much that may be more or less, squared, because they are few: sites deviate each by itself.
+    /// The variance of the wait because few interrupts were timed. We add up squares, because sites vary independently.
     deviation: Range,
     sent: f64,
     timed: u64,
@@ -271,7 +271,7 @@ impl Costs {
         all
     }
 
-    /// What it waited.
+    /// Returns the bounds of the wait.
     fn waited(self) -> Range {
         Range {
             least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),
@@ -280,8 +280,10 @@ impl Costs {
     }
 }
 
-/// Interrupts that were no shootdowns: as the kernel added them up, or what those that were recorded stand for. A recording
-/// without such sums knows no better than that there were as many more as there were shootdowns (`scale`).
+/// Returns the interrupts that aren't shootdowns, by owner.
+///
+/// The counts come from the kernel's sums if there are any. Otherwise we assume the same factor as for shootdowns
+/// (`scale`).
 fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
     let summed = &from.functions_summed;
@@ -301,7 +303,8 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     };
     for function in functions {
         let of = from.functions.get(function).copied().unwrap_or_default();
-        // The recorder itself makes some where stretches begin and end, and what lies between has none of these.
+        // The recorder itself sends some of these at the ends of windows, and none in between. So they aren't scaled
+        // up.
         let own = from.windows_ns.is_some() && RECORDERS.contains(&owner(function));
         let all = match summed.get(function) {
             Some(&count) => count as f64,

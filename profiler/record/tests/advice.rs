@@ -1,5 +1,6 @@
-//! What is advised, and what it is said to be worth, on a recording that was written for the purpose. The file is
-//! long because each kind of advice has a program that asks for it.
+//! Checks the advice and its estimated gain on artificial recordings.
+//!
+//! The file is long because each kind of advice has a program that needs it.
 
 use crate::written::{add, count, interrupt, number, prices, ran, read, sample, work};
 use quell_record::advise::Advice;
@@ -7,20 +8,20 @@ use quell_record::attribute::Attribution;
 use quell_record::perf::{Change, CpuTime, Frame, Item, Sample, Statistics, When};
 use quell_record::report::Report;
 
-/// A program that gives memory back in each of 200 rounds and uses it again at once.
+/// A program that gives memory back in 200 rounds, and reuses it at once.
 #[derive(Clone, Copy)]
 struct Program {
-    /// The cost of a page fault, if it was measured.
+    /// The cost of a page fault, if it's known.
     fault_ns: Option<f64>,
-    /// Whether it keeps its CPU busy, or half of the time.
+    /// Whether it keeps its CPU busy all the time. Otherwise it sleeps for half of each round.
     busy: bool,
-    /// Memory at this address is protected in each round, before the other is used again.
+    /// The address of other memory that it protects in each round, before the reuse.
     protected: Option<u64>,
-    /// Pages that it fills in each round.
+    /// The number of pages that it fills in each round.
     filled: u64,
-    /// The first of these, which no call gave back.
+    /// The number of these pages, from the first, that no call gave back.
     elsewhere: u64,
-    /// The time of a round.
+    /// The length of a round.
     round_ns: u64,
 }
 
@@ -48,7 +49,7 @@ impl Program {
     }
 }
 
-/// The advice of that kind, where a page fault costs this much.
+/// Returns the advice of this kind for a given cost of a page fault.
 fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
     let program = Program {
         fault_ns,
@@ -57,7 +58,7 @@ fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
     program.advice(kind)
 }
 
-/// A recording of the program.
+/// Returns a recording of the program.
 fn recorded(program: Program) -> Attribution {
     let Program {
         fault_ns,
@@ -70,7 +71,7 @@ fn recorded(program: Program) -> Attribution {
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
     let mut add = |event: &str, time_ns, fields| {
-        // The thread that goes on at the end of a round went to sleep in the middle of it.
+        // The thread that continues at the end of a round went to sleep in the middle of it.
         let process = match !busy && time_ns % round_ns == round_ns - 10_000 {
             true => (0, "swapper"),
             false => (7, "server"),
@@ -129,7 +130,7 @@ fn recorded(program: Program) -> Attribution {
     all
 }
 
-/// A program may have wanted more of the CPUs than it was given, where others wanted them, too.
+/// Checks that we don't pin a program if other programs kept the CPUs busy. It may have wanted more CPUs than it got.
 #[test]
 fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
     let pinned = |busy_ns: u64| {
@@ -153,12 +154,12 @@ fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
         let advice = Report::new(all, None).advice;
         advice.iter().any(|advice| advice.kind == "pin")
     };
-    // Of two CPUs for 40 ms.
+    // The whole is 40 ms on two CPUs.
     assert!(pinned(40_000_000));
     assert!(!pinned(78_000_000));
 }
 
-/// A verdict on interrupts is none on what the same calls cost beside them.
+/// Checks that advice names other costs, if it promises more than the interrupts cost.
 #[test]
 fn advice_that_promises_more_than_interrupts_cost_says_what_else_it_is_about() {
     let program = Program {
@@ -185,13 +186,13 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
     let unknown = advice_on_reuse("keep", None).unwrap();
     assert_eq!(dear.left, (0, 0), "{dear:?}");
     let least = |advice: &Advice| advice.share.unwrap().least;
-    // 20 faults of 2 us in 200 us, beside what the calls take.
+    // There are 20 faults of 2 us in 200 us, beside the time of the calls.
     assert!(
         (least(&dear) - least(&cheap) - 0.18).abs() < 0.02,
         "{dear:?} {cheap:?}"
     );
     assert!(least(&unknown) < least(&cheap), "{unknown:?} {cheap:?}");
-    // MADV_FREE saves the faults and nothing else; without their price there is nothing to say.
+    // MADV_FREE saves only the faults. Without their price it has no known gain.
     let free = advice_on_reuse("free", Some(2_000.0)).unwrap();
     assert_eq!((free.left, free.interrupts), ((200, 200), 200), "{free:?}");
     assert!(
@@ -199,7 +200,7 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
         "{free:?}"
     );
     assert!(advice_on_reuse("free", None).is_none());
-    // It keeps one CPU busy and interrupts one other, where its own threads run: there is no room to pin it.
+    // It keeps one CPU busy and interrupts another one, where its own threads run. So it can't be pinned.
     assert!(advice_on_reuse("pin", None).is_none());
     let shard = advice_on_reuse("shard", None).unwrap();
     assert!(
@@ -229,15 +230,15 @@ fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
         };
         program.advice("keep").unwrap().share.unwrap()
     };
-    // Of the twenty pages that are filled in each round, ten lie elsewhere: calls from before the recording may have
-    // given them back.
+    // Of the twenty pages filled in each round, ten are elsewhere. Calls before the recording may have given these
+    // back.
     let (whole, part, half) = (share(20, 0), share(20, 10), share(10, 0));
-    // Ten faults of 500 ns in 200 us are not known to be for such memory.
+    // It's uncertain whether ten faults of 500 ns in 200 us were for such memory.
     assert!(
         (whole.least - part.least - 0.025).abs() < 0.005,
         "{whole:?} {part:?}"
     );
-    // At most they are; without them, ten of at most 750 ns are less to win.
+    // The upper bound assumes that they were. Without them the gain is smaller by ten faults of at most 750 ns.
     assert!((whole.most - part.most).abs() < 0.005, "{whole:?} {part:?}");
     assert!(part.most - half.most > 0.0375 - 0.005, "{part:?} {half:?}");
 }
@@ -262,13 +263,15 @@ fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
     assert!(least(&same) > least(&other), "{same:?} {other:?}");
 }
 
-/// A server whose kernel flushes for copies after a fork, which has used a tenth of a second in the kernel and as much by itself in
-/// processes that were forked and have ended, if the kernel's account of that is told. A page fault costs so much.
+/// Returns the advice for a server whose kernel flushes for copies after forks.
+///
+/// By the kernel's account it has used 0.1 s in the kernel. If given, `forked_user_ns` is the user time of its forked
+/// processes that have ended. A page fault costs `fault_ns`.
 fn on_fork(forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
     on_fork_with(&[], forked_user_ns, fault_ns)
 }
 
-/// The same, with what became of another process while it was recorded.
+/// Does the same with changes of another process during the recording.
 fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
     let frame = |symbol: &str| Frame {
         address: 1,
@@ -320,19 +323,19 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
 fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_started() {
     let share = |forked| on_fork(Some(forked), 0.0).share.unwrap();
     let (none, some) = (share(0), share(30_000_000));
-    // Itself, and five threads at a time that may have waited, by spinning, for one whose CPU it had.
+    // This is the time itself, and five threads that may have spun meanwhile, waiting for the one whose CPU it had.
     assert!(
         (some.most - none.most - 6.0 * 0.03).abs() < 0.01,
         "{none:?} {some:?}"
     );
-    // It may be that it is the copies alone which go.
+    // It's possible that only the copies disappear.
     assert_eq!(none.least, some.least);
     assert!(on_fork(None, 0.0).text.contains("fork less often"));
 }
 
 #[test]
 fn threads_that_ran_beside_a_fork_may_have_waited_for_it_by_spinning() {
-    // The server used a second of CPU time while a fifth of one went by: five threads at a time.
+    // The server used 1 s of CPU time within 0.2 s, so five threads ran at a time.
     let most = on_fork(Some(0), 0.0).share.unwrap().most;
     assert!((most - 0.5).abs() < 0.02, "{most}");
 }
@@ -340,7 +343,7 @@ fn threads_that_ran_beside_a_fork_may_have_waited_for_it_by_spinning() {
 #[test]
 fn a_copy_that_is_not_made_saves_at_least_what_it_takes_to_fill_a_page() {
     let least = |fault_ns| on_fork(Some(0), fault_ns).share.unwrap().least;
-    // Of 200 copies in a second half go at least.
+    // At least half of the 200 copies in one second disappear.
     let copies = least(100_000.0) - least(0.0);
     assert!((copies - 0.01).abs() < 0.001, "{copies}");
 }
@@ -363,7 +366,7 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
     };
     let (forked, exited, loaded) = ([forked], [exited], [loaded]);
     let none = least(&[]);
-    // Half of 200 in a second.
+    // Half of 200 page faults in one second.
     let ended = least(&[&forked, &faults, &exited]);
     assert!((ended - none - 0.01).abs() < 0.001, "{none} {ended}");
     for lives in [
@@ -375,12 +378,12 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
     }
 }
 
-/// The kinds of advice on a program that maps and unmaps 200 times, with these flags.
+/// Returns the advice for a program that maps and unmaps memory with these flags.
 fn on_unmapping(flags: u64) -> Vec<Advice> {
     let mut all = Attribution::new();
     let mut add =
         |event: &str, time_ns, fields| add(&mut all, time_ns, (7, "search"), event, fields);
-    // Where the kernel puts it is known from what the call returns.
+    // The returned value shows where the kernel mapped the memory.
     let place = number("ret", 0x7000_0000);
     for round in 0..200 {
         let at = round * 200_000;
@@ -428,14 +431,14 @@ fn files_that_are_mapped_for_a_moment_are_to_be_read() {
     let read = advice.iter().find(|advice| advice.kind == "read").unwrap();
     assert_eq!((read.interrupts, read.left), (200, (0, 0)));
     let share = read.share.unwrap();
-    // What interrupts cost of 190 us in a round, and at most the sixteen page faults and both calls beside it.
+    // These are the costs of interrupts in a round of 190 us, and at most also the sixteen page faults and both calls.
     assert!((0.015..0.06).contains(&share.least), "{share:?}");
     assert!((0.08..0.25).contains(&share.most), "{share:?}");
 }
 
 #[test]
 fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
-    // Of 4000 that were recorded, twenty in each round; all programs together had ten times as many as were recorded.
+    // The recording has 4000 faults, twenty in each round. All programs together had ten times as many.
     let refilled = |faults: Option<u64>| {
         let mut all = recorded(Program {
             fault_ns: Some(1_000.0),
@@ -453,12 +456,12 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
         sites.iter().map(|site| site.refaults).sum::<u64>()
     };
     let (all, own) = (refilled(None), refilled(Some(12_000)));
-    // The first round fills what nobody had given back.
+    // The first round fills memory that no call had given back.
     assert!((39_000..=40_000).contains(&all), "{all}");
     assert!((11_700..=12_000).contains(&own), "{own}");
 }
 
-/// Another recording of the same program must not say something else: what may be nothing or much does not lead.
+/// Checks that advice whose gain may be nothing or much doesn't come first. Another recording might contradict it.
 #[test]
 fn advice_whose_worth_is_hardly_known_does_not_lead() {
     let program = Program {
@@ -474,12 +477,12 @@ fn advice_whose_worth_is_hardly_known_does_not_lead() {
         lines.contains("\nPerhaps    keep memory") && !lines.contains("Try first"),
         "{lines}"
     );
-    // And the same recording says the same.
+    // Analysing the same recording again gives the same result.
     let again = program.report();
     assert_eq!(report.json(), again.json());
 }
 
-/// Memory that threads give back as they end is their stacks: no allocator has a setting for that.
+/// Checks the advice for threads that give their stacks back as they end. No allocator has a setting for that.
 #[test]
 fn the_stacks_of_threads_that_end_are_kept_by_keeping_the_threads() {
     let mut all = Attribution::new();

@@ -1,4 +1,4 @@
-//! The tests of recordings: one program, because building it is most of what its tests take.
+//! All tests of recordings in one program. Building a test program takes most of the time.
 
 mod advice;
 mod answer;

@@ -1,5 +1,7 @@
-//! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which
-//! another program flushes more. The file is long because every test writes a recording of its own.
+//! Checks the lines of the answer on artificial recordings. They're of a server, beside which another program flushes
+//! more.
+//!
+//! The file is long because every test writes a recording of its own.
 
 use crate::written::{add, count, interrupt, number, ran, read, sample, summed, work};
 use quell_record::attribute::Attribution;
@@ -8,7 +10,7 @@ use quell_record::perf::{
 };
 use quell_record::report::Report;
 
-/// A flush of a process that interrupts another CPU, from its call to its end.
+/// Adds all events of a flush that interrupts another CPU.
 fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str) {
     let mut add = |event: &str, time_ns, fields| add(all, time_ns, (pid, comm), event, fields);
     let enter = "syscalls:sys_enter_madvise";
@@ -22,18 +24,17 @@ fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str) {
     );
 }
 
-/// What is said of a recording with this scope, in which the server flushes as often as the first number says, and the
-/// other as the second.
+/// Returns the answer for a recording with this scope. The server and the other program flush this often.
 fn said(scope: &str, server: u64, other: u64) -> Vec<String> {
     report(scope, server, other).answer
 }
 
-/// All that is said of it.
+/// Returns the whole report on such a recording.
 fn report(scope: &str, server: u64, other: u64) -> Report {
     Report::new(recorded(scope, server, other), None)
 }
 
-/// The recording itself.
+/// Returns the recording itself.
 pub(crate) fn recorded(scope: &str, server: u64, other: u64) -> Attribution {
     let mut all = Attribution::new();
     all.item(
@@ -125,7 +126,7 @@ fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
     );
 }
 
-/// The kernel's account of the server's CPU time.
+/// Returns the kernel's account of the server's CPU time.
 fn account() -> Item {
     Item::CpuTime(ran("server", 10_000_000_000, 1_000_000_000))
 }
@@ -140,7 +141,7 @@ fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
         let share = report.programs[0].share.unwrap();
         (share.least, share.most, report.answer)
     };
-    // All of the 10 000 are alike: each lets its initiator wait 4 us to 9 us, and takes 2 us from its target.
+    // All 10 000 interrupts are alike. In each the initiator waits 4 us to 9 us, and the target loses 2 us.
     let (least, most, lines) = share(2);
     assert!(least == 0.0 && most > 2.0 * 0.0099, "{least} {most}");
     let verdict = one(&lines, "It cannot be told");
@@ -238,7 +239,7 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
     assert_eq!((count("perf"), count("RCU")), (1, 10));
 }
 
-/// Interrupts that call this function, as the kernel added them up.
+/// Adds the kernel's count of interrupts that call this function.
 fn queued(all: &mut Attribution, function: &str, count: u64) {
     let function = ("func".into(), Value::Text(function.into()));
     let fields = vec![function, number("count", count)];
@@ -250,7 +251,7 @@ fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
     let mut all = recorded("the command server", 100, 0);
     queued(&mut all, "ipi_mb", 3001);
     queued(&mut all, "rcu_exp_handler", 1000);
-    // One such function was seen in a stretch, and took 2 us.
+    // One such function was recorded in a window, and took 2 us.
     for (at, end) in [(0, "entry"), (2_000, "exit")] {
         let function = ("func".into(), Value::Text("ipi_mb".into()));
         let fields = vec![number("csd", 9), function];
@@ -277,7 +278,7 @@ fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
 fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
     let said = |row: u64| {
         let mut all = recorded("the command server", 0, 0);
-        // It flushed its own TLB while it was recorded.
+        // It flushed its own TLB during the recording.
         let fields = vec![number("reason", 3), number("pages", 1)];
         add(&mut all, 1_000, (7, "server"), "tlb:tlb_flush", fields);
         for (when, counts, time_ns) in [
@@ -317,7 +318,7 @@ fn an_initiator_that_returns_before_its_target_is_seen_to_be_done_has_waited_for
         add("csd:csd_queue_cpu", 1_000, work());
         add("csd:csd_function_entry", 3_000, work());
         add("syscalls:sys_exit_madvise", 4_000, vec![]);
-        // The target answers before its function is over.
+        // The target answers before its function returns.
         add("csd:csd_function_exit", 5_000, work());
     }
     let report = Report::new(all, None);
@@ -328,7 +329,7 @@ fn an_initiator_that_returns_before_its_target_is_seen_to_be_done_has_waited_for
 
 #[test]
 fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
-    // The last so many of the events of one flush are in the second window.
+    // The last `later` events of one flush are in the second window.
     let stolen = |later: usize| {
         let mut all = recorded("the command server", 0, 0);
         let events = [
@@ -371,7 +372,7 @@ fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
         let flushed = quell_record::perf::Sample { cpu, ..flushed };
         all.item(Item::Sample(flushed), &mut ());
     };
-    // CPU 0 asks; then it and another flush because they were asked.
+    // CPU 0 requests a flush. Then it and another CPU flush for a request.
     add(1_000, 0, "syscalls:sys_enter_madvise", 0);
     add(2_000, 0, "tlb:tlb_flush", 4);
     add(3_000, 0, "tlb:tlb_flush", 1);
@@ -385,7 +386,7 @@ fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
 
 #[test]
 fn a_flush_long_after_the_last_request_is_no_answer_to_it() {
-    // The thread goes on without an event of its own, so the request stays open.
+    // The thread continues without an event of its own, so the request stays open.
     let answered_after = |later_ns: u64| {
         let mut all = recorded("the command server", 0, 0);
         for (time_ns, cpu, reason) in [(1_000, 0, 4), (1_000 + later_ns, 1, 1)] {
@@ -402,7 +403,7 @@ fn a_flush_long_after_the_last_request_is_no_answer_to_it() {
     let (unmatched, interrupts, most) = answered_after(100_000);
     assert_eq!((unmatched, interrupts), (0, 1));
     assert!(most >= 99_000.0, "{most}");
-    // 84 ms: its own request was not recorded.
+    // After 84 ms it can't be the answer. Its own request wasn't recorded.
     assert_eq!(answered_after(84_000_000), (1, 0, 0.0));
 }
 
@@ -453,7 +454,7 @@ fn what_the_kernel_added_up_is_laid_at_the_sites_that_were_recorded_and_exactly(
         .unwrap();
     assert_eq!((compiler.taken, compiler.stolen.least), (5_300, 10.6e6));
     assert_eq!(compiler.waited.most, 0.0);
-    // 112 ms of eleven seconds.
+    // These are 112 ms of 11 s.
     one(&report.answer, "It is the TLB: server loses 1.");
 }
 

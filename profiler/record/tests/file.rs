@@ -1,4 +1,5 @@
-//! Recordings are read as they were written; cut off, up to there; changed, never with a panic.
+//! Checks that recordings are read back as written, and never with a panic. A file that was cut is read up to that
+//! point.
 
 use std::io::Write;
 use std::path::Path;
@@ -94,14 +95,14 @@ fn others() -> Vec<Item> {
     ]
 }
 
-/// A recording of so many samples, each with a stack of its own among `stacks`.
+/// Returns a recording with this many samples. Their stacks are chosen in turn from `stacks` different ones.
 fn written(samples: u64, stacks: u64) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new()).unwrap();
     for item in others() {
         writer.item(&item).unwrap();
     }
     for number in 0..samples {
-        // Of a file without symbols, the place in the file is read, wherever that was mapped.
+        // For a file without symbols, the reader returns the offset in the file, wherever that was mapped.
         let place = |offset, call| Place {
             address: (7 << 40) + offset,
             kernel: false,
@@ -225,7 +226,7 @@ proptest! {
     ) {
         let mut bytes = written(50, 7);
         for (at, byte) in changes {
-            // The first line is left as it is: what it guards is to be reached.
+            // We don't change the first line, so that the code behind its check is reached.
             let at = 18 + at.index(bytes.len() - 18);
             bytes[at] = byte;
         }

@@ -1,6 +1,6 @@
-//! The script that records where quell is not installed, on a program that gives memory back all the time.
+//! Checks the script for hosts without quell, on a program that constantly gives memory back.
 //!
-//! Needs root, tracefs, `perf` and a C compiler. Where one is missing the test says `SKIPPED`, past the test harness,
+//! Needs root, tracefs, `perf` and a C compiler. If one is missing, the test prints `SKIPPED` past the test harness,
 //! and passes.
 
 use std::io::Write;
@@ -15,12 +15,12 @@ use quell_record::perf::live::{Options, Recorder, Scope, Summing};
 use quell_record::report::Report;
 
 fn skipped(why: &str) {
-    // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+    // The harness captures `eprintln!`, but this line must be visible in every run.
     let line = format!("SKIPPED: recording a program with perf: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Compiles `programs/allocator.c`; `None` without a C compiler.
+/// Compiles `programs/allocator.c`. Returns `None` without a C compiler.
 fn allocator(folder: &Path) -> Option<PathBuf> {
     let program = folder.join("allocator");
     let compiled = Command::new("cc")
@@ -46,7 +46,7 @@ fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
         .arg(&recording)
         .arg(&program)
         .arg("1")
-        // Each buffer is a mapping of its own.
+        // With this setting each buffer is a mapping of its own.
         .env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=16384")
         .output()
         .unwrap();
@@ -77,7 +77,7 @@ fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
     );
 }
 
-/// What is said first of a recording: the verdict up to the figures, and what to try.
+/// Records the program. Returns the verdict up to its figures, and the first advice.
 fn said(program: &Path) -> Result<(String, String), String> {
     let mut command = Command::new(program);
     command

@@ -1,4 +1,4 @@
-//! Memory that is given back and filled again, whichever call gave it back, in programs that interrupt nobody.
+//! Checks memory that is given back and filled again. The programs use each possible call, and interrupt no CPU.
 
 use quell_record::attribute::Attribution;
 use quell_record::perf::{CpuTime, Item};
@@ -11,10 +11,12 @@ const MB: u64 = 1 << 20;
 const PAGES: u64 = 100;
 const BYTES: u64 = PAGES << 12;
 
-/// The calls of one round: name, arguments, what it returns, and whether it flushes.
+/// The calls of one round: name, arguments, result, and whether it flushes.
 type Calls = [(&'static str, Fields, u64, bool)];
 
-/// A server with one thread that makes these calls in each of 300 rounds, and then touches 100 pages from one megabyte on.
+/// Returns the report on a server with one thread. In each of 300 rounds it makes these calls, and then touches 100
+/// pages from 1 MiB on.
+///
 /// By the kernel's account it had 60 times as many page faults, at 2 us each, in 11 s.
 fn churned(calls: &Calls) -> Report {
     let mut all = recorded("the command server", 0, 0);
@@ -36,7 +38,7 @@ fn churned(calls: &Calls) -> Report {
             add(at + page * 1_000, "exceptions:page_fault_user", address);
         }
     }
-    // Two interrupts say nothing against what page faults cost.
+    // Two interrupts are negligible against the cost of page faults.
     let call = calls[calls.len() - 1].0;
     let sum = summed(400_000_000, (7, "server"), call, 2, 10_000);
     all.item(Item::Sample(sum), &mut ());
@@ -68,7 +70,8 @@ fn mapping(prot: u64, flags: u64) -> Fields {
     all
 }
 
-/// Whatever gave the memory back, the page faults are laid at it, it is what to change, and the verdict is about them.
+/// Checks that page faults are attributed to the call that gave the memory back. The advice must be about this call,
+/// and the verdict must name page faults.
 #[test]
 fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
     let grow = vec![number("brk", MB + BYTES)];
@@ -93,7 +96,7 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
             "brk",
             &[("brk", grow, MB + BYTES, false), ("brk", shrink, MB, true)],
         ),
-        // Java's G1: given back by mapping over, and made usable by that, too.
+        // Java's G1 maps over memory to give it back, and again to make it usable.
         (
             "mmap",
             &[
@@ -119,7 +122,7 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
             .iter()
             .find(|site| site.call == call && site.requests > 0);
         let site = site.unwrap_or_else(|| panic!("no site of {call}: {:#?}", report.sites));
-        // What the kernel counted; the last of a round whose memory was not given back before is not the call's.
+        // This is the kernel's count. In the first round no call had given the memory back before.
         assert!(site.refaults >= 59 * 299 * PAGES, "{call}: {site:?}");
         one(
             &report.answer,
@@ -149,7 +152,7 @@ fn calls_that_fail_or_give_nothing_back_have_no_page_faults() {
     }
 }
 
-/// Where nothing takes 1 %, the answer says so of page faults, too.
+/// Checks that the answer also reports page faults if nothing takes 1 %.
 #[test]
 fn it_is_not_the_tlb_only_where_the_rest_is_named() {
     let mut all = recorded("the command server", 60, 0);

@@ -1,8 +1,8 @@
-//! The page in a browser: it draws, searches, zooms and filters, and is nowhere wider than the window, on a laptop and
-//! on a phone.
+//! Checks that the page draws, searches, zooms and filters in a browser. It must never be wider than the window of a
+//! laptop or a phone.
 //!
-//! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
-//! `QUELL_REQUIRE_BROWSER` is set: then it fails.
+//! Needs Chromium. If it's missing, the test prints `SKIPPED` past the test harness, and passes. If
+//! `QUELL_REQUIRE_BROWSER` is set, it fails instead.
 
 use std::io::Cursor;
 
@@ -17,12 +17,12 @@ use serde_json::Value;
 
 const PERF: &str = include_str!("recordings/perf.txt");
 
-/// The page of the recording, and its trace.
+/// Returns the page of the recording, and its trace.
 fn shown(text: &str) -> (String, Vec<u8>) {
     shown_without(text, None)
 }
 
-/// The same, if nothing was recorded between two times.
+/// Does the same with a gap in the recording between two times.
 fn shown_without(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
     let mut source = Import::read(Cursor::new(text.to_owned()), "recording", None).unwrap();
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
@@ -43,7 +43,7 @@ fn shown_without(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
     (page, observer.0.finish().unwrap())
 }
 
-/// Uses the page as a reader does, and says what is there.
+/// Uses the page as a reader does, and returns what it finds.
 const USE: &str = r##"
   const by = id => page.getElementById(id);
   const room = page.documentElement.clientWidth;
@@ -124,7 +124,7 @@ fn the_page_can_be_used_on_every_width() {
         assert_eq!(found["markup"], 0, "{found}");
     }
     browser.check_contrast(&page);
-    // The test sees what it is there to see.
+    // Check that the test can detect an element that is too wide.
     let wide = page.replacen("<h2>", "<div style=\"width:1500px\">too wide</div><h2>", 1);
     let found = browser.ask(&wide, 1280, USE);
     assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
@@ -134,7 +134,7 @@ fn the_page_can_be_used_on_every_width() {
 fn the_page_says_what_part_was_recorded() {
     let (whole, _) = shown(PERF);
     assert!(!whole.contains("hatched time"));
-    // Within the recording, which has times from 40881.2649 s to 40881.2721 s.
+    // The recording has times from 40881.2649 s to 40881.2721 s.
     let gap = (40_881_267_000_000, 40_881_268_500_000);
     let (page, _) = shown_without(PERF, Some(gap));
     let said = page.split("id=\"recorded\">").nth(1).unwrap();
@@ -161,7 +161,7 @@ fn the_trace_is_json_with_a_slice_for_each_interrupt() {
     let trace: Value = serde_json::from_slice(&trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |kind: &str| events.iter().filter(|event| event["cat"] == kind).count();
-    // One was taken by a program that is not in the recording.
+    // One of the interrupts was taken by a program that isn't in the recording.
     assert_eq!(of("shootdown"), 96);
     let returned = PERF.matches(":sys_exit_").count();
     assert!(

@@ -1,6 +1,6 @@
-//! Real recordings of a program that does a known number of calls, held against what is known.
+//! Records a program with a known number of calls, and compares the recordings with that.
 //!
-//! They need root (or CAP_PERFMON and a readable tracefs), and say so where they cannot run.
+//! These tests need root (or CAP_PERFMON and a readable tracefs). If they can't run, they print that.
 #![cfg(target_os = "linux")]
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use quell_record::perf::{Host, Item, LossReason, Progress, Sample, Source, Stati
 
 const CALLS: usize = 5_000;
 
-/// The program. `cargo test` builds it beside this test, unless it was told to build this test alone.
+/// Returns the program. `cargo test` builds it beside this test, unless only this test was built.
 fn churn() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples/churn");
@@ -40,7 +40,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
     wanted.collect()
 }
 
-/// What a recording of the program has.
+/// The content of a recording of the program.
 struct Recorded {
     summary: Summary,
     samples: Vec<Sample>,
@@ -49,7 +49,7 @@ struct Recorded {
     items: Vec<Item>,
 }
 
-/// A shell that has started the program and waits for it; both end with this.
+/// A shell that has started the program and waits for it. Dropping this ends both.
 struct Shell(Child);
 
 impl Shell {
@@ -100,11 +100,13 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
     assert!(of_child > 50, "{of_child} of {}", summary.kept);
 }
 
-/// One recording at a time: as one starts or stops, the kernel takes all events of a CPU out of their list and puts them back, and
-/// what happens on that CPU just then may pass another recording by, neither recorded nor counted.
+/// Allows one recording at a time.
+///
+/// When a recording starts or stops, the kernel removes all events of a CPU from their list and adds them again.
+/// Another recording misses events on that CPU in this moment, and doesn't count them either.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Opens a recorder; `None` if this host does not allow it.
+/// Opens a recorder. Returns `None` if this host doesn't allow it.
 fn open(options: Options, scope: Scope) -> Option<Recorder> {
     match Recorder::open(options, scope) {
         Ok(recorder) => Some(recorder),
@@ -125,7 +127,7 @@ fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> (Summary, Reco
     (summary, Recording::open(file.path()).unwrap())
 }
 
-/// Records the program; `None` if this host does not allow it.
+/// Records the program. Returns `None` if this host doesn't allow it.
 fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
@@ -211,7 +213,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
     let Some(recorded) = record(CALLS, f64::INFINITY, wanted(&events)) else {
         return;
     };
-    // The stack of a thread that ends is given back, too, but it is larger.
+    // A thread that ends gives its stack back, too, but that's larger.
     let own = |sample: &&Sample| {
         (sample.number("behavior"), sample.number("len_in")) == (Some(4), Some(4096))
     };
@@ -230,7 +232,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
         calls[0]
     );
 
-    // The program's function is on the stack, by name.
+    // The program's function must be on the stack, with its name.
     let named = calls.iter().filter(|sample| {
         let mut frames = sample.stack.iter();
         frames.any(|frame| {
@@ -248,8 +250,8 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
         calls[0].stack
     );
 
-    // What ran on targets to flush is what the kernel counts as shootdowns: each in one line of `/proc/interrupts`.
-    // An initiator's own part has no work that was queued. Older kernels do not tell.
+    // Flushes on targets must match the kernel's count of shootdowns in `/proc/interrupts`. The initiator's own part
+    // has no queued work. Older kernels lack the event.
     let targets = recorded.of(function).filter(|sample| {
         let name = sample.field("func").and_then(|name| name.text());
         name == Some("flush_tlb_func") && sample.number("csd") != Some(0)
@@ -272,7 +274,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
         );
     }
 
-    // Time does not run backwards.
+    // Time must not run backwards.
     let backwards = recorded
         .samples
         .windows(2)
@@ -311,14 +313,14 @@ fn calls_without_stacks_are_told_from_the_tracepoint_that_all_calls_share() {
 
 #[test]
 fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
-    // With their stacks of four kilobytes these take half of the 512 KB that everybody may have.
+    // With stacks of 4 KiB, these calls take half of the 512 KiB that every user may have.
     let calls = 60;
     let madvise = "syscalls:sys_enter_madvise";
     let events = [(madvise, false, Stack::Unwound)];
     let Some(recorded) = record(calls, f64::INFINITY, wanted(&events)) else {
         return;
     };
-    // Another program's call may be counted and not recorded: recording stops on its CPU at that moment.
+    // A call of another program may be counted but not recorded, if recording stops on its CPU at that moment.
     let has_no_room =
         |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == LossReason::Full);
     assert_eq!(recorded.items.iter().find(has_no_room), None);
@@ -333,11 +335,12 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     let (enter, exit) = ("syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise");
     let events = [(enter, false, Stack::Whole), (exit, false, Stack::Absent)];
     let calls = 12 * CALLS;
-    // To count them takes 1 % of the program's time, to record them 40 %.
+    // Counting takes 1 % of the program's time, and recording 40 %.
     let Some(recorded) = record(calls, 0.05, wanted(&events)) else {
         return;
     };
-    // On a busy host even counting may cost more than the limit. Then it stops for a while, and the recording has this note.
+    // On a busy host even counting may exceed the limit. Then it stops for a while, and the recording contains this
+    // note.
     let is_stop =
         |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Even to count"));
     let was_stopped = recorded.items.iter().any(is_stop);
@@ -358,13 +361,13 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
         .collect();
     assert!(!windows.is_empty());
     for sample in &entered {
-        // A window is said to begin just before it does, and to end just after.
+        // The recorded window begins just before the real one, and ends just after it.
         let inside = windows
             .iter()
             .any(|w| (w.start_ns..=w.end_ns).contains(&sample.time_ns));
         assert!(inside, "{} is in none of {windows:?}", sample.time_ns);
     }
-    // What is recorded is whole: each call has its end, but for those at the edges of windows.
+    // Each recorded call must have its end, except at the edges of windows.
     let mut open = HashMap::new();
     let mut ended = 0;
     for sample in &recorded.samples {
@@ -382,7 +385,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
 
 #[test]
 fn what_happened_while_prices_were_measured_is_not_in_the_recording() {
-    // The interrupt that starts recording on a CPU ends after that, where it is recorded.
+    // The interrupt that starts recording on a CPU also ends there, after the start. So that end is recorded.
     let events = [
         ("csd:csd_function_exit", true, Stack::Absent),
         ("irq_vectors:call_function_single_exit", true, Stack::Absent),
@@ -409,12 +412,12 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
     };
     let mut all = filtered(true);
     all.extend(filtered(false));
-    // The same again is said once.
+    // The same note appears only once.
     all.extend(filtered(false));
     let Some(recorded) = record(60, f64::INFINITY, all) else {
         return;
     };
-    // Each call once: the other events have left them to the first.
+    // Each call is recorded once, by the first event. The others recorded nothing.
     let own = recorded
         .of(enter)
         .filter(|call| call.number("len_in") == Some(4096));
@@ -451,7 +454,7 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     let mut options = Options {
         wanted: wanted(&[("csd:csd_queue_cpu", true, Stack::Whole)]),
         sums: Summing::Beside,
-        // Windows close for the cost to be measured, and nothing else stops.
+        // Windows close only so that the cost can be measured.
         overhead: 0.5,
         ..Options::default()
     };
@@ -485,17 +488,17 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
             _ => {}
         }
     }
-    // Each call gives one page back that was touched; a thread's end gives its stack back, too.
+    // Each call gives back one page that was touched. A thread gives its stack back when it ends.
     assert!(
         (calls..=calls + 8).contains(&discarded),
         "{discarded} flushes of {calls} calls"
     );
     let own = |module: &Arc<str>| module.ends_with("/churn");
-    // Where the other thread never ran beside it, no place was looked for.
+    // If the other thread never ran at the same time, no place was looked up.
     assert!(places.iter().all(own), "{places:?}");
     let row = rows[1] - rows[0];
     eprintln!("{sent} sent and {taken} taken, {row} in /proc/interrupts");
-    // Between the two readings of the row some more happen than between those of the sums.
+    // The readings of the row are further apart than those of the sums, so the row may contain a few more.
     for counted in [sent, taken] {
         assert!(
             counted.abs_diff(row) <= row / 100 + 10,

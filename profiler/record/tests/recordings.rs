@@ -1,6 +1,7 @@
-//! Recordings of a real program, which two threads ran on two CPUs: one in a loop, the other making for each of a few
-//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls. The file is long because every test reads the same
-//! recordings, in each of their formats.
+//! Checks recordings of a real program with two threads on two CPUs.
+//!
+//! One thread runs a loop. The other makes 32 `madvise`, one `munmap` and two `mprotect` calls in each of a few rounds.
+//! The file is long because every test reads the same recordings, in each of their formats.
 
 use std::io::Cursor;
 
@@ -31,7 +32,7 @@ fn analysed(text: &str) -> Attribution {
     quell_record::analyse(&mut open(text.as_bytes()), &mut (), &mut |_, _| true).unwrap()
 }
 
-/// The recording without the events whose line has one of these words.
+/// Returns the recording without the events whose lines contain one of these words.
 fn without(words: &[&str]) -> String {
     let mut kept = String::new();
     let mut keeps = true;
@@ -128,7 +129,7 @@ fn the_json_has_the_keys_that_were_promised() {
     );
 }
 
-/// Two initiators whose flushes a target makes in one interrupt: what is around both is shared, not charged twice.
+/// Checks that two initiators share the time around their flushes in one interrupt.
 #[test]
 fn an_interrupt_that_does_two_works_is_charged_once() {
     let line = |who: &str, cpu: u32, ns: u64, event: &str| {
@@ -187,7 +188,7 @@ fn an_interrupt_that_does_two_works_is_charged_once() {
     text += &line("b 20/20", 2, 9600, "syscalls:sys_exit_munmap: 0x0");
     let report = Report::new(analysed(&text), None);
     let stolen: Vec<f64> = report.sites.iter().map(|site| site.stolen.most).collect();
-    // The interrupt took 6 microseconds.
+    // The interrupt took 6 us.
     assert_eq!(stolen, [3000.0, 3000.0], "{:?}", report.sites);
 }
 
@@ -199,14 +200,14 @@ fn calls_that_could_be_one_are_advised_to_be_one() {
         .iter()
         .find(|advice| advice.kind == "merge")
         .unwrap();
-    // 32 calls in a row can be one: three rounds leave at least three.
+    // 32 calls in a row can become one, so three rounds leave at least three.
     assert!(merge.left.0 >= 3 && merge.left.1 <= 10, "{merge:?}");
     assert_eq!((merge.call.as_str(), merge.interrupts), ("madvise", 90));
 }
 
 #[test]
 fn calls_that_are_far_apart_are_not() {
-    // The same recording, a thousand times slower.
+    // This is the same recording, a thousand times slower.
     let mut slow = String::new();
     for line in PERF.lines() {
         let time = line
@@ -250,7 +251,7 @@ fn older_kernels_tell_less_and_that_is_said() {
     let all = analysed(&without(&["csd:", "ipi:"]));
     assert_eq!(all.evidence(), Evidence::Received);
     let report = Report::new(all, None);
-    // Targets that found nothing left to flush say nothing.
+    // A target that has nothing left to flush has no event.
     assert!(
         (90..=97).contains(&report.attributed),
         "{}",
@@ -286,7 +287,7 @@ fn what_is_no_shootdown_is_told_apart() {
         .replace("tlb:tlb_flush", "tlb:other");
     let report = Report::new(analysed(&other), None);
     assert_eq!(report.attributed, 0);
-    // One of the 97 was taken by a program that is not in the recording.
+    // One of the 97 interrupts was taken by a program that isn't in the recording.
     assert_eq!(
         (report.others[0].cause, report.others[0].count),
         ("membarrier", 96)
@@ -385,11 +386,11 @@ fn lines_that_cannot_be_read_are_counted_and_the_rest_is_read() {
     );
 }
 
-/// Real text with a part taken out, doubled, overwritten, or moved.
+/// Generates real text with parts removed, doubled, overwritten or moved.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let text = prop_oneof![Just(PERF), Just(TRACE_CMD), Just(TRACE)];
     let change = (0.0..1.0f64, 0usize..400, 0..4u8, any::<u8>(), 0.0..1.0f64);
-    // Parts of it: a whole one takes long to read a few hundred times.
+    // A whole recording would take too long, so we use parts of it.
     let part = (text, 0.0..1.0f64, proptest::collection::vec(change, 1..12));
     part.prop_map(|(text, from, changes)| {
         let from = (from * (text.len() - 20_000) as f64) as usize;
@@ -418,7 +419,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is in the text: every event that is read is handed on, what is shown is finite, and it ends.
+    /// Checks that damaged text yields every readable event and finite figures, and that reading ends.
     #[test]
     fn damaged_text_is_read_as_far_as_it_can_be(bytes in mutated()) {
         let mut source = open(&bytes);
@@ -448,7 +449,7 @@ proptest! {
     }
 }
 
-/// The recording, as one stretch of a tenth of the time.
+/// Returns the recording as one window in a recording that lasted ten times as long.
 fn ten_times_as_long() -> Attribution {
     let mut all = analysed(PERF);
     let end_ns = all.elapsed_ns();
@@ -470,7 +471,7 @@ fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
         (once.ns, report.ns),
         (analysed(PERF).elapsed_ns(), 10 * once.ns)
     );
-    // A stretch of a tenth of the time stands for ten times its CPU time.
+    // A window of a tenth of the time represents ten times its CPU time.
     assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
 }
 
@@ -478,7 +479,7 @@ fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
 fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     let calls = |seen: u64| {
         let mut all = ten_times_as_long();
-        // A hundred interrupts for each that was recorded, in ten times the time.
+        // There were a hundred interrupts for each recorded one, in ten times the time.
         let events = ["csd:csd_queue_cpu", "ipi:ipi_send_cpumask", "tlb:tlb_flush"];
         for event in events {
             all.item(count(event, 100 * seen, seen), &mut ());
@@ -496,7 +497,7 @@ fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
 
 #[test]
 fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
-    // The same flushes, as if each came from copying a page after a fork, in two functions of the program by turns.
+    // These are the same flushes, as if each copied a page after a fork, in two functions of the program in turn.
     let mut copies = String::new();
     for (at, line) in PERF.lines().enumerate() {
         if line.contains(" __madvise (") || line.contains("syscalls:sys_") {
@@ -532,7 +533,7 @@ fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
         .collect();
     assert_eq!(forks.len(), 1, "{:#?}", report.advice);
     assert_eq!(forks[0].interrupts, sites.iter().sum::<u64>());
-    // Without a fork it was a file that is mapped privately, or a page of zeros.
+    // Without a fork, the copies are of a privately mapped file or of a page of zeros.
     let without = forked(false);
     assert!(without.advice.iter().all(|advice| advice.kind != "fork"));
 }
@@ -542,7 +543,7 @@ fn events_that_were_lost_are_said_and_no_flush_interrupts_a_cpu_twice() {
     let whole = Report::new(analysed(PERF), None);
     let mut all = analysed(PERF);
     all.lost = 100;
-    // The stretches that were recorded had fewer flushes for each interrupt than it takes.
+    // The windows have fewer flushes for each interrupt than are needed to send it.
     let cpus = u64::from(all.host.as_ref().unwrap().cpus);
     for site in &mut all.sites {
         (site.requests, site.remote) = (site.requests / 100, site.remote / 100);
@@ -563,7 +564,7 @@ fn events_that_were_lost_are_said_and_no_flush_interrupts_a_cpu_twice() {
     }
 }
 
-/// A shell that starts a program is recorded whole, because windows are open at first: it is not the busiest for that.
+/// Checks that a shell isn't the busiest process just because the first window records everything.
 #[test]
 fn the_busiest_process_is_the_one_that_interrupts_most_whenever_it_was_recorded() {
     let mut calls = Calls::default();

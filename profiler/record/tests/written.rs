@@ -1,4 +1,4 @@
-//! What recordings are made of that are written for a test: processes of one thread, whose flushes interrupt CPU 1.
+//! Builds artificial recordings for tests: processes with one thread, whose flushes interrupt CPU 1.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use quell_record::perf::{Count, CpuTime, Item, Prices, Sample, Statistics, Value
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
 
-/// A field that is a number.
+/// Returns a field with a number.
 pub(crate) fn number(name: &str, number: u64) -> (Arc<str>, Value) {
     (name.into(), Value::Unsigned(number))
 }
 
-/// The work of a flush that is queued for CPU 1.
+/// Returns the fields of a flush that is queued for CPU 1.
 pub(crate) fn work() -> Fields {
     let function = ("func".into(), Value::Text("flush_tlb_func".into()));
     vec![number("cpu", 1), number("csd", 5), function]
 }
 
-/// An event of this process, without a stack: on CPU 1 if it is the target's, else on CPU 0.
+/// Returns an event of this process without a stack. A target's event is on CPU 1, any other on CPU 0.
 pub(crate) fn sample(
     time_ns: u64,
     (pid, comm): (u32, &str),
@@ -38,8 +38,10 @@ pub(crate) fn sample(
     }
 }
 
-/// What the kernel added up of a process's flushes in a call: how many of one page, with an interrupt each, and for how many
-/// nanoseconds each was waited, of which the target worked a tenth.
+/// Returns the kernel's sum of a process's flushes in a call.
+///
+/// There are `count` flushes of one page, with one interrupt each. The initiator waits `waited_ns` for each, and the
+/// target works for a tenth of that.
 pub(crate) fn summed(
     time_ns: u64,
     process: (u32, &str),
@@ -74,14 +76,14 @@ pub(crate) fn add(
     );
 }
 
-/// Adds what is seen of one interrupt: it is queued, and 2 us later a function runs for 2 us.
+/// Adds the events of one interrupt. It's queued, and 2 us later a function runs for 2 us.
 pub(crate) fn interrupt(mut add: impl FnMut(&str, u64, Fields), at: u64) {
     add("csd:csd_queue_cpu", at, work());
     add("csd:csd_function_entry", at + 2_000, work());
     add("csd:csd_function_exit", at + 4_000, work());
 }
 
-/// An event that happened `exact` times, of which `seen` were recorded.
+/// Returns the count of an event that happened `exact` times and was recorded `seen` times.
 pub(crate) fn count(event: &str, exact: u64, seen: u64) -> Item {
     Item::Count(Count {
         event: event.into(),
@@ -91,7 +93,7 @@ pub(crate) fn count(event: &str, exact: u64, seen: u64) -> Item {
     })
 }
 
-/// CPU time that a program used by the kernel's account, in the program and in the kernel.
+/// Returns a program's user and kernel time by the kernel's account.
 pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
     CpuTime {
         comm: comm.into(),
@@ -101,7 +103,7 @@ pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
     }
 }
 
-/// A host where a page fault costs this much, or half as much again.
+/// Returns prices of a host. A page fault costs `fault_ns` to 1.5 times that.
 pub(crate) fn prices(fault_ns: f64) -> Item {
     Item::Prices(Prices {
         fault_ns: (fault_ns, fault_ns * 1.5),
@@ -111,7 +113,7 @@ pub(crate) fn prices(fault_ns: f64) -> Item {
     })
 }
 
-/// A reading of the kernel's counters, which shows none.
+/// Returns a reading of the kernel's counters that contains none.
 pub(crate) fn read(when: When, time_ns: u64) -> Statistics {
     Statistics {
         when,

@@ -1,7 +1,7 @@
-//! Proposes changes at a site or for a program, and computes the interrupts that each leaves.
+//! Proposes changes at a site or for a program, and computes the remaining interrupts.
 //!
-//! This is arithmetic on what was recorded of the site; gains come later. The file is long because each change has a
-//! full and a short text.
+//! This is arithmetic on the recorded events of the site. Gains are computed later. The file is long because each
+//! change has a full and a short text.
 
 use crate::perf::Prices;
 
@@ -35,7 +35,8 @@ const GIVES_BACK: [&str; 8] = [
 /// The largest batch to assume: as many ranges as allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
-/// Bounds for the recorded interrupts that a change leaves at a site. They are fractions because each stands for many.
+/// Bounds for the recorded interrupts that a change leaves at a site. They're fractions, because each recorded
+/// interrupt represents many.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
     pub(super) least: f64,
@@ -43,7 +44,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Returns the rest of `all` if these shares go away.
+    /// Returns the rest of `all` if these shares disappear.
     fn of(all: u64, gone: Range) -> Left {
         let left = |gone: f64| all as f64 * (1.0 - gone);
         Left {
@@ -53,7 +54,7 @@ impl Left {
     }
 }
 
-/// Unrecorded work that a change may remove, at most.
+/// The largest scope of unrecorded work that a change may remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Surroundings {
     /// Nothing.
@@ -71,13 +72,13 @@ pub(super) struct Proposal {
     /// The change in a few words.
     pub(super) brief: Line,
     pub(super) left: Left,
-    /// The share of the refill time that goes away, too.
+    /// The share of the refill time that the change removes, too.
     pub(super) filled: Range,
-    /// The share of the time in the calls themselves that goes away, too.
+    /// The share of the time in the calls themselves that the change removes, too.
     pub(super) served: Range,
-    /// Unrecorded work that may go away, too.
+    /// Unrecorded work that the change may remove, too.
     pub(super) around: Surroundings,
-    /// Whether the memory is kept. Then no other site flushes because it was given back.
+    /// Whether the change keeps the memory. Then other sites needn't flush for memory that was given back.
     pub(super) kept: bool,
 }
 
@@ -121,11 +122,12 @@ pub(super) fn place(site: &Site) -> String {
 pub(super) struct Program {
     /// Whether it may have forked.
     forks: bool,
-    /// The number of pages that it filled for each page that it gave back, at most 1. Kept memory serves the next
-    /// allocation, at the same address or another.
+    /// The pages that it filled for each page that it gave back, at most 1.
+    ///
+    /// We need it because kept memory serves the next allocation, at the same address or another.
     demand: f64,
-    /// Page faults without a recorded call that gave the memory back, for each byte given back. Their calls may have
-    /// come while nothing was recorded.
+    /// The page faults in memory that no recorded call gave back, for each byte given back. These calls may have been
+    /// made while we recorded nothing.
     unclaimed: f64,
 }
 
@@ -140,7 +142,7 @@ impl Program {
         let known = from.programs.iter().find(|program| &*program.name == name);
         let faults = known.map_or(0, |program| program.faults);
         let refaults: u64 = givers().map(|site| site.refaults).sum();
-        // Ranges that were given back may have been empty. Pages that they held were filled before, or are missing
+        // Ranges may have been empty when they were given back. If not, their pages were filled before, or are missing
         // from the program's memory now.
         let filled = faults as f64 * scales.faults(from, name);
         let held = from
@@ -156,7 +158,7 @@ impl Program {
 
     /// Estimates the page faults that filled memory which this site gave back.
     ///
-    /// These are the recorded ones, and those that may have been, but together no more than there were pages.
+    /// These are the recorded ones and the possible ones, but together no more than there were pages.
     pub(super) fn refilled(self, site: &Site) -> f64 {
         let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
@@ -195,7 +197,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             );
             one("protect", format!("At {at}, {what}"), brief, 0.0, left)
         }
-        // Without a fork, other causes copy pages: the first write to a privately mapped file, or to a page of zeros.
+        // Without a fork, the kernel copies pages for other reasons: the first write to a privately mapped file, or to
+        // a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, fork from a small process, or fork less often and give \
@@ -257,9 +260,9 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
 /// Proposes to run a program elsewhere, given the number of CPUs that it keeps busy.
 ///
 /// A flush interrupts only CPUs that ran the same process, so fewer CPUs mean fewer interrupts. If all CPUs were busy,
-/// the program may want more CPUs than it got, so it is not pinned.
+/// the program may want more CPUs than it got. Then we don't pin it.
 pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
-    /// The highest load of the CPUs to which a program is pinned, so that it has room.
+    /// The highest load of CPUs to which a program is pinned.
     const FULL: f64 = 0.8;
     /// The busy share from which CPUs have no room for more.
     const NO_ROOM: f64 = 0.9;
@@ -292,7 +295,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         (is(sender) && is(target)).then_some(*count)
     };
     let own: u64 = from.matrix.iter().filter_map(own).sum();
-    // Only interrupts that were recorded whole have a known target.
+    // We know the target only of interrupts that were recorded whole.
     if whole.whole == 0 || own * 2 < whole.whole {
         return Vec::new();
     }
@@ -314,9 +317,10 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     )]
 }
 
-/// Proposes one call in place of several that follow each other.
+/// Proposes one call in place of several that follow each other. For example, one `munmap` of a large range instead of
+/// ten of its parts.
 fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
-    // Takes the shortest wait that catches nine tenths of the gaps below 1 ms.
+    // Choose the shortest wait that catches nine tenths of the gaps below 1 ms.
     let last = bin(999_999);
     let total = within(&site.gaps, last);
     if total * 4 < site.interrupts || site.interrupts < TOLD {
@@ -359,9 +363,9 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     ))
 }
 
-/// Returns the time, as a bin of [`BINS`], in which most memory is touched again, and the share that is.
+/// Returns the bin of [`BINS`] within which most memory is touched again, and that share.
 ///
-/// Memory that could not be followed so long counts only in the upper bound. Returns `None` if hardly any memory is
+/// Memory that we couldn't follow for so long counts only in the upper bound. Returns `None` if hardly any memory is
 /// touched again.
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();
@@ -375,15 +379,17 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
     Some((chosen, share))
 }
 
-/// Returns bounds for the share touched again: within the chosen time, and within ten times as long.
+/// Returns bounds for the share touched again.
 ///
-/// Each bound has two standard deviations of slack, by both a plain share and the estimate from followed ranges. The
-/// recording `missed` this share of all ranges.
+/// The lower bound is for the chosen time, and the upper bound for ten times as long.
+///
+/// Each bound has two standard deviations of slack, both for a plain share and for the estimate from followed ranges.
+/// `missed` is the share of all ranges that wasn't recorded.
 fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
     const DEVIATIONS: f64 = 2.0;
     let within = reuse.within();
     let followed = reuse.followed(chosen + 1);
-    // Any memory that could not be followed may be touched.
+    // Memory that we couldn't follow may all be touched.
     let touched = |share: f64| 1.0 - (1.0 - share) * followed;
     let (least, most) = (within[chosen], touched(within[chosen + 1]));
     let known = reuse.known() as f64;
@@ -397,14 +403,14 @@ fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
     }
 }
 
-/// Proposes to keep memory that is needed again soon.
+/// Proposes to keep memory that the program soon needs again.
 fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
-    // Allocators give kept memory back little by little. If it is kept for ten times as long as most reuse takes, it
-    // is still there when it is needed.
+    // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
+    // times as long, it's still there when the program needs it.
     let (chosen, mut share) = touched(site)?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
-    // A thread that ends gives its own stack back. Then only frames of the C library are below its start.
+    // A thread that ends gives its own stack back. Then there are only frames of the C library below its start.
     let mut innermost = site.place.frames.iter().take(3);
     let is_stack = innermost.any(|frame| frame.starts_with("start_thread"));
     let (kind, what, brief) = match call {
@@ -473,7 +479,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
 
 /// Proposes to read files instead of mapping them.
 ///
-/// This removes the unmapping and the page faults. The copying may cost as much, so the lower bound is 0.
+/// This removes the unmapping and the page faults. But copying may cost as much, so the lower bound is 0.
 fn read(at: &str) -> Proposal {
     let all = Range {
         least: 0.0,
@@ -494,9 +500,9 @@ fn read(at: &str) -> Proposal {
     }
 }
 
-/// Proposes to let the kernel take memory only when it is short.
+/// Proposes to let the kernel take memory only when memory is short.
 ///
-/// Flushes stay, but memory that is touched before that needs no refill.
+/// The flushes remain, but memory that is touched earlier needs no refill.
 fn freed(site: &Site, at: &str) -> Option<Proposal> {
     const MADV_DONTNEED: u64 = 4;
     let gives_back = site.how.get(&MADV_DONTNEED).copied().unwrap_or(0);
@@ -522,7 +528,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
     })
 }
 
-/// Proposes huge pages: zeroing stays, but one fault replaces 512.
+/// Proposes huge pages. The zeroing remains, but one fault replaces 512.
 fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
     const HUGE: u64 = 2 << 20;
     let Prices {
@@ -590,7 +596,7 @@ mod tests {
         assert_eq!(refilled(0.5, &site), 300.0);
     }
 
-    /// Returns the bounds for these ranges, each seen so many times.
+    /// Returns the bounds for these ranges, each observed `times` times.
     fn said(ranges: &[(bool, usize, u64)], times: u64, chosen: usize) -> Range {
         let reuse = seen(ranges, times);
         share_touched(&reuse, 1.0, chosen)
@@ -601,7 +607,7 @@ mod tests {
         let all = |times| said(&[(true, 2, 0)], times, 2);
         assert!((all(20).least - 0.85).abs() < 1e-9 && (all(3000).least - 0.999).abs() < 1e-9);
         assert_eq!((all(3).least, all(3).most), (0.0, 1.0));
-        // Few observations do not show that no memory is touched, even if most of it was not.
+        // Few observations don't prove that no memory is touched, even if most of it wasn't.
         let half = said(&[(true, 2, 0), (false, 7, 0)], 6, 2);
         assert!(half.least < 0.23 && half.most > 0.77, "{half:?}");
         // A range that interrupted 60 CPUs is one observation, even beside 100 that interrupted none.

@@ -1,4 +1,4 @@
-//! Finds the setting of an allocator or a runtime that follows a piece of advice, in the table `allocators.toml`.
+//! Finds the allocator's or runtime's setting that makes a proposed change. The table is `allocators.toml`.
 
 use std::sync::LazyLock;
 
@@ -35,7 +35,7 @@ struct Setting {
     memory: String,
 }
 
-/// A setting that follows a piece of advice.
+/// A setting that makes a proposed change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Knob {
     /// The allocator or the runtime.
@@ -48,7 +48,7 @@ pub struct Knob {
     pub source: String,
 }
 
-/// Finds the setting for advice of this kind at a site with these frames, innermost first.
+/// Finds the setting for this kind of advice at a site. Frames are given innermost first.
 pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
     let is_its = |allocator: &&Allocator| {
         let mut frames = frames.clone();
@@ -90,7 +90,7 @@ mod tests {
         let (name, value) = set("keep", &jemalloc).unwrap();
         assert_eq!(name, "jemalloc");
         assert!(value.starts_with("MALLOC_CONF=dirty_decay_ms:"));
-        // Frames of the C library below an allocator do not make it the C library's.
+        // Frames of the C library above an allocator's don't make the site the C library's.
         let rust = [
             "__madvise",
             "_rjem_je_pages_purge_forced",

@@ -1,13 +1,14 @@
 //! Advises on changes that remove interrupts, and estimates their effect.
 //!
 //! Each piece of advice is arithmetic on the recorded events, not a guess from a list. For example, interrupts that
-//! come soon after another one from the same thread and place could share one flush. Memory that is touched again soon
-//! could have been kept. Both have a range: an interrupt counts only in the upper bound if the memory was touched
-//! before the shared flush. An interrupt costs what it cost in the recording. A refill costs what the recorder
-//! measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is dropped.
+//! come soon after another one from the same thread and place could share one flush. And a program could have kept
+//! memory that it touched again soon. Both results have a range. If the memory was touched before the shared flush, the
+//! interrupt counts only in the upper bound. For an interrupt we use its cost in the recording. For a refill we use the
+//! cost that the recorder measured on the same host just before. We drop advice that promises less than [`NOISE`] of a
+//! program's time.
 //!
-//! The recording does not show whether the program's author can make the change, or which side effects it has. Advice
-//! names the next bottleneck that the recording shows.
+//! We can't know whether the program's author can make the change, or which side effects it has. Advice names the next
+//! bottleneck that the recording shows.
 
 mod changes;
 mod knobs;
@@ -29,7 +30,7 @@ pub use knobs::Knob;
 
 /// The least gain to advise for, as a share of a program's CPU time.
 pub const NOISE: f64 = 0.005;
-/// The least share of all interrupts to advise on, if CPU time is not known.
+/// The least share of all interrupts to advise on, if CPU time isn't known.
 const FEW: f64 = 0.05;
 
 /// A change and its effect.
@@ -43,23 +44,25 @@ pub struct Advice {
     pub call: String,
     /// The place.
     pub place: String,
-    /// The kind of change: `merge`, `keep`, `cache`, `pool`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`,
-    /// `numa`, `ksm`, `compaction`, `fork`, `protect`, `kernel`.
+    /// The kind of change.
+    ///
+    /// It's one of `merge`, `keep`, `cache`, `pool`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
+    /// `compaction`, `fork`, `protect`, `kernel`.
     pub kind: &'static str,
-    /// The site's number of interrupts now.
+    /// The number of interrupts now. Includes those of other sites for the same memory.
     pub interrupts: u64,
     /// Bounds for the number of interrupts that are left.
     pub left: (u64, u64),
-    /// The gain as a share of the program's CPU time, if that is known.
+    /// The gain as a share of the program's CPU time, if that's known.
     pub share: Option<Range>,
     /// The next bottleneck.
     pub next: Option<String>,
-    /// The setting of an allocator or a runtime that makes the change, if one is known.
+    /// The allocator's or runtime's setting that makes the change, if we know one.
     pub knob: Option<Knob>,
     /// The change in a few words, without its effect.
     #[serde(skip)]
     pub brief: Line,
-    /// The number of interrupts recorded for this advice, if it is small enough to mention.
+    /// The number of interrupts recorded for this advice, if it's small enough to mention.
     #[serde(skip)]
     pub recorded: Option<u64>,
 }
@@ -74,7 +77,7 @@ impl Advice {
     }
 }
 
-/// Returns advice for these sites, the most promising first, and advice that must not lead last.
+/// Returns advice for these sites, the most promising first. Advice that must not lead is last.
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
@@ -88,7 +91,7 @@ pub fn advise(
         all: from.sites.iter().map(Site::estimate).sum(),
     };
     let mut advice: Vec<Advice> = Vec::new();
-    // Memory that a program refills often is worth advice even if its flushes interrupt few CPUs.
+    // If a program refills memory often, that's worth advice even if its flushes interrupt few CPUs.
     let is_much_filled = |site: &Site| {
         site.refaults as f64 * scales.faults(from, &site.place.program) >= 10.0 * LEAST
     };
@@ -107,7 +110,7 @@ pub fn advise(
     {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
-        // A change of CPUs does not change page faults.
+        // Moving to other CPUs doesn't change page faults.
         let everywhere = |change| about.considered(whole, change, 0.0, "everywhere");
         advice.extend(proposals.into_iter().filter_map(everywhere));
     }
@@ -117,9 +120,9 @@ pub fn advise(
 
 /// Orders advice by its promise.
 ///
-/// Advice that must not lead comes last, and in that group changes to another program or kernel. Pinning counts only
-/// by its lower bound. Its upper bound saves spinning between threads, which no recording shows, and a change at the
-/// site would remove the cause.
+/// Advice that must not lead comes last, and within that group changes to another program or kernel. Pinning counts
+/// only by its lower bound, for two reasons. Its upper bound includes saved spinning between threads, which no
+/// recording shows. And a change at the site would remove the cause.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
     let rewritten = |advice: &Advice| matches!(advice.kind, "shard" | "kernel");
     let worth = |advice: &Advice| {
@@ -147,7 +150,7 @@ struct About<'a> {
 impl About<'_> {
     /// Returns advice for a change at a site, if it promises more than noise.
     ///
-    /// So many page faults (`refilled`) may have filled memory that the site gave back.
+    /// `refilled` is the number of page faults that may have filled memory which the site gave back.
     fn considered(
         &self,
         site: &Site,
@@ -210,7 +213,7 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        // Gaps and targets need interrupts that were recorded whole; costs need only timed ones.
+        // Gaps and targets need interrupts that were recorded whole. Costs only need timed ones.
         let recorded = match proposal.kind {
             "merge" | "protect" | "shard" => site.whole,
             _ => site.timed,
@@ -253,8 +256,8 @@ impl About<'_> {
 
     /// Returns whether a change is worth advising.
     ///
-    /// It removes `most` interrupts at most and wins this share of the program's CPU time, if that is known. `none`
-    /// marks a change that removes no interrupts by its nature.
+    /// It removes at most `most` interrupts, and wins this share of the program's CPU time if that's known. `none`
+    /// marks a change that can't remove interrupts by its nature.
     fn matters(&self, most: f64, share: Option<Range>, none: bool) -> bool {
         match share {
             Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
@@ -308,11 +311,11 @@ fn recorded_for_that(interrupts: u64) -> String {
     )
 }
 
-/// Other sites' interrupts for memory that a site gave back, scaled to all that happened.
+/// Other sites' interrupts for memory that a site gave back, scaled to the whole recording.
 ///
-/// The lower bound has only interrupts that are known to be for such memory. The upper bound adds those for memory
-/// whose giver is not known, because nothing was recorded then. The same holds for sites that protect memory if only
-/// the sender of their interrupts was recorded.
+/// The lower bound has only interrupts that are known to be for such memory. The upper bound adds interrupts for memory
+/// whose giver we don't know, because nothing was recorded at that time. It also adds those of sites that protect
+/// memory, if only the sender of their interrupts was recorded.
 #[derive(Clone, Copy, Default)]
 struct Along {
     interrupts: Range,
@@ -377,7 +380,7 @@ fn subjects(sites: &[&Site]) -> Vec<Site> {
     subjects
 }
 
-/// Merges the sites of each program, for changes that do not depend on the site.
+/// Merges the sites of each program, for changes that don't depend on the site.
 fn programs(sites: &[&Site]) -> Vec<Site> {
     let mut programs: Vec<Site> = Vec::new();
     for &site in sites {
@@ -392,7 +395,7 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// Facts about a whole program that its gain depends on.
+/// Facts about a whole program that determine its gain.
 #[derive(Clone, Copy)]
 struct Rest {
     /// Page faults that may have filled memory which the site gave back.
@@ -402,16 +405,17 @@ struct Rest {
     /// Page faults of processes that were forked and have ended.
     forked_faults: f64,
     kernel: Option<Kernel>,
-    /// The mean number of its threads that ran at once. While the kernel copies a page for one thread, or a forked
-    /// process has its CPU, the others may only wait for it. A recording cannot tell a spinning thread from a working
-    /// one.
+    /// The mean number of its threads that ran at once.
+    ///
+    /// While the kernel copies a page for one thread, or a forked process occupies its CPU, the other threads may only
+    /// wait. A recording can't distinguish a spinning thread from a working one.
     beside: f64,
 }
 
 /// Computes bounds for the time that a change saves, in nanoseconds.
 ///
-/// Prices are of this host, not of this program. So the range also covers the prices at which the recorded events
-/// would explain all of the kernel's time.
+/// We measured prices on this host, but not in this program. So the range also covers the prices at which the recorded
+/// events would explain all of the kernel's time.
 fn won(
     site: &Site,
     gone: Range,
@@ -426,7 +430,7 @@ fn won(
         beside,
     }: Rest,
 ) -> Range {
-    // A merged site may contain sites that were not timed.
+    // A merged site may contain sites without timed interrupts.
     let each = site.stands_for() / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
     let spread = spread.unwrap_or(0.0);
@@ -475,8 +479,8 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
 
 /// Returns the least time for page faults in forked processes that the change would avoid.
 ///
-/// Each such process must fault in what its parent has already. Shared pages need no zeroing, so that part of the
-/// price is left out.
+/// Each such process must fault in pages that its parent already has. Shared pages need no zeroing, so we subtract that
+/// part of the price.
 fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
     match (proposal.around, prices) {
         (Surroundings::Forked, Some(prices)) => {
@@ -486,7 +490,7 @@ fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) ->
     }
 }
 
-/// Names the next cost at the site once the change has been made.
+/// Names the next cost at the site after the change.
 fn next(
     site: &Site,
     proposal: &Proposal,

@@ -8,14 +8,15 @@ use crate::scales::is_much;
 /// The share of interrupts and of time from which the TLB matters.
 pub(super) const MATTERS: f64 = 0.01;
 
-/// The longest time to assume for an untimed interrupt, in nanoseconds, with its initiator's wait. It is several times
-/// the mean of timed ones on the busiest virtual machine that was recorded.
+/// The longest time to assume for an untimed interrupt, with its initiator's wait, in nanoseconds.
+///
+/// It's several times the mean of timed ones on the busiest virtual machine that we recorded.
 pub(super) const LONGEST_NS: f64 = 1e6;
 
 /// The programs that a verdict covers.
 ///
-/// A program is left out if it sent a handful of untimed interrupts beside another that sent more, or if all sent few:
-/// a shell that starts the recorded program, for example.
+/// We leave a program out if it sent a handful of untimed interrupts beside another that sent more, or if all sent few.
+/// For example, this applies to a shell that starts the recorded program.
 pub(super) struct Judged<'r> {
     pub(super) programs: Vec<&'r ProgramRow>,
     /// The number of interrupts that all sent, and the number that one sent at most.
@@ -26,8 +27,8 @@ pub(super) struct Judged<'r> {
 }
 
 impl<'r> Judged<'r> {
-    /// Creates the selection. `ran_ns` is the CPU time of all, by the kernel's account, in nanoseconds; known times of
-    /// the programs count if they are more.
+    /// Creates the selection. `ran_ns` is the CPU time of all programs by the kernel's account, in nanoseconds. If the
+    /// known times of the programs add up to more, we use these.
     pub(super) fn new(programs: Vec<&'r ProgramRow>, ran_ns: f64) -> Self {
         let sent = programs.iter().map(|program| program.sent).sum();
         let known: f64 = programs.iter().filter_map(|program| program.cpu_ns).sum();
@@ -42,7 +43,7 @@ impl<'r> Judged<'r> {
 
     /// Returns whether a program sent next to nothing.
     ///
-    /// This is a small share of all, or a handful if another sent twice as many.
+    /// That's a small share of all interrupts, or a handful if another program sent twice as many.
     fn is_aside(&self, program: &ProgramRow) -> bool {
         let is_handful = program.sent < ENOUGH && 2 * program.sent <= self.most;
         is_handful || !is_much(program.sent as f64, self.sent as f64)
@@ -50,8 +51,7 @@ impl<'r> Judged<'r> {
 
     /// Returns the program that pays most, and its share.
     ///
-    /// A program that sent next to nothing, and of which too few interrupts were timed, is named only if there is no
-    /// other.
+    /// A program may have sent next to nothing, with too few timed interrupts. We name it only if there is no other.
     pub(super) fn worst(&self) -> Option<(&'r ProgramRow, Range)> {
         let is_told = |program: &ProgramRow| !is_guess(program) || !self.is_aside(program);
         let told = self.programs.iter().filter(|program| is_told(program));
@@ -59,9 +59,9 @@ impl<'r> Judged<'r> {
             .find_map(|program| Some((*program, program.share?)))
     }
 
-    /// Returns whether the interrupts are too few to matter, whatever they cost.
+    /// Returns whether the interrupts are too few to matter, however long each took.
     ///
-    /// This holds for all together, or for each program that is not left out.
+    /// This holds for all together, or for each program that isn't left out.
     pub(super) fn are_few(&self) -> bool {
         let matters = |program: &ProgramRow| may_matter(program) && !self.is_left_out(program);
         self.few || !self.programs.iter().any(|program| matters(program))
@@ -69,7 +69,7 @@ impl<'r> Judged<'r> {
 
     /// Returns whether the verdict leaves a program out.
     ///
-    /// It sent few interrupts, and too few were timed to know if they matter.
+    /// It sent few interrupts, and too few were timed to know whether they matter.
     pub(super) fn is_left_out(&self, program: &ProgramRow) -> bool {
         program.sent > 0
             && (self.few || self.is_aside(program))
@@ -90,7 +90,7 @@ pub(super) fn is_guess(program: &ProgramRow) -> bool {
     program.timed < ENOUGH.min(program.sent)
 }
 
-/// Returns whether the interrupts that a program sent may matter, at the longest time for each.
+/// Returns whether a program's interrupts may matter, if each took the longest time.
 fn may_matter(program: &ProgramRow) -> bool {
     let enough = |cpu_ns: f64| program.sent as f64 * LONGEST_NS >= MATTERS * cpu_ns;
     program.cpu_ns.is_none_or(enough)

@@ -1,4 +1,4 @@
-//! Reports the cost of memory beside shootdowns: memory is given back, and page faults fill it again.
+//! Reports the cost of page faults, which fill memory again that was given back.
 
 use super::Answer;
 use super::judged::MATTERS;
@@ -13,13 +13,13 @@ pub(super) struct Filling<'r> {
     faults: u64,
     /// The kernel's share of the CPU time.
     kernel: f64,
-    /// The page faults' share of the CPU time, if the host's price of one is known.
+    /// The page faults' share of the CPU time, if we know the host's price.
     pub(super) share: Option<Range>,
 }
 
 impl<'r> Filling<'r> {
-    /// Computes the shares from the page faults, the CPU time and the kernel's part of it. Page faults cannot take
-    /// more than the kernel did.
+    /// Computes the shares from page faults, CPU time and the kernel's part of that. Page faults can't take more time
+    /// than the kernel did.
     fn of(
         name: Option<&'r str>,
         faults: u64,
@@ -60,7 +60,7 @@ impl<'r> Filling<'r> {
 }
 
 impl Answer<'_> {
-    /// Returns the cost of page faults in the recording's own program that has the most.
+    /// Returns the cost of page faults in the own program that has the most.
     pub(super) fn filling(&self) -> Option<Filling<'_>> {
         let from = self.from;
         let each = from.prices.map(|prices| prices.fault_ns);

@@ -1,4 +1,4 @@
-//! The answer fits on a terminal for any recording, and its sentences are complete.
+//! Checks that every answer fits on a terminal and has complete sentences.
 
 use crate::perf::{Change, Host, Item};
 use proptest::prelude::*;
@@ -121,7 +121,7 @@ prop_compose! {
     }
 }
 
-/// Creates a recording with that scope, which is about this program.
+/// Creates a recording with this scope, which is about this program.
 fn of(scope: &str, own: &str) -> Attribution {
     let mut from = Attribution::new();
     let scope = scope.into();
@@ -183,7 +183,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
             "Not about"
         ]
     );
-    // With room for one more line, it is the program that pays most, then the flushes.
+    // With room for one more line, we add the program that pays most. With room for two, also the flushes.
     report.others.clear();
     assert_eq!(
         labels(&report)[5..],
@@ -199,9 +199,9 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// Checks the shape of answers, for reports as of recordings up to some hours.
+    /// Checks the shape of answers, for reports like those of recordings up to some hours.
     ///
-    /// An answer has at most ten lines, none is wider than a terminal, and none is cut. The verdict comes first.
+    /// An answer has at most ten lines. No line is wider than a terminal, and none is cut. The verdict comes first.
     #[test]
     fn the_answer_is_ten_lines_of_a_terminal(
         mut report in report(),

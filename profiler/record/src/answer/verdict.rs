@@ -10,7 +10,7 @@ use crate::report::ProgramRow;
 /// The verdict if all interrupts are too few to matter, however long each took.
 const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
 
-/// The text in place of a verdict if most interrupts were not recorded.
+/// The text in place of a verdict if most interrupts weren't recorded.
 const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
 
 /// The verdict on shootdowns.
@@ -45,7 +45,7 @@ impl Answer<'_> {
         if self.all < 1.0 {
             return said(match self.row.unwrap_or(0) {
                 0 => "It is not your TLB: there was no shootdown interrupt",
-                // Too few, whichever program they belong to.
+                // They're too few, whichever program they belong to.
                 row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW,
                 _ => MISSED,
             });
@@ -84,7 +84,7 @@ impl Answer<'_> {
         but_for(line, left_out)
     }
 
-    /// Returns the verdict. If shootdowns do not matter, page faults may.
+    /// Returns the verdict. If shootdowns don't matter, page faults may.
     pub(super) fn verdict(&self) -> Verdict {
         let verdict = self.of_tlb();
         let is_no = verdict.line.begins("It is not your TLB");
@@ -141,7 +141,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Describes that even the program which pays most loses little.
+    /// Describes that even the program that pays most loses little.
     fn lost_little(&self, program: &ProgramRow, share: f64) -> Line {
         let (line, share) = (said("It is not your TLB: "), percent(share));
         if let Some(left_out) = self.judged.left_out() {

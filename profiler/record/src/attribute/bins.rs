@@ -1,6 +1,6 @@
-//! Times, sorted into bins that are ten times as wide each.
+//! Sorts times into bins, each ten times as wide as the one before.
 
-/// Bounds between the bins of times, in nanoseconds: 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, 10 s.
+/// Bounds between the bins, in nanoseconds: from 10 us to 10 s.
 pub const BINS: [u64; 7] = [
     10_000,
     100_000,
@@ -11,7 +11,7 @@ pub const BINS: [u64; 7] = [
     10_000_000_000,
 ];
 
-/// Returns the index of the first bound above a time, or `BINS.len()` if there is none.
+/// Returns the index of the first bound above a time. Without one, returns `BINS.len()`.
 pub fn bin(ns: u64) -> usize {
     BINS.iter()
         .position(|&bound| ns < bound)

@@ -1,11 +1,11 @@
-//! Memory that programs gave back, and how soon they touched it again.
+//! Follows memory that programs gave back until they touch it again.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// The largest number of calls to remember. Above it, [`Discards`] drops calls that no range belongs to any more; if
-/// more than half would stay, it forgets all.
+/// The largest number of calls to remember. Above it, [`Discards`] drops calls without any remaining range. If more
+/// than half would remain, it forgets all.
 const CALLS: usize = 1 << 20;
 
 /// A range that a call gave back.
@@ -20,7 +20,7 @@ pub struct Discard {
     pub interrupts: u64,
     /// The bin of the gap before its first interrupt.
     pub gap: usize,
-    /// Whether its fate is known: it was touched, or the time that it stayed untouched is recorded.
+    /// Whether we know its fate: it was touched, or we stopped following it.
     pub followed: bool,
 }
 
@@ -32,10 +32,12 @@ struct Part {
     of: usize,
 }
 
-/// The ranges that were given back, by owner: a process or, if processes are not known, a program.
+/// The ranges that were given back, by owner.
+///
+/// An owner is a process or, if a text doesn't contain processes, a program.
 #[derive(Debug, Default)]
 pub struct Discards {
-    /// Parts by owner and start. Parts of one owner do not overlap.
+    /// Parts by owner and start. Parts of one owner don't overlap.
     parts: FxHashMap<u64, BTreeMap<u64, Part>>,
     calls: Vec<Discard>,
     /// The index of the first call that may still be followed.
@@ -56,8 +58,8 @@ fn cut(parts: &mut BTreeMap<u64, Part>, at: u64) {
 }
 
 impl Discards {
-    /// Records that a call of `owner` gave this range back, and takes it from earlier calls. Returns the earlier call
-    /// that began at the same address, if it was still followed.
+    /// Notes that `owner` gave this range back, and takes it from earlier calls. Returns the earlier call that began at
+    /// the same address, if it was still followed.
     pub fn add(
         &mut self,
         owner: u64,
@@ -96,7 +98,7 @@ impl Discards {
         ends.then_some(*before)
     }
 
-    /// Drops calls that have no part and are followed no longer. Drops all if more than `most` would stay.
+    /// Drops calls without a part that we no longer follow. Drops all if more than `most` would stay.
     fn make_room(&mut self, most: usize) {
         const GONE: usize = usize::MAX;
         let mut places = vec![GONE; self.calls.len()];
@@ -237,7 +239,7 @@ mod tests {
         let mut ended = Vec::new();
         discards.stop_following(|discard| ended.push(discard.interrupts));
         assert_eq!(ended, [2]);
-        // The rest of a call behind another one does not begin at this address.
+        // The rest of the first call begins at this address, but that call itself doesn't.
         discards.add(1, 0x10000, 0x8000, 7, 7, (4, 0));
         discards.add(1, 0x12000, 0x1000, 8, 8, (8, 0));
         assert!(discards.add(1, 0x13000, 0x1000, 8, 9, (16, 0)).is_none());

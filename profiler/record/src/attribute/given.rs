@@ -1,7 +1,7 @@
 //! Finds the memory that a system call gave back.
 //!
-//! Most calls name it in their arguments. `brk` needs the break before it, and hole punching needs the file's
-//! mappings: both are known only from calls that were recorded before.
+//! Most calls contain it in their arguments. For `brk` we need the previous break, and for hole punching the file's
+//! mappings. We know both only from calls that were recorded before.
 
 use rustc_hash::FxHashMap;
 
@@ -28,7 +28,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Returns the part of the mapping that shows these bytes of the file: start and length.
+    /// Returns the part of the mapping that shows these bytes of the file. It has a start and a length.
     fn shows(self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let first = offset.max(self.offset);
         let end = offset
@@ -44,7 +44,7 @@ impl Mapping {
 pub(super) struct ReturnedMemory {
     /// The ranges: start and bytes.
     pub(super) ranges: Vec<(u64, u64)>,
-    /// The number of bytes in all, including those whose address is not known.
+    /// The number of bytes in all, including those whose address we don't know.
     pub(super) bytes: u64,
 }
 
@@ -90,7 +90,8 @@ impl Attribution {
         match call.gives {
             Gives::Nothing => ReturnedMemory::default(),
             Gives::Range(start, bytes) => ReturnedMemory::range(start, bytes),
-            // If another site gave this memory back and nothing touched it since, the call only makes it usable again.
+            // If another site gave this memory back and no access touched it since, the call only makes it usable
+            // again.
             Gives::Over(start, bytes) => {
                 let known = self.discards.find(owner, start);
                 match known.is_some_and(|known| !known.followed && Some(known.site) != site) {

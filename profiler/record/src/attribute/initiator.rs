@@ -1,8 +1,8 @@
 //! Follows the initiator's side: a flush begins, and interrupts are sent for it.
 //!
-//! A request is the remote part of one flush. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each
-//! target, or the sending of an interrupt). So a thread has at most one open request, and events that fit are added to
-//! it. An interrupt is counted here, at the site that sent it; [`super::target`] charges its cost on the target.
+//! A request is the remote part of one flush. Its events are separate: `tlb_flush`, then one `csd_queue_cpu` for each
+//! target, or the sending of an interrupt. So a thread has at most one open request, and we add matching events to it.
+//! We count an interrupt here, at the site that sent it. [`super::target`] charges its cost on the target.
 
 use crate::perf::Sample;
 
@@ -36,7 +36,9 @@ impl Attribution {
         }
     }
 
-    /// Returns the request of this event: the thread's open one if it lacks this part, or a new one.
+    /// Returns the request of this event.
+    ///
+    /// That's the thread's open request if it lacks this part, otherwise a new one.
     fn request(&mut self, sample: &Sample, program: usize, asks: bool, pages: Option<u64>) -> u64 {
         let (site, folded) = self.site(sample, program);
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
@@ -109,7 +111,7 @@ impl Attribution {
         self.concerns_what_was_given_back(sample, program, site);
     }
 
-    /// Counts an interrupt for memory that another site gave back. Keeping that memory would save it.
+    /// Counts an interrupt for memory that another site gave back. It would disappear if that memory were kept.
     fn concerns_what_was_given_back(&mut self, sample: &Sample, program: usize, site: usize) {
         let owner = self.owner(sample, program);
         let Some(thread) = self.threads.get(&sample.tid) else {
@@ -166,7 +168,7 @@ impl Attribution {
                 *last = now;
             }
             None => {
-                // Forgets the site that was added first, to bound the memory for each thread.
+                // Bounds the memory for each thread: forget the site that was added first.
                 if thread.last.len() >= 64 {
                     thread.last.remove(0);
                 }

@@ -1,18 +1,18 @@
 //! Attributes every flush to its cause.
 //!
-//! The meaning of an event depends on the state of its thread and its CPU. This file keeps that state as one machine
-//! and dispatches the events; therefore it is long. [`initiator`], [`target`] and [`thread`] are the sides of a
-//! shootdown, and [`whole`] computes the result.
+//! The meaning of an event depends on the state of its thread and its CPU. We keep that state as one machine in this
+//! file, which is therefore long. [`initiator`], [`target`] and [`thread`] handle the sides of a shootdown, and
+//! [`whole`] computes the result.
 //!
-//! An initiator begins a flush (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
-//! call. Each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and continues. The
-//! address of the work connects the two sides, and the stack of the queueing names the cause. So an interrupt is
-//! counted at the site that sent it. Its time on the target is charged to that site and lost by the program that ran
+//! An initiator begins a flush (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its call.
+//! Each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and continues. The address of
+//! the work connects the two sides, and the stack at the time of queueing identifies the cause. So we count an
+//! interrupt at the site that sent it. Its time on the target is charged to that site, and lost by the program that ran
 //! there. The initiator waits until its last target is done.
 //!
-//! Some kernels lack some of these events. Without the queueing, interrupts that were sent with a flush on the stack
-//! are counted. Without these, flushes on targets (`tlb_flush` with reason 1) are charged to the last initiator in the
-//! same process that requested as many pages. [`Evidence`] names the method.
+//! Some kernels lack some of these events. Without `csd_queue_cpu`, we count interrupts that were sent with a flush on
+//! the stack. Without these, we charge flushes on targets (`tlb_flush` with reason 1) to the last initiator in the same
+//! process that requested as many pages. [`Evidence`] names the method.
 
 pub mod bins;
 mod discard;
@@ -47,7 +47,7 @@ pub use totals::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 /// The largest number of different whole stacks for flame graphs. Later ones count as "(other stacks)".
 const FOLDED: usize = 1 << 17;
 
-/// The address of a stack's information, a program, and the call that the thread is in.
+/// The address of a stack's information, a program, and the thread's current call.
 type Situation = (usize, usize, Option<Arc<str>>);
 
 /// Adds up a recording, item by item.
@@ -64,7 +64,7 @@ pub struct Attribution {
     program_of_name: FxHashMap<Arc<str>, usize>,
     program_of_process: FxHashMap<u32, usize>,
     threads: FxHashMap<u32, Thread>,
-    /// Page faults of processes that were forked during the recording and have not executed another program.
+    /// Page faults of processes that were forked during the recording and haven't executed another program.
     forked: FxHashMap<u32, u64>,
     cpus: Vec<Cpu>,
     requests: Requests,
@@ -74,7 +74,7 @@ pub struct Attribution {
     summed: summed::Summed,
     discards: Discards,
     known: given::History,
-    /// Waits that ended and were not yet reported: the request, and when it interrupted its first target.
+    /// Waits that ended and aren't reported yet. Each has its request and the time of its first interrupt.
     waited: Vec<(u64, u64)>,
     /// Whether a mapping is a file, by process and start, in the current window.
     mapped: FxHashMap<(u32, u64), bool>,
@@ -88,7 +88,7 @@ pub struct Attribution {
     pub functions: FxHashMap<Arc<str>, Function>,
     /// The same by the kernel's sums, if there are any.
     pub functions_summed: FxHashMap<Arc<str>, u64>,
-    /// The number of recorded calls of `membarrier`, and their time in nanoseconds.
+    /// The number of recorded calls of `membarrier`, and their total time in nanoseconds.
     pub barriers: (u64, u64),
     /// All function-call interrupts.
     pub call_interrupts: u64,
@@ -100,9 +100,9 @@ pub struct Attribution {
     pub unmatched: u64,
     /// Context switches that flushed.
     pub switch_flushed: u64,
-    /// Context switches that did not flush.
+    /// Context switches that didn't flush.
     pub switch_kept: u64,
-    /// `tlb_flush` events with reason "remote IPI send". They do not count interrupts.
+    /// `tlb_flush` events with reason "remote IPI send". That's no count of interrupts.
     pub asked: u64,
     /// Events that were lost.
     pub lost: u64,
@@ -146,7 +146,7 @@ struct Thread {
     open: Option<u64>,
     lock_since: Option<u64>,
     fault: Option<Fault>,
-    /// Its last interrupts by site: time, start and end of the range.
+    /// The thread's last interrupts by site: time, start and end of the range.
     last: Vec<(usize, u64, u64, u64)>,
 }
 
@@ -164,7 +164,7 @@ struct Call {
     start: u64,
     bytes: u64,
     how: u64,
-    /// Whether it maps a file. `None` if that is not known.
+    /// Whether it maps a file. `None` if that isn't known.
     file: Option<bool>,
     maps: Option<(u64, u64)>,
     gives: Gives,
@@ -281,7 +281,7 @@ impl Attribution {
         }
     }
 
-    /// Ends everything that is open at the end of a window. Its true end is not known.
+    /// Ends everything that is open at the end of a window. We don't know its true end.
     fn window_closed(&mut self, end_ns: u64) {
         for cpu in 0..self.cpus.len() {
             self.cpus[cpu] = Cpu::default();
@@ -339,7 +339,7 @@ impl Attribution {
 
     /// Returns the owner of this sample's addresses.
     ///
-    /// This is its process or, if a text does not name processes, its program.
+    /// That's its process or, if a text doesn't contain processes, its program.
     fn owner(&self, sample: &Sample, program: usize) -> u64 {
         match self.processes_known {
             true => sample.pid.into(),
@@ -409,7 +409,7 @@ impl Attribution {
         let (first, last) = self.times.unwrap_or((now, now));
         self.times = Some((first.min(now), last.max(now)));
         let program = self.program(sample);
-        // A sum has no meaning for the current state of the thread and its CPU.
+        // A sum doesn't change the current state of the thread and its CPU.
         match event::of(sample) {
             Event::Summed { call, flushes } => return self.add_sum(sample, program, call, flushes),
             Event::SummedTaken {
@@ -502,7 +502,7 @@ impl Attribution {
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
-            // A switch ends the state of the thread and its CPU.
+            // A switch belongs to no call, and sets the CPU's `since` itself.
             Event::Switch { .. } => return self.switched(sample, program),
             Event::Other => {}
         }
@@ -514,7 +514,7 @@ impl Attribution {
         cpu.since.get_or_insert(now);
     }
 
-    /// Begins work on a CPU that was queued for it.
+    /// Begins work that another CPU has queued for this one.
     fn begun(&mut self, sample: &Sample, program: usize, function: &str, work: u64) {
         self.seen.functions = true;
         let flush = event::flushes(function);
@@ -564,7 +564,7 @@ impl Attribution {
     /// Takes a thread off its CPU. The event is still the thread's own.
     fn switched(&mut self, sample: &Sample, program: usize) {
         self.seen.switches = true;
-        // Initiators wait without being preempted: one that is switched out is done waiting.
+        // An initiator isn't preempted while it waits. So if it's switched out, its wait is over.
         self.close(sample.tid, sample.time_ns);
         let since = self.cpu(sample.cpu).since.replace(sample.time_ns);
         if let Some(since) = since {

@@ -1,11 +1,12 @@
-//! Flushes that have begun and are not complete.
+//! Flushes that have begun and aren't complete.
 
 use std::sync::Arc;
 
 use super::slice::Origin;
 
-/// The number of requests to remember: far more than CPUs can have open at once. A recording that lost events leaves
-/// some that never end; later ones take their places.
+/// The number of requests to remember. It's far more than CPUs can have open at once.
+///
+/// If a recording lost events, some requests never end. Later ones replace these.
 const REMEMBERED: usize = 1 << 14;
 
 /// A flush that may have remote targets.
@@ -27,9 +28,9 @@ pub struct Request {
     pub pages: Option<u64>,
     /// The time of its first event.
     pub began: u64,
-    /// The time of its first interrupt. `None` again once the wait has been added up.
+    /// The time of its first interrupt. `None` again once we've added up the wait.
     pub sent: Option<u64>,
-    /// The same, kept for arrows from the request to its interrupts.
+    /// The same, kept for the arrows from a request to its interrupts.
     pub origin: Option<Origin>,
     /// Whether an event for its remote part was seen.
     pub asked: bool,
@@ -37,7 +38,7 @@ pub struct Request {
     pub local: bool,
     /// The number of targets.
     pub targets: u32,
-    /// The number of targets that are not done.
+    /// The number of targets that aren't done.
     pub left: u32,
     /// The time at which the last target was done.
     pub done: Option<u64>,
@@ -79,13 +80,13 @@ impl Requests {
         id
     }
 
-    /// Returns the request of this number, unless it is forgotten.
+    /// Returns the request of this number, unless we've forgotten it.
     pub fn get(&self, id: u64) -> Option<&Request> {
         let found = self.places.get(Self::place(id));
         found.filter(|found| found.0 == id).map(|found| &found.1)
     }
 
-    /// Returns the request of this number, unless it is forgotten.
+    /// Returns the request of this number, unless we've forgotten it.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
         let found = self.places.get_mut(Self::place(id));
         found

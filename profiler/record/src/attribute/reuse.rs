@@ -1,9 +1,9 @@
 //! Estimates how soon memory that was given back is touched again.
 //!
-//! Windows often end before that. If only windows are recorded, a range that was not touched before its window ended
-//! may be touched just after it, or never. To count it as never would understate the use of keeping memory. So each
-//! range is followed as long as it can be. The share that stays untouched for a time is the product, over all shorter
-//! times, of the share of the followed ranges that stayed untouched (Kaplan and Meier's estimate).
+//! Windows often end before that. Memory that wasn't touched before its window ended may be touched just after it, or
+//! never. If we counted that as never, we'd understate the use of keeping memory. So we follow each range for as long
+//! as we can. The share that stays untouched for a time is a product over all shorter times. Each factor is the share
+//! of the followed ranges that stayed untouched (Kaplan and Meier's estimate).
 
 use super::bins::{BINS, Bins, bin};
 
@@ -34,20 +34,21 @@ impl Endings {
     }
 }
 
-/// Ranges by how soon they were touched, and by how long they were followed without that. A range weighs as much as
-/// its number of interrupts, and 1 if it has none: a program that seldom runs on two CPUs at once uses its memory in
-/// the same way when it does.
+/// Ranges by the time until they were touched, or for which we followed them.
+///
+/// The weight of a range is its number of interrupts, at least 1. We also count ranges without interrupts: a program
+/// that seldom runs on two CPUs at once uses its memory in the same way when it does.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     touched: Endings,
-    /// Ranges that were given back again, or could be followed no longer.
+    /// Ranges that were given back again, or that we couldn't follow any longer.
     left: Endings,
 }
 
 /// One bin's observations.
 #[derive(Clone, Copy)]
 struct Step {
-    /// The share touched in this bin of the ranges that were untouched before.
+    /// The share of the untouched ranges that is touched in this bin.
     touched: f64,
     /// The effective number of observations. Ranges of unequal weight count as fewer: as many as would vary as much
     /// with equal weights (Kish, *Survey Sampling*, 1965).
@@ -55,12 +56,12 @@ struct Step {
 }
 
 impl Reuse {
-    /// Counts a range that was touched `after_ns` after its call, which sent so many interrupts.
+    /// Counts a range that was touched `after_ns` after its call, which sent this many interrupts.
     pub fn touched(&mut self, after_ns: u64, interrupts: u64) {
         self.touched.add(after_ns, interrupts);
     }
 
-    /// Counts a range that was not touched while it was followed.
+    /// Counts a range that wasn't touched while we followed it.
     pub fn left(&mut self, after_ns: u64, interrupts: u64) {
         self.left.add(after_ns, interrupts);
     }
@@ -102,8 +103,9 @@ impl Reuse {
         })
     }
 
-    /// Computes bounds for these shares: the least and the most, so many standard `deviations` to each side. `missed`
-    /// is the share of all ranges that was not recorded. If nothing was missed, there is no uncertainty.
+    /// Computes bounds for these shares, `deviations` standard deviations to each side.
+    ///
+    /// `missed` is the share of all ranges that wasn't recorded. If nothing was missed, there is no uncertainty.
     ///
     /// The variance is Greenwood's (*The natural duration of cancer*, Reports on Public Health and Medical Subjects
     /// 33, 1926). The logarithm of the untouched share varies by the sum of q / (p n) over all bins, where each bin
@@ -149,7 +151,7 @@ impl Reuse {
     }
 }
 
-/// Computes the bounds of a share between 0 and 1, on the log-log scale, from its logarithm's variance.
+/// Computes the bounds of a share on the log-log scale. `variance` is that of the share's logarithm.
 fn log_log(share: f64, variance: f64, deviations: f64) -> (f64, f64) {
     let by = (deviations * variance.sqrt() / share.ln()).exp();
     // The logarithm is negative, so `by` is below 1.
@@ -177,7 +179,7 @@ pub(crate) mod tests {
         assert_eq!((reuse.known(), reuse.followed(BINS.len() - 1)), (90, 1.0));
     }
 
-    /// Returns ranges that are all touched after 1 to 20 ms, recorded in windows of `stretch` ms.
+    /// Returns ranges touched after 1 to 20 ms, recorded in windows of `stretch` ms.
     fn in_stretches(stretch: u64) -> Reuse {
         let mut reuse = Reuse::default();
         for given_back in 0..stretch * 10 {
@@ -278,8 +280,8 @@ pub(crate) mod tests {
         reuse.touched(MS / 2, 1);
         let all = reuse.between(2.0, 0.0)[bin(MS / 2)];
         assert_eq!(all, (1.0, 1.0));
-        // The 20 ranges that were left at 1 ms were all touched in the end. 20 observations allow wider bounds than
-        // 100 would.
+        // The 20 ranges that were left at 1 ms were all touched in the end. Bounds from 20 observations are wider than
+        // from 100.
         let mut reuse = Reuse::default();
         (0..80).for_each(|_| reuse.touched(MS / 2, 0));
         (0..20).for_each(|_| reuse.touched(5 * MS, 0));
@@ -308,7 +310,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns a [`Reuse`] with each of these ranges so many times.
+    /// Returns a [`Reuse`] with each of these ranges, repeated `times` times.
     pub(crate) fn seen(ranges: &[(bool, usize, u64)], times: u64) -> Reuse {
         let mut reuse = Reuse::default();
         for &(touched, at, interrupts) in ranges {

@@ -28,7 +28,7 @@ impl Span {
     }
 }
 
-/// Recorded events by the stack in their record: none, a walked one, or a copied one.
+/// Recorded events by their stack: none, a walked one, or a copied one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events([u64; 3]);
 
@@ -58,11 +58,11 @@ impl Events {
     }
 }
 
-/// Estimates the relative error of a total cost of which only `timed` parts were measured.
+/// Estimates the relative error of a total cost of which `timed` parts were measured.
 ///
-/// It is two standard deviations of the number that come to be timed. The mean cost varies as much if costs differ as
-/// much as they are large. The result is 0 if all were timed, 2 (up to three times as much) for one of many, and
-/// infinite for none.
+/// It's two standard deviations of the number of timed parts. The mean cost varies as much if costs differ by about
+/// their own size. The result is 0 if all were timed, about 2 (up to three times as much) for one of many, and infinite
+/// for none.
 pub fn spread(timed: u64, all: f64) -> f64 {
     let missed = (1.0 - timed as f64 / all.max(1.0)).max(0.0);
     2.0 * (missed / timed as f64).sqrt()
@@ -104,22 +104,24 @@ pub struct Site {
     pub whole: u64,
     /// Interrupts whose cost was recorded. Of the others only the sender is known.
     pub timed: u64,
-    /// The number of interrupts whose cost is added up here. Untimed ones count if the timed ones stand for them.
+    /// The number of interrupts whose cost is added up here. Includes untimed ones if the timed ones represent them.
     pub costed: u64,
-    /// The number of real interrupts for each recorded one. It holds for all else that was recorded with it, too.
+    /// The number of real interrupts for each recorded one. We use it for everything else that was recorded with it,
+    /// too.
     pub weight: f64,
-    /// The system call around the flush, even if the kernel had a reason of its own.
+    /// The system call around the flush, even if the kernel had its own reason.
     pub asked: Option<Arc<str>>,
     /// The kernel's sums of flushes from here, recorded or not.
     pub summed: Option<Flushes>,
-    /// Interrupts that were sent while a flush was on the stack; the same as `interrupts`, from another event.
+    /// Interrupts that were sent with a flush on the stack. It's the same number as `interrupts`, from another event.
     pub by_interrupt: u64,
     /// The same, counted by flushes that were seen on targets.
     pub by_target: u64,
     /// The number of interrupts on each CPU.
     pub hit: Vec<u64>,
-    /// Interrupts for memory that another site had given back, by that site's index. They protect the memory in
-    /// another way, or replace a page of zeros in it.
+    /// Interrupts for memory that another site had given back, by that site's index.
+    ///
+    /// They change the protection of that memory, or replace a page of zeros in it.
     pub given: BTreeMap<usize, u64>,
     /// Time that targets lost.
     pub stolen: Span,
@@ -145,7 +147,7 @@ pub struct Site {
     pub reuse: Reuse,
     /// Interrupts by the time since the same thread's last interrupt from here.
     pub gaps: Bins,
-    /// Interrupts whose range was touched again within that gap. Deferring them would have been felt.
+    /// Interrupts whose range was touched again within that gap. Deferring these would have delayed the program.
     pub hasty: Bins,
     /// Flushes whose range touches the range of the flush before.
     pub adjacent: u64,
@@ -233,7 +235,7 @@ impl Site {
         self.interrupts as f64 * self.weight
     }
 
-    /// Returns the factor from the costs added up here to the costs of all interrupts. It is 0 if none was timed.
+    /// Returns the factor from the costs added up here to the costs of all interrupts. It's 0 if none was timed.
     pub fn stands_for(&self) -> f64 {
         match self.costed {
             0 => 0.0,
@@ -258,15 +260,15 @@ impl Site {
         }
     }
 
-    /// Returns bounds for the time of all refaults, or `None` if the time of one is not known.
+    /// Returns bounds for the time of all refaults. `None` if the time of one isn't known.
     pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
         let refaults = self.refaults as f64;
         let each = self.fault_ns(prices);
         each.map(|(least, most)| (refaults * least, refaults * most))
     }
 
-    /// Returns bounds for the time in calls from here, without waits and the cost of recording. The lower bound is 0
-    /// if the host's prices are not known.
+    /// Returns bounds for the time in calls, without waits and the cost of recording. The lower bound is 0 if the
+    /// host's prices aren't known.
     pub fn serving_ns(&self, prices: Option<&Prices>) -> (f64, f64) {
         let all = self.call_ns as f64;
         let recording = prices.map_or(all, |prices| self.call_events.ns(prices));

@@ -9,9 +9,9 @@ pub enum Stretch {
     Call,
     /// An initiator waits for its targets.
     Wait,
-    /// A target flushes: an interrupt.
+    /// An interrupt in which a target flushes.
     Stolen,
-    /// Another interrupt that calls a function.
+    /// Another interrupt that runs a function.
     Other,
 }
 

@@ -1,8 +1,8 @@
 //! Attributes the kernel's sums of all flushes to the sites of recorded events.
 //!
 //! A sum has the program, the system call and the two innermost frames. A recorded event has the whole stack and the
-//! kernel's reason. So a sum is split among the sites of its call that begin with its frames, in proportion to their
-//! recorded events. A sum that matches no recorded event becomes a site of its own.
+//! kernel's reason. So we split a sum among the sites of its call that begin with its frames, in proportion to their
+//! recorded events. If a sum matches no recorded event, it becomes a site of its own.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Attribution {
     /// Sets the weight of each site by the sums.
     pub(super) fn weigh_by_sums(&mut self) {
         let mut sums: Vec<(Place, Flushes)> = self.summed.drain().collect();
-        // Sorts the sums, so that the result does not depend on the map's order.
+        // We sort the sums so that the result doesn't depend on the map's order.
         sums.sort_by(|(a, _), (b, _)| {
             let key = |place: &Place| (place.program.clone(), place.call.clone());
             key(a).cmp(&key(b)).then_with(|| a.frames.cmp(&b.frames))
@@ -58,7 +58,7 @@ impl Attribution {
                 let asked = site.asked.as_deref().unwrap_or("");
                 match own {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
-                    // For a page fault, or reclaim in any other call, frames do not narrow the sites further.
+                    // For a page fault, or reclaim in any other call, frames don't narrow the sites further.
                     false => !CALLS.contains(&asked),
                 }
             };
@@ -100,7 +100,7 @@ impl Attribution {
     }
 }
 
-/// Returns whether the frames of a site and a sum are equal, as far as both reach.
+/// Returns whether a site and a sum have equal frames, as far as both reach.
 fn begins_alike(site: &Place, sum: &Place) -> bool {
     site.frames
         .iter()
@@ -115,7 +115,7 @@ impl Site {
         summed.add(&flushes.times(part));
     }
 
-    /// Counts all interrupts of the sum as timed, and sets the weight and costs of a recorded one.
+    /// Counts all interrupts of the sum as timed. Sets the weight and the costs of a recorded one.
     fn weigh_by(&mut self, summed: Flushes) {
         // The ratio of an interrupt's time to its work, from recorded ones. Without any, the initiator's wait is the
         // bound.

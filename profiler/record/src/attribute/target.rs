@@ -1,7 +1,7 @@
 //! Follows the target's side: an interrupt arrives, queued work is done, and the interrupt ends.
 //!
-//! The interrupted program loses the interrupt's time. That time is charged to the sites whose work was done in it;
-//! the rest around the work is split evenly among them. The initiator's wait ends when its last target is done.
+//! The interrupted program loses the interrupt's time. We charge that time to the sites whose work was done in it, and
+//! split the rest around the work evenly among them. The initiator's wait ends when its last target is done.
 
 use crate::perf::Sample;
 
@@ -9,14 +9,14 @@ use super::request::Request;
 use super::slice::{self, Observer, Slice, Stretch};
 use super::{Attribution, Work};
 
-/// The longest time from a request to its answer, if they are matched by time alone.
+/// The longest time from a request to an answer matched by time, in nanoseconds.
 ///
-/// Longer answers are rarer than answers whose request was not recorded. These would be charged to an older request,
-/// as a wait that never happened.
+/// Longer answers are rare. Answers whose request wasn't recorded are more frequent, and without this limit we'd charge
+/// them to an older request, as a wait that never happened.
 const ANSWER_NS: u64 = 1_000_000;
 
 impl Attribution {
-    /// Matches a target's flush with its request, if functions are not recorded.
+    /// Matches a target's flush with its request, if the recording has no events of functions.
     pub(super) fn flushed(&mut self, sample: &Sample, program: usize, pages: Option<u64>) {
         if self.seen.functions {
             return;

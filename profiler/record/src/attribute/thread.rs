@@ -1,6 +1,6 @@
-//! Follows threads: calls and returns, waits for `mmap_lock`, and touches of memory that was given back.
+//! Follows threads: calls, waits for `mmap_lock`, and accesses to memory that was given back.
 //!
-//! A thread that continues is done waiting, so its open request ends. The request is added up once its targets are
+//! If a thread continues, its wait is over, so we end its open request. We add the request up once its targets are
 //! done, too.
 
 use crate::perf::Sample;
@@ -50,7 +50,7 @@ impl Attribution {
             return;
         }
         let (site, folded) = (request.site, request.folded.clone());
-        // Takes `sent`, so that each wait is added up only once.
+        // Take `sent`, so that we add up each wait only once.
         if let Some(sent) = request.sent.take() {
             let most = end.saturating_sub(sent);
             let least = request
@@ -144,7 +144,7 @@ impl Attribution {
             Some(false) => of.memory += 1,
             None => {}
         }
-        // Bounds the map, because a program may pass any number of different values.
+        // A program may pass any number of different values, so we bound the map.
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;
         }

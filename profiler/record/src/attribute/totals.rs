@@ -1,13 +1,13 @@
-//! Sums beside the sites: programs, work other than flushes, weights of stacks, and kinds of events.
+//! Sums beside the sites: programs, other work, weights of stacks, and kinds of events.
 
 use std::sync::Arc;
 
 use super::site::{Events, Span};
 
-/// The least number of recorded interrupts that represents all others.
+/// The least number of recorded interrupts that can represent all others.
 pub const ENOUGH: u64 = 50;
 
-/// The method by which interrupts are recognized as shootdowns.
+/// The method by which we recognize interrupts as shootdowns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evidence {
     /// By the work that was queued for the target.
@@ -25,7 +25,7 @@ pub enum Evidence {
 pub struct Program {
     /// Its name.
     pub name: Arc<str>,
-    /// Its time on CPUs, in nanoseconds; 0 if context switches were not recorded.
+    /// Its CPU time in nanoseconds. 0 if context switches weren't recorded.
     pub cpu_ns: u64,
     /// The time that its threads lost as targets, to any sender.
     pub stolen: Span,
@@ -37,11 +37,11 @@ pub struct Program {
     pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
-    /// Page faults of its processes that were forked during the recording, executed no other program, and have ended.
+    /// Page faults of its short-lived forks: forked during the recording, without `execve`, and ended.
     pub forked_faults: u64,
     /// Whether one of its processes was seen to fork.
     pub forked: bool,
-    /// Whether the source named one of its processes. A recording of chosen processes names only these.
+    /// Whether the source named one of its processes. A recording of chosen processes names only those.
     pub told: bool,
     /// Events that were recorded while it ran.
     pub events: Events,

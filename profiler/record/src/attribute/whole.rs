@@ -1,4 +1,4 @@
-//! Computes the totals of a whole recording: the evidence, the weight of each site, and the kernel's counts.
+//! Computes totals of the recording: the evidence, the sites' weights, and the kernel's counts.
 
 use crate::perf::{Count, CpuTime, Interrupts, Statistics};
 
@@ -42,7 +42,7 @@ impl Attribution {
         }
     }
 
-    /// Sets each site's weight: by the kernel's sums or, without them, by the exact count of all.
+    /// Sets each site's weight by the kernel's sums. Without these, uses the exact count of all interrupts.
     fn weigh_sites(&mut self) {
         let missing = self.counted().map_or(1.0, |count| {
             (count.exact as f64 / count.seen.max(1) as f64).max(1.0)
@@ -52,7 +52,7 @@ impl Attribution {
             site.whole = site.interrupts;
             site.timed = site.interrupts;
             site.costed = site.interrupts;
-            // The exact count leaves out flushes of kernel mappings, as the row `TLB` does.
+            // The exact count doesn't include flushes of kernel mappings, like the row `TLB`.
             site.weight = match &*site.place.call {
                 "kernel mappings" => seconds,
                 _ => missing,
@@ -70,12 +70,12 @@ impl Attribution {
         })
     }
 
-    /// Returns a program's CPU time by the kernel's account, if it is known.
+    /// Returns a program's CPU time by the kernel's account, if that's known.
     pub fn ran(&self, program: &str) -> Option<&CpuTime> {
         self.ran.iter().find(|ran| ran.comm == program)
     }
 
-    /// Returns whether the recording is about this program, rather than about others on the same machine.
+    /// Returns whether the recording is about this program. Others may only have shared the machine.
     pub fn is_about(&self, program: &str) -> bool {
         let scope = self.host.as_ref().map_or("", |host| &*host.scope);
         let told = |known: &Program| &*known.name == program && known.told;
@@ -87,7 +87,7 @@ impl Attribution {
         self.counts.iter().find(|count| count.event == event)
     }
 
-    /// Returns the ratio of the recording's length to the length of its windows, at least 1.
+    /// Returns the recording's length divided by that of its windows, at least 1.
     pub fn scale_of_time(&self) -> f64 {
         match self.windows_ns {
             Some(windows) if windows > 0 => (self.elapsed_ns() as f64 / windows as f64).max(1.0),
@@ -97,8 +97,8 @@ impl Attribution {
 
     /// Returns the length of the recording in nanoseconds.
     ///
-    /// It is the time between the two readings of the counters, or between the first and the last event if that is
-    /// longer. Events may be recorded for only a part of the time.
+    /// It's the time between the two readings of the counters or, if that's longer, between the first and the last
+    /// event. Events may be recorded for only a part of the time.
     pub fn elapsed_ns(&self) -> u64 {
         let read = |statistics: &Option<Statistics>| {
             let time = statistics.as_ref().map(|statistics| statistics.time_ns);
@@ -132,7 +132,7 @@ impl Attribution {
         known.then(|| busy as f64 / (ns as f64 * self.cpu_count().max(1) as f64))
     }
 
-    /// Returns the number of CPUs, as far as it is known.
+    /// Returns the number of CPUs, as far as we know it.
     pub fn cpu_count(&self) -> usize {
         let told = self.host.as_ref().map_or(0, |host| host.cpus as usize);
         told.max(self.cpus.len())

@@ -1,20 +1,20 @@
-//! Takes the kernel's counters out of a text.
+//! Extracts the kernel's counters from a recorder's text.
 //!
 //! They come from `/proc/interrupts`, the sum of `/proc/stat`, and the flags of `/proc/cpuinfo`.
 
 use crate::perf::counters::{cpu_ns, interrupt};
 use crate::perf::{Interrupts, Statistics, When};
 
-/// Takes the lines of counters out of a text.
+/// Extracts the lines of counters from a text.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// The number of CPUs in the current block; `None` outside a block.
+    /// The number of CPUs in the current block. `None` outside a block.
     columns: Option<usize>,
     rows: Vec<Interrupts>,
     cpu_ns: Vec<(String, u64)>,
     blocks: usize,
     took: bool,
-    /// Whether the processor runs below a hypervisor; `None` if the text has no flags.
+    /// Whether the processor runs below a hypervisor. `None` if the text has no flags.
     pub virtual_machine: Option<bool>,
 }
 
@@ -24,7 +24,7 @@ impl Counters {
         self.took
     }
 
-    /// Reads a line. Returns the counters of a block after the first line behind it.
+    /// Reads a line. Returns the counters of a block after the first line that follows it.
     pub fn line(&mut self, line: &str) -> Option<Statistics> {
         self.took = true;
         if let Some(columns) = self.columns
@@ -74,7 +74,7 @@ fn is_cpu(word: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads a row, if the line is one; some rows have one count for all CPUs.
+/// Parses a row, if the line is one. Some rows have one count for all CPUs.
 fn row(line: &str, columns: usize) -> Option<Interrupts> {
     let row = interrupt(line, columns)?;
     let is_row = !row.name.is_empty() && !row.name.contains(' ') && !row.counts.is_empty();

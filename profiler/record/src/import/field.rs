@@ -1,8 +1,8 @@
 //! Parses the text that an event prints into fields.
 //!
-//! Every event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the other.
-//! This module reads that form, and handles the few others by their names. A line that fits neither gives an event
-//! without fields, never an error: a later kernel may print more than this one.
+//! Each event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the other.
+//! We read that form, and handle the few others by their names. A line in neither form yields an event without fields,
+//! never an error, because a later kernel may print more than this one.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ fn number(text: &str) -> Option<Value> {
     }
 }
 
-/// Parses `0,2-5`, which is how Linux lists CPUs, and `ARRAY[0c, 00]`, the bytes that older printers show.
+/// Parses a list of CPUs. Linux prints `0,2-5`, and older tools print the bytes `ARRAY[0c, 00]`.
 fn cpus(text: &str) -> Option<Vec<u32>> {
     /// More CPUs than Linux supports.
     const MOST: u32 = 1 << 16;

@@ -15,12 +15,12 @@ pub fn of_perf(line: &str, names: &mut Names) -> Option<Frame> {
     let (symbol, module) = match rest.strip_suffix(')') {
         Some(inner) => match module_at(inner) {
             Some(at) => (&inner[..at], &inner[at + 2..]),
-            // The line has only a module, if `perf` was asked for no more.
+            // With some options `perf` prints only the module.
             None => ("", inner.strip_prefix('(').unwrap_or(inner)),
         },
         None => (rest, ""),
     };
-    // A kernel address is in the upper half, whatever the module's name.
+    // A kernel address is in the upper half. The module's name doesn't matter.
     let kernel = address >= 1 << 63 || module.starts_with("[kernel");
     Some(frame(address, kernel, symbol, module, names))
 }

@@ -1,10 +1,10 @@
 //! Parses the line with which each event begins: thread, CPU, time and event.
 //!
-//! `perf script` prints `comm tid [cpu] time: group:event: text`. It prints `pid/tid` if asked to, and omits the CPU
-//! if it was not recorded. `trace-cmd report` prints `comm-tid [cpu] time: event: text`. The kernel's own `trace` file
-//! has a column of flags before the time, and may have the process in parentheses. Thread names may contain any
-//! character, blanks and dashes included. So the time is found first, because it has a unique form; the part before it
-//! is read backwards from its end.
+//! `perf script` prints `comm tid [cpu] time: group:event: text`. With an option it prints `pid/tid`, and it omits the
+//! CPU if that wasn't recorded. `trace-cmd report` prints `comm-tid [cpu] time: event: text`. The kernel's own `trace`
+//! file has a column of flags before the time, and may have the process in parentheses. Thread names may contain any
+//! character, including blanks and dashes. So we find the time first, because its form is unique. Then we read the part
+//! before it backwards from its end.
 
 /// The parts of a line before the event's own text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,14 +20,14 @@ pub struct Head<'a> {
     pub event: &'a str,
     /// The event's own text.
     pub text: &'a str,
-    /// Whether the line is from `trace-cmd` or the kernel. Otherwise it is from `perf`.
+    /// Whether the line is from `trace-cmd` or the kernel. Otherwise it's from `perf`.
     pub trace: bool,
 }
 
 /// Parses `line`. Returns `None` if it begins no event.
 pub fn parse(line: &str) -> Option<Head<'_>> {
     let mut from = 0;
-    // A thread's name may look like a time, so the text behind it must be an event, too.
+    // A thread's name may look like a time, so the text after it must be an event, too.
     while let Some((begin, end, time_ns)) = time(line, from) {
         if let Some(head) = around(line, begin, end, time_ns) {
             return Some(head);
@@ -37,7 +37,7 @@ pub fn parse(line: &str) -> Option<Head<'_>> {
     None
 }
 
-/// Finds the first `123.456789:` behind `from`. Returns its start, its end, and its nanoseconds.
+/// Finds the first `123.456789:` after `from`. Returns its start, its end, and its nanoseconds.
 fn time(line: &str, from: usize) -> Option<(usize, usize, u64)> {
     let mut at = from;
     for token in line[from..].split(' ') {
@@ -125,7 +125,7 @@ fn task(text: &str) -> Option<(&str, Option<u32>, u32, bool)> {
 
 /// Parses the part behind the time: the event and its text.
 fn event(text: &str, trace: bool) -> Option<(&str, &str)> {
-    // `perf` prints a count before events that are not tracepoints.
+    // `perf` prints a count before events other than tracepoints.
     let text = match text.split_once(' ') {
         Some((count, rest)) if !trace && count.bytes().all(|b| b.is_ascii_digit()) => {
             rest.trim_start()

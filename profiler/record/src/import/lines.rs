@@ -1,11 +1,11 @@
-//! Reads lines of any file: they may be long, have no end, or not be UTF-8.
+//! Reads the lines of any file. They may be very long, lack a newline, or not be UTF-8.
 
 use std::io::{self, BufRead};
 
-/// The longest line in bytes. The rest of a longer one is skipped.
+/// The longest line in bytes. We skip the rest of a longer one.
 const LONGEST: usize = 1 << 20;
 
-/// The limit for one line, and for all lines before the first event. A file beyond it is no recording.
+/// The limit in bytes for one line, and for all lines before the first event. A file beyond it can't be a recording.
 pub const ENDLESS: u64 = 16 << 20;
 
 /// Reads lines, and counts lines and bytes.
@@ -29,7 +29,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Returns the next line without its end, or `None` behind the last.
+    /// Returns the next line without its end, or `None` after the last.
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         let mut read = 0;

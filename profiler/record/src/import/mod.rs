@@ -1,12 +1,12 @@
-//! Reads recordings of other tools: the text of `perf script`, `trace-cmd report`, or the kernel's own `trace` file.
+//! Reads the text of other recorders: `perf script`, `trace-cmd report`, or the kernel's `trace` file.
 //!
-//! So a machine can be recorded where quell is not installed. The file is long because each form is recognized, and
-//! refused, with a message of its own.
+//! So we can analyse machines on which quell isn't installed. The file is long because we recognize each form, or
+//! refuse it with a message of its own.
 //!
-//! The reader takes the text line by line and keeps an event until its stack is complete: one event at a time or, if
-//! stacks come as lines of their own, one for each CPU. Nothing is guessed. Lines that cannot be read are counted, and
-//! a note at the end shows the first. The text may also contain the kernel's counters as `cat /proc/interrupts` prints
-//! them. The first such block was read before the recording, the last one after it.
+//! We read the text line by line, and keep an event until its stack is complete: one event at a time or, if stacks are
+//! separate lines, one for each CPU. We guess nothing. We count lines that we can't read, and add a note at the end
+//! with the first of them. The text may also contain the kernel's counters as `cat /proc/interrupts` prints them. The
+//! first such block counts as read before the recording, and the last one as read after it.
 
 mod counters;
 mod field;
@@ -32,7 +32,7 @@ use head::Head;
 use lines::{ENDLESS, Lines};
 use waiting::{Kind, Waiting, keep};
 
-/// The number of different stacks to remember. At the limit all are forgotten and read anew.
+/// The number of different stacks to remember. At the limit we forget all of them.
 const STACKS: usize = 1 << 15;
 /// The number of events that may wait for their stacks.
 const WAITING: usize = 256;
@@ -50,7 +50,7 @@ pub struct Import {
     host: Option<Host>,
     /// Events in the order of the text, until their stacks are complete.
     waiting: VecDeque<Waiting>,
-    /// The process of each thread, from task events. It is needed if lines have no process.
+    /// The process of each thread, from task events. We need it if lines contain no process.
     processes: FxHashMap<u32, u32>,
     ready: VecDeque<Item>,
     samples: u64,
@@ -63,7 +63,7 @@ impl Import {
     /// Opens a file. `-` is standard input.
     ///
     /// # Errors
-    /// If it cannot be read, or is a binary recording that its own tool has to print first.
+    /// If it can't be read, or is a binary recording that its own tool must print first.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         if path == Path::new("-") {
             return Import::read(
@@ -86,10 +86,10 @@ impl Import {
         Import::read(BufReader::with_capacity(1 << 18, file), &name, size)
     }
 
-    /// Reads from `from`. Errors use `name`; `size` is the number of bytes, if known.
+    /// Reads from `from`. Errors contain `name`. `size` is the number of bytes, if known.
     ///
     /// # Errors
-    /// If it cannot be read, or is a binary recording that its own tool has to print first.
+    /// If it can't be read, or is a binary recording that its own tool must print first.
     pub fn read(
         mut from: impl BufRead + Send + 'static,
         name: &str,
@@ -160,7 +160,7 @@ impl Import {
             Ok(None) => return Ok(false),
             Err(error) => return Err(self.refuse(error.to_string())),
         };
-        // Most lines are frames of known stacks: they are kept as they are, without parsing.
+        // Most lines are frames of known stacks, so we keep them without parsing.
         if line.first() == Some(&b'\t') && line.get(1) != Some(&b'=') {
             let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
             if let Some(waiting) = self.waiting.back_mut().filter(perf) {
@@ -216,7 +216,7 @@ impl Import {
         }
     }
 
-    /// Reads a line of `perf script --header`.
+    /// Parses a line of `perf script --header`.
     fn about(&mut self, text: &str) {
         let Some((key, value)) = text.split_once(" : ") else {
             return;
@@ -243,7 +243,7 @@ impl Import {
         }
     }
 
-    /// Reads `CPU:1 [LOST 12 EVENTS]` and `CPU:1 [12 EVENTS DROPPED]`. Returns whether the line is one.
+    /// Parses `CPU:1 [LOST 12 EVENTS]` and `CPU:1 [12 EVENTS DROPPED]`. Returns whether the line has this form.
     fn lost_of_trace(&mut self, text: &str) -> bool {
         let Some(rest) = text.strip_prefix("CPU:") else {
             return false;
@@ -282,7 +282,7 @@ impl Import {
                 return;
             }
         }
-        // An event ends the stack of the last event on its CPU; with `perf`, of the last event of all.
+        // An event ends the stack of the last event on its CPU. In `perf`'s text it ends that of the last event at all.
         for waiting in self.waiting.iter_mut().rev() {
             if !head.trace || waiting.sample.cpu == cpu {
                 waiting.complete = true;
@@ -324,7 +324,7 @@ impl Import {
         }
     }
 
-    /// Announces that the next lines are the stack of this thread's last event on this CPU.
+    /// Assigns the next lines to the stack of the thread's last event on this CPU.
     fn announce(&mut self, cpu: u32, tid: u32, kind: Kind, text: &str) {
         let mut found = false;
         for waiting in self.waiting.iter_mut().rev() {
@@ -337,7 +337,7 @@ impl Import {
         }
     }
 
-    /// Reads the records of `perf script` about tasks and lost events.
+    /// Parses the records of `perf script` about tasks and lost events.
     fn record(&mut self, record: &str, head: &Head<'_>) {
         let pair = |text: &str, by: char| {
             let (one, two) = text.split_once(by)?;
@@ -391,7 +391,7 @@ impl Import {
         self.ready.extend(item);
     }
 
-    /// Hands on the first event of the queue with its stack.
+    /// Passes on the first event of the queue with its stack.
     fn hand_on(&mut self) {
         let Some(mut first) = self.waiting.pop_front() else {
             return;
@@ -418,7 +418,7 @@ impl Import {
                 _ => frame::of_trace(&text, false, &mut self.names),
             };
             match frame {
-                // The tracer's own frame is left out.
+                // We skip the tracer's own frame.
                 Some(frame)
                     if frame.symbol.as_deref().is_some_and(|symbol| {
                         symbol.starts_with("trace_event_raw_event_")
@@ -437,7 +437,7 @@ impl Import {
         stack
     }
 
-    /// Hands on the rest and adds a note on unreadable lines. Fails if there was no event.
+    /// Passes on the rest, and adds a note on unreadable lines. Fails if there was no event.
     fn end(&mut self) -> Result<(), SourceError> {
         while !self.waiting.is_empty() {
             self.hand_on();

@@ -6,7 +6,7 @@ use crate::perf::Value;
 
 use super::field::Fields;
 
-/// Reads a call's values as hexadecimal. The kernel's own `trace` file prints them without `0x`.
+/// Converts a call's values from hexadecimal. The kernel's own `trace` file prints them without `0x`.
 pub fn hexadecimal(fields: Fields) -> Fields {
     let value = |value: Value| match value {
         Value::Unsigned(_) | Value::Signed(_) => value,

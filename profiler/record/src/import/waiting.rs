@@ -2,13 +2,13 @@
 
 use crate::perf::Sample;
 
-/// An event whose stack may not be complete.
+/// An event whose stack may be incomplete.
 pub struct Waiting {
     /// The event.
     pub sample: Sample,
-    /// The lines of its stack, each behind a letter for its kind.
+    /// The lines of its stack, each after a letter for its form.
     pub raw: Vec<u8>,
-    /// The form of the stack lines that still belong to it. `None` if there are no more.
+    /// The form of further lines that belong to its stack. `None` if there can't be any.
     pub goes_on: Option<Kind>,
     /// Whether its stack is complete.
     pub complete: bool,
@@ -22,7 +22,7 @@ pub enum Kind {
     User,
 }
 
-/// Keeps a stack line behind a letter for its form.
+/// Appends a stack line after a letter for its form.
 pub fn keep(raw: &mut Vec<u8>, kind: Kind, line: &[u8]) {
     raw.push(match kind {
         Kind::Perf => b'p',

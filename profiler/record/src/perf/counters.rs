@@ -1,6 +1,7 @@
-//! Reads the kernel's own counters from `/proc`, which needs no rights. A recording has them before and after.
+//! Reads the kernel's own counters from `/proc`, which needs no rights.
 //!
-//! No text makes the parsers panic; a line that is not understood is left out.
+//! A recording contains them twice, from before and after. No text makes the parsers panic. A line that we can't parse
+//! is left out.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::perf::sample::{Interrupts, Statistics, When};
 ///
 /// # Errors
 ///
-/// `/proc/interrupts`, `/proc/vmstat` or `/proc/stat` cannot be read; the error says which.
+/// If `/proc/interrupts`, `/proc/vmstat` or `/proc/stat` can't be read. The error names the file.
 pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
     let text = |path: &str| {
         std::fs::read_to_string(Path::new(path))
@@ -26,28 +27,28 @@ pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
     })
 }
 
-/// Reads only the CPUs' busy time so far ([`Statistics::busy_ns`]).
+/// Reads only the CPUs' busy time so far (see [`Statistics::busy_ns`]).
 ///
 /// # Errors
 ///
-/// `/proc/stat` cannot be read.
+/// If `/proc/stat` can't be read.
 pub fn busy_ns() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     Ok(busy(&cpu_ns(&text)))
 }
 
-/// Reads the number of page faults so far in all processes; `None` if this kernel does not count them.
+/// Reads the number of page faults so far in all processes. Returns `None` if this kernel doesn't count them.
 ///
 /// # Errors
 ///
-/// `/proc/vmstat` cannot be read.
+/// If `/proc/vmstat` can't be read.
 pub fn faults() -> io::Result<Option<u64>> {
     let text = std::fs::read_to_string("/proc/vmstat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("pgfault "));
     Ok(line.and_then(|count| count.trim().parse().ok()))
 }
 
-/// Reads the CPU time of a process and all its threads, in steps of 10 ms; `None` if it has ended.
+/// Reads the CPU time of all threads of a process, in steps of 10 ms. Returns `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())
 }
@@ -55,16 +56,16 @@ pub fn process_ns(pid: u32) -> Option<u64> {
 /// CPU time in nanoseconds, and page faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// In the program itself.
+    /// Time in user mode.
     pub(crate) user_ns: u64,
-    /// In the kernel.
+    /// Time in the kernel.
     pub(crate) kernel_ns: u64,
     /// Page faults.
     pub(crate) faults: u64,
 }
 
 impl Used {
-    /// Returns the time in both together.
+    /// Returns the sum of user and kernel time.
     pub(crate) fn ns(self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
     }
@@ -77,22 +78,22 @@ impl Used {
         }
     }
 
-    /// Adds another's.
+    /// Adds each value.
     pub(crate) fn plus(self, other: Used) -> Used {
         self.with(other, u64::saturating_add)
     }
 
-    /// Subtracts another's, down to zero.
+    /// Subtracts each value, down to zero.
     pub(crate) fn minus(self, other: Used) -> Used {
         self.with(other, u64::saturating_sub)
     }
 
-    /// Returns the larger of each.
+    /// Returns the larger of each value.
     pub(crate) fn most(self, other: Used) -> Used {
         self.with(other, u64::max)
     }
 
-    /// Returns this part of each.
+    /// Multiplies each value by a factor.
     pub(crate) fn part(self, part: f64) -> Used {
         Used {
             user_ns: (self.user_ns as f64 * part) as u64,
@@ -102,7 +103,7 @@ impl Used {
     }
 }
 
-/// Reads the usage of all children that this process has waited for, and of theirs.
+/// Reads the usage of all children that this process has waited for, with their descendants.
 pub(crate) fn waited_for() -> Used {
     process(std::process::id()).map_or(Used::default(), |own| own.children)
 }
@@ -112,27 +113,27 @@ pub(crate) fn waited_for() -> Used {
 pub(crate) struct Process {
     /// Its main thread's name.
     pub(crate) comm: String,
-    /// The process that started it, or the one that adopted it.
+    /// The process that started it, or that adopted it later.
     pub(crate) parent: u32,
-    /// The usage of its threads.
+    /// The usage of its own threads.
     pub(crate) own: Used,
-    /// The usage of ended children that it has waited for, and of theirs.
+    /// The usage of ended children that it has waited for, with their descendants.
     pub(crate) children: Used,
     /// Its resident memory in pages.
     pub(crate) pages: u64,
 }
 
-/// Reads the kernel's account of a process; `None` if it has ended.
+/// Reads the kernel's account of a process. Returns `None` if it has ended.
 pub(crate) fn process(pid: u32) -> Option<Process> {
     let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     told(&text)
 }
 
-/// Reads a `/proc/PID/stat`.
+/// Parses a `/proc/PID/stat`.
 ///
-/// The second field is the name in brackets, which may contain blanks and brackets itself. Counted from the state, which
-/// follows, the fields are: 7 to 10 minor and major page faults, each with the children's; 11 to 14 user and system time, then
-/// the children's; 21 the pages.
+/// The second field is the name in brackets, which may contain blanks and brackets itself. The state follows. Counted
+/// from the state as 0, the fields are: 1 the parent; 7 to 10 minor and major page faults, each with the children's
+/// after it; 11 to 14 user and system time, then the children's; 21 the resident pages.
 fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;
@@ -160,10 +161,10 @@ fn told(stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// Times in `/proc` are in hundredths of a second, whatever the kernel's own clock is.
+/// The unit of times in `/proc`: 10 ms, whatever the kernel's own clock is.
 const TICK_NS: u64 = 10_000_000;
 
-/// Adds up the time in which the CPUs ran anything.
+/// Returns the time in which the CPUs ran anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {
     let busy = ["user", "nice", "system", "irq", "softirq"];
     let of = cpu_ns
@@ -172,15 +173,16 @@ fn busy(cpu_ns: &[(String, u64)]) -> u64 {
     of.map(|(_, ns)| ns).sum()
 }
 
-/// Reads the lines of `/proc/interrupts`.
+/// Parses the lines of `/proc/interrupts`.
 pub fn interrupts(text: &str) -> Vec<Interrupts> {
     let mut lines = text.lines();
     let cpus = lines.next().unwrap_or_default().split_whitespace().count();
     lines.filter_map(|line| interrupt(line, cpus)).collect()
 }
 
-/// Reads a line of `/proc/interrupts`, for example `TLB:   2272991   5842047   TLB shootdowns`. A line with fewer counts than
-/// there are CPUs (`ERR`) keeps those that it has.
+/// Parses a line of `/proc/interrupts`, for example `TLB:   2272991   5842047   TLB shootdowns`.
+///
+/// A line may have fewer counts than there are CPUs: `ERR`, for example.
 pub(crate) fn interrupt(line: &str, cpus: usize) -> Option<Interrupts> {
     let (name, rest) = line.split_once(':')?;
     let mut words = rest.split_whitespace().peekable();
@@ -198,7 +200,7 @@ pub(crate) fn interrupt(line: &str, cpus: usize) -> Option<Interrupts> {
     })
 }
 
-/// Reads the lines of `/proc/vmstat`.
+/// Parses the lines of `/proc/vmstat`.
 pub fn vmstat(text: &str) -> Vec<(String, u64)> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
@@ -207,7 +209,7 @@ pub fn vmstat(text: &str) -> Vec<(String, u64)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Reads the first line of `/proc/stat`: the time of all CPUs together by use, in nanoseconds.
+/// Parses the first line of `/proc/stat`. Returns the time of all CPUs by use, in nanoseconds.
 pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
     const NAMES: [&str; 10] = [
         "user",
@@ -233,19 +235,19 @@ pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
 }
 
 impl Statistics {
-    /// Returns the count of an interrupt on all CPUs together; `None` if there is no such line.
+    /// Returns an interrupt's count over all CPUs. `None` if there is no such line.
     pub fn interrupt(&self, name: &str) -> Option<u64> {
         let row = self.interrupts.iter().find(|row| row.name == name)?;
         Some(row.counts.iter().sum())
     }
 
-    /// Returns a number of `/proc/vmstat`.
+    /// Returns a counter of `/proc/vmstat`.
     pub fn vm(&self, name: &str) -> Option<u64> {
         let found = self.vmstat.iter().find(|(known, _)| known == name)?;
         Some(found.1)
     }
 
-    /// Returns the busy time of all CPUs together: neither idle nor stolen by a hypervisor.
+    /// Returns the busy time of all CPUs together, neither idle nor stolen by a hypervisor.
     pub fn busy_ns(&self) -> u64 {
         busy(&self.cpu_ns)
     }

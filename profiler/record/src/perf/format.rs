@@ -1,10 +1,11 @@
-//! What a tracepoint's `format` file says of its fields, and records decoded by it.
+//! Parses the `format` file of a tracepoint, and decodes records by it.
 //!
-//! The kernel describes each tracepoint in a text file: name and number, then a line for each field with its C
-//! declaration, place and size, then the format string by which tracefs prints it. The string tells what a number does
-//! not: that an address is a function (`%ps`). Values that the string prints by name stay numbers, as everywhere. No
-//! text and no record makes this panic; what cannot be understood is left out, and a record that is too short ends with
-//! the last field that is whole.
+//! The kernel describes each tracepoint in a text file. It has the name and number, then a line for each field with its
+//! C declaration, offset and size, then the format string by which tracefs prints it. We need the string because only
+//! its conversions show that an address is a function (`%ps`). A number that the string prints by name stays a number.
+//!
+//! No text and no record causes a panic. We leave out fields that we can't parse. A record that is too short ends with
+//! its last complete field.
 
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use crate::perf::sample::{Names, Value};
 /// The layout of one tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// The number by which records name it.
+    /// The number that identifies it in records.
     pub id: u64,
-    /// Its own fields; those that all tracepoints share are left out.
+    /// Its own fields, without those that all tracepoints share.
     pub fields: Vec<Field>,
 }
 
@@ -24,30 +25,30 @@ pub struct Format {
 pub struct Field {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it begins in the record, in bytes.
+    /// Its offset in the record, in bytes.
     offset: usize,
-    /// How many bytes it has.
+    /// Its size in bytes.
     size: usize,
-    /// What it holds.
+    /// The type of its content.
     kind: Kind,
 }
 
-/// What a field holds.
+/// The type of a field's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     /// A number, which may be negative.
     Number { signed: bool },
-    /// The address of a function of the kernel.
+    /// The address of a kernel function.
     Function,
-    /// Text in place, up to the first zero.
+    /// Text inside the fixed part, up to the first zero.
     Text,
-    /// Bytes in place.
+    /// Bytes inside the fixed part.
     Bytes,
-    /// A word that says where in the record the data is: from the record's begin, or from behind the word.
+    /// A word with the offset of the data from the record's start. If `relative`, from the word's end.
     Elsewhere { relative: bool, what: Far },
 }
 
-/// What lies behind the fixed part of a record.
+/// The type of data beyond the fixed part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Far {
     Text,
@@ -55,11 +56,11 @@ enum Far {
     Bytes,
 }
 
-/// At most so many bytes of an array are handed out.
+/// The largest number of bytes of an array to decode.
 const MOST_BYTES: usize = 64;
 
 impl Format {
-    /// Reads a `format` file; `None` if it has no number.
+    /// Parses a `format` file. Returns `None` if it has no number.
     pub fn parse(text: &str, names: &mut Names) -> Option<Self> {
         let mut id = None;
         let mut fields = Vec::new();
@@ -88,7 +89,7 @@ impl Format {
         Some(Self { id: id?, fields })
     }
 
-    /// The fields of a record. `function` names the function at an address of the kernel.
+    /// Decodes the fields of a record. `function` returns the name of the kernel function at an address.
     pub fn decode(
         &self,
         record: &[u8],
@@ -127,12 +128,12 @@ impl Format {
     }
 }
 
-/// `size` bytes from `offset`.
+/// Returns `size` bytes from `offset`, if the record contains them.
 fn part(record: &[u8], offset: usize, size: usize) -> Option<&[u8]> {
     record.get(offset..offset.checked_add(size)?)
 }
 
-/// Where a word of the kernel's kind for data of variable length points: the length above, the place below.
+/// Returns the data that a word refers to. Its upper half is the length, its lower half the offset.
 fn elsewhere<'r>(record: &'r [u8], word: &[u8], base: usize) -> Option<&'r [u8]> {
     let word = u32::from_ne_bytes(word.try_into().ok()?);
     part(
@@ -142,7 +143,7 @@ fn elsewhere<'r>(record: &'r [u8], word: &[u8], base: usize) -> Option<&'r [u8]>
     )
 }
 
-/// A number of one, two, four or eight bytes.
+/// Decodes a number of one, two, four or eight bytes.
 fn number(bytes: &[u8], signed: bool) -> Option<Value> {
     let unsigned = match *bytes {
         [byte] => u64::from(byte),
@@ -158,23 +159,23 @@ fn number(bytes: &[u8], signed: bool) -> Option<Value> {
     })
 }
 
-/// Text up to the first zero.
+/// Decodes text up to the first zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// The first bytes of an array, two digits each.
+/// Formats the first bytes of an array, two digits each.
 fn hexadecimal(bytes: &[u8]) -> String {
     let shown = bytes.iter().take(MOST_BYTES);
     shown.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The numbers of the bits that are set, in a bit map of native words.
+/// Returns the indices of the set bits in a bitmap of native words.
 fn set_bits(bytes: &[u8]) -> Vec<u32> {
     let mut bits = Vec::new();
     for (index, byte) in bytes.iter().enumerate() {
-        // On a big-endian machine the bytes of a word stand the other way round.
+        // On a big-endian machine the bytes of a word are in reverse order.
         let index = if cfg!(target_endian = "big") {
             index ^ 7
         } else {
@@ -190,7 +191,7 @@ fn set_bits(bytes: &[u8]) -> Vec<u32> {
     bits
 }
 
-/// A field from its line, behind `field:`.
+/// Parses a field's line, after `field:`.
 fn field_of(line: &str, names: &mut Names) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declaration = parts.next()?;
@@ -205,7 +206,7 @@ fn field_of(line: &str, names: &mut Names) -> Option<Field> {
     }
     let (offset, size) = (offset?, size?);
     let (declaration, array) = match declaration.split_once('[') {
-        // `char comm[16]`, but also the older `__data_loc char[] name`.
+        // Besides `char comm[16]` there's the older form `__data_loc char[] name`.
         Some((before, after)) => match after.split_once(']') {
             Some((_, name)) if !name.trim().is_empty() => {
                 (format!("{before} {}", name.trim()), true)
@@ -248,7 +249,7 @@ fn field_of(line: &str, names: &mut Names) -> Option<Field> {
     })
 }
 
-/// The conversions of a `print fmt`, each with its argument.
+/// Returns the conversions of a `print fmt`, each with its argument.
 fn arguments(print: &str) -> Vec<(String, &str)> {
     let print = print.trim();
     let Some(end) = quoted_end(print) else {
@@ -276,7 +277,7 @@ fn arguments(print: &str) -> Vec<(String, &str)> {
         if let Some(behind) = rest.strip_prefix('%') {
             rest = behind;
         } else if !conversion.is_empty() {
-            // Only `%p` is followed by letters that belong to it.
+            // Only the conversion `%p` has letters after it.
             let pointer = conversion.starts_with('p');
             let conversion = if pointer {
                 conversion.get(..2.min(conversion.len()))
@@ -291,7 +292,7 @@ fn arguments(print: &str) -> Vec<(String, &str)> {
     pairs
 }
 
-/// Where the quoted text that begins here ends, behind its closing quote.
+/// Returns the position after the quoted text at the start of `text`.
 fn quoted_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -307,7 +308,7 @@ fn quoted_end(text: &str) -> Option<usize> {
     None
 }
 
-/// The parts of a list of arguments; commas in brackets and quotes part nothing.
+/// Splits a list of arguments at its commas, except those in brackets or quotes.
 fn split_at_commas(text: &str) -> Vec<&str> {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     let mut parts = Vec::new();
@@ -331,7 +332,7 @@ fn split_at_commas(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The one field that an argument refers to.
+/// Returns the field that an argument refers to.
 fn referred(argument: &str) -> Option<&str> {
     let rest = &argument[argument.find("REC->")? + 5..];
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));

@@ -1,7 +1,7 @@
-//! Events of the running Linux: recorded from tracepoints that the caller names, kept in a file, read back.
+//! Records events of a running Linux, stores them in a file, and reads them back.
 //!
-//! This module does not interpret the events. It hands out a stream of [`Item`]s through one interface, [`Source`],
-//! whatever recorded them.
+//! This module doesn't interpret events. It returns a stream of [`Item`]s through one interface, [`Source`], whatever
+//! recorded them.
 
 #[cfg(target_os = "linux")]
 pub mod bpf;

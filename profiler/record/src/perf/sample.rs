@@ -1,9 +1,9 @@
-//! The items of a recording, wherever it comes from.
+//! Defines the items of a recording, which are the same for every source.
 //!
 //! A recording is a stream of [`Item`]s: the host, its counters before, events with their stacks, losses, changes of
-//! processes, and the counters after. A reader takes them one by one from a [`Source`] and keeps what it needs: ten million
-//! events do not fit into memory. Items share names and stacks (`Arc`), because a recording has few different ones. If
-//! `Arc::ptr_eq` is true, two are equal; if it is false, they may be equal all the same.
+//! processes, and the counters after. A reader takes them one by one from a [`Source`] and keeps only what it needs,
+//! because ten million events don't fit into memory. A recording has few different names and stacks, so items share
+//! them (`Arc`). If `Arc::ptr_eq` returns `true`, two are equal. If it returns `false`, they may still be equal.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,32 +12,32 @@ use std::sync::Arc;
 /// One event with its time, CPU, thread, fields and stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Nanoseconds on the recording's clock, which all CPUs share. Its zero has no meaning.
+    /// Nanoseconds on the recording's clock. All CPUs share it, and its zero has no meaning.
     pub time_ns: u64,
     /// The CPU.
     pub cpu: u32,
-    /// The process (thread group) that was running; 0 is the idle task.
+    /// The process (thread group) that was running. 0 is the idle task.
     pub pid: u32,
-    /// The thread that was running; for an interrupt, the interrupted thread.
+    /// The thread that was running. For an interrupt it's the interrupted thread.
     pub tid: u32,
-    /// The thread's name at that time, empty if it is not known.
+    /// The thread's name at that time. Empty if it isn't known.
     pub comm: Arc<str>,
-    /// The event's name as Linux writes it, `group:name`: `tlb:tlb_flush`.
+    /// The event's name as Linux writes it, `group:name`. For example `tlb:tlb_flush`.
     pub event: Arc<str>,
-    /// Its fields in the order in which the kernel lists them, without the common ones.
+    /// Its fields in the kernel's order, without the common ones.
     pub fields: Vec<(Arc<str>, Value)>,
-    /// The frames, innermost first: those of the kernel, then those of the program. Empty if none were recorded.
+    /// The frames, innermost first: those of the kernel, then those of the program. Empty if no stack was recorded.
     pub stack: Arc<[Frame]>,
 }
 
 impl Sample {
-    /// The field of this name.
+    /// Returns the field of this name.
     pub fn field(&self, name: &str) -> Option<&Value> {
         let found = self.fields.iter().find(|(field, _)| &**field == name);
         found.map(|(_, value)| value)
     }
 
-    /// The field of this name as a number, if it is one that is not negative.
+    /// Returns the field of this name as a number, unless it's negative or no number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?.number()
     }
@@ -48,16 +48,16 @@ impl Sample {
 pub enum Value {
     /// A number that may be negative.
     Signed(i64),
-    /// A number that cannot be negative, or an address.
+    /// A number that can't be negative, or an address.
     Unsigned(u64),
-    /// Text, or the name of a kernel function that was resolved from its address.
+    /// Text, or the resolved name of a kernel function.
     Text(Arc<str>),
-    /// A set of CPUs, in rising order.
+    /// A set of CPUs in rising order.
     Cpus(Arc<[u32]>),
 }
 
 impl Value {
-    /// Returns the number, unless it is negative or no number.
+    /// Returns the number, unless it's negative or no number.
     pub fn number(&self) -> Option<u64> {
         match self {
             Value::Signed(number) => u64::try_from(*number).ok(),
@@ -86,52 +86,56 @@ impl fmt::Display for Value {
     }
 }
 
-/// One place on a stack.
+/// One level of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The instruction's address, as the CPU saw it. If the recorder found a file but no symbol for it, its place in that
-    /// file. All but the innermost frame of each part have return addresses.
+    /// The address of the instruction. If the recorder found a file but no symbol, the offset in that file.
+    ///
+    /// All but the innermost frame of each part have return addresses.
     pub address: u64,
-    /// Whether it is a frame of the kernel.
+    /// Whether it's a frame of the kernel.
     pub kernel: bool,
-    /// The function's name, demangled, without an offset; `None` if no symbol covers the address.
+    /// The function's name, demangled and without an offset. `None` if no symbol covers the address.
     pub symbol: Option<Arc<str>>,
-    /// The path of the code's file; `[kernel]` for the kernel, `[jit]` for code compiled at run time, `None` if it is not
-    /// known.
+    /// The path of the code's file. It's `[kernel]` for the kernel and `[jit]` for code compiled at run time. `None` if
+    /// the file isn't known.
     pub module: Option<Arc<str>>,
 }
 
-/// Why events left no record.
+/// The reason why events left no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum LossReason {
-    /// Their buffer was full, as the kernel reports.
+    /// The buffer was full, as the kernel reports.
     Full,
-    /// They were counted, and left no record for a reason that the kernel does not report. Two are known. Since 2026, Linux
-    /// counts an event but leaves it out if recording stopped on its CPU in between (`perf_swevent_event`). And some
-    /// kernels of virtual machines record nothing of the idle task of some CPUs; `perf record` beside `perf stat` shows
-    /// the same.
+    /// The kernel doesn't report the reason. It counted these events, but wrote no record.
+    ///
+    /// We know two reasons. Since 2026, Linux counts an event but drops its record if recording stopped on its CPU in
+    /// between (`perf_swevent_event`). And some guest kernels record nothing of the idle task on some CPUs: `perf
+    /// record` beside `perf stat` shows the same.
     Untold,
 }
 
-/// Events that happened and were not recorded.
+/// Events that happened and weren't recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Why.
+    /// The reason.
     pub why: LossReason,
-    /// When the loss was noticed.
+    /// The time at which the loss was noticed.
     pub time_ns: u64,
-    /// On which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// How many.
+    /// The number of lost events.
     pub count: u64,
 }
 
-/// A change of a process or thread. Names are of type `N`: text, or numbers in a recording.
+/// A change of a process or thread.
+///
+/// Names have the type `N`: text, or numbers inside a recording's file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Change<N = Arc<str>> {
     /// A thread has this name, from before the recording or from now on.
     Named {
-        /// When, 0 if before the recording.
+        /// The time; 0 if before the recording.
         time_ns: u64,
         /// The process.
         pid: u32,
@@ -139,50 +143,50 @@ pub enum Change<N = Arc<str>> {
         tid: u32,
         /// The name.
         comm: N,
-        /// Whether another program was loaded (`execve`), which removes all mappings.
+        /// Whether it loaded another program (`execve`), which removes all mappings.
         exec: bool,
     },
-    /// A thread began. It is a new process if `pid` and `parent` differ.
+    /// A thread began. It's a new process if `pid` and `parent` differ.
     Forked {
-        /// When.
+        /// The time.
         time_ns: u64,
         /// Its process.
         pid: u32,
-        /// Itself.
+        /// The thread.
         tid: u32,
-        /// The process that made it.
+        /// The process that created it.
         parent: u32,
-        /// The thread that made it.
+        /// The thread that created it.
         parent_tid: u32,
     },
     /// A thread ended.
     Exited {
-        /// When.
+        /// The time.
         time_ns: u64,
         /// Its process.
         pid: u32,
-        /// Itself.
+        /// The thread.
         tid: u32,
     },
     /// A process mapped executable memory.
     Mapped {
-        /// When, 0 if before the recording.
+        /// The time; 0 if before the recording.
         time_ns: u64,
         /// The process.
         pid: u32,
-        /// Where it begins.
+        /// The first address.
         start: u64,
-        /// How many bytes it has.
+        /// The number of bytes.
         bytes: u64,
-        /// Where in the file it begins, in bytes.
+        /// The mapping's offset in the file, in bytes.
         offset: u64,
-        /// The file, or what the kernel calls the mapping.
+        /// The file's path, or the kernel's name for the mapping.
         module: N,
     },
 }
 
 impl Change {
-    /// Names a process by its main thread; `exec` if it loaded another program.
+    /// Creates a name change of a process. `exec` is set if it loaded another program.
     pub fn named(time_ns: u64, pid: u32, comm: impl Into<Arc<str>>, exec: bool) -> Self {
         Change::Named {
             time_ns,
@@ -193,7 +197,7 @@ impl Change {
         }
     }
 
-    /// Begins a process, made by the main thread of `parent`.
+    /// Creates the start of a process, by the main thread of `parent`.
     pub fn forked(time_ns: u64, pid: u32, parent: u32) -> Self {
         Change::Forked {
             time_ns,
@@ -204,7 +208,7 @@ impl Change {
         }
     }
 
-    /// Ends a process with its main thread.
+    /// Creates the end of a process and its main thread.
     pub fn exited(time_ns: u64, pid: u32) -> Self {
         Change::Exited {
             time_ns,
@@ -218,7 +222,7 @@ impl<N> Change<N> {
     /// Converts the change's name, if it has one.
     ///
     /// # Errors
-    /// That of `name`.
+    /// If `name` fails.
     pub(crate) fn with_name<M, E>(
         &self,
         name: impl FnOnce(&N) -> Result<M, E>,
@@ -273,17 +277,17 @@ impl<N> Change<N> {
 /// The host and the scope of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Host {
-    /// The kernel's release, as `uname -r` prints it; empty if it is not known.
+    /// The kernel's release, as `uname -r` prints it. Empty if it isn't known.
     pub kernel: String,
-    /// The number of online CPUs; 0 if it is not known.
+    /// The number of online CPUs. 0 if it isn't known.
     pub cpus: u32,
-    /// The processor's model; empty if it is not known.
+    /// The processor's model. Empty if it isn't known.
     pub processor: String,
-    /// Whether this is a virtual machine; `None` if it is not known.
+    /// Whether this is a virtual machine. `None` if it isn't known.
     pub virtual_machine: Option<bool>,
     /// The scope in words: "everything", "process 17", "the command …".
     pub scope: String,
-    /// The processes that the recording is about; empty if it is about all of them.
+    /// The processes that the recording is about. Empty if it's about all of them.
     pub pids: Vec<u32>,
     /// Requested events that were recorded.
     pub events: Vec<String>,
@@ -307,42 +311,44 @@ pub struct Interrupts {
     pub name: String,
     /// The counts, in the order of the online CPUs.
     pub counts: Vec<u64>,
-    /// The text behind the counts.
+    /// The text after the counts.
     pub description: String,
 }
 
-/// The kernel's own counters, always of the whole machine.
+/// The kernel's own counters, which always cover the whole machine.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Statistics {
-    /// When they were read.
+    /// Whether they were read before the recording or after it.
     pub when: When,
-    /// On the recording's clock.
+    /// The time of the reading on the recording's clock.
     pub time_ns: u64,
     /// `/proc/interrupts`.
     pub interrupts: Vec<Interrupts>,
     /// `/proc/vmstat`.
     pub vmstat: Vec<(String, u64)>,
-    /// `/proc/stat`: nanoseconds of all CPUs together by use (`user`, `system`, `steal`, …).
+    /// The line `cpu` of `/proc/stat`: nanoseconds of all CPUs by use (`user`, `system`, `steal`, …).
     pub cpu_ns: Vec<(String, u64)>,
 }
 
-/// The event that is counted by the growth of `pgfault` in `/proc/vmstat`, which costs nothing. That includes faults of the
+/// The event of a user-mode page fault.
+///
+/// We count it by the growth of `pgfault` in `/proc/vmstat`, which costs nothing. That row also counts faults of the
 /// kernel's own accesses to a program's memory.
 pub const FAULTS: &str = "exceptions:page_fault_user";
 
-/// The exact count of an event, and how often it was recorded.
+/// The exact count of an event, and the number of its samples.
 ///
-/// Each recorded event stands for `exact / seen` events. `seen` is at most `exact`, except for events between the two
-/// readings.
+/// Each sample represents `exact / seen` events. `seen` is at most `exact`, apart from events that happened between the
+/// two readings.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Count {
     /// The event's name, `group:name`.
     pub event: String,
-    /// Its count on all CPUs and in all processes while the recording ran, from the kernel.
+    /// The kernel's count on all CPUs and in all processes during the recording.
     pub exact: u64,
-    /// Samples of it that reached the recorder, of all processes.
+    /// Samples that reached the recorder, of all processes.
     pub seen: u64,
-    /// Samples of it in the recording.
+    /// Samples in the recording.
     pub kept: u64,
 }
 
@@ -355,37 +361,43 @@ impl Count {
     }
 }
 
-/// Costs on this host of things that a recording only counts, measured before it, in nanoseconds of CPU time.
+/// Costs of actions that a recording only counts, in nanoseconds of CPU time.
+///
+/// We measure them on the same host just before the recording.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Prices {
-    /// A page fault that fills an anonymous page, its zeroing included: at least (few pages, again and again), at most
-    /// (every CPU fills many).
+    /// A page fault that fills an anonymous page, with its zeroing.
+    ///
+    /// The lower bound is for a few pages filled repeatedly, the upper bound for many pages filled by every CPU at
+    /// once.
     pub fault_ns: (f64, f64),
-    /// Giving such a page back (`MADV_DONTNEED` of many at once), at least and at most likewise.
+    /// Bounds for giving such a page back, by `MADV_DONTNEED` of many pages at once.
     pub discard_ns: (f64, f64),
-    /// Zeroing a page: in the cache, and out of it.
+    /// Bounds for zeroing a page: inside the cache, and outside.
     pub zero_ns: (f64, f64),
-    /// Recording an event, for its thread: without a stack, with one that the kernel walks, with a copy of one.
+    /// Recording an event: without a stack, with a walked stack, and with a copied stack.
     pub event_ns: [f64; 3],
 }
 
 /// The CPU time of all recorded processes of one name, by the kernel's own account.
 ///
-/// The recorder reads the account of each process from time to time, and of all at the end. Time after the last reading,
-/// and all time of a process that was never read, is known once its parent has waited for it. That time is split among the
-/// names of the children that ended unread, by their number, and includes their own children: `sh` has the time of its
-/// `cc1`. If all children were read, it counts for the name of the parent. Time that nobody has waited for before
-/// the recording ends is missing.
+/// The recorder reads the account of each process from time to time, and all accounts at the end. A process may end
+/// before a reading. Its remaining time is known only once its parent has waited for it, and then only in the sum of
+/// the parent's children. We split that sum evenly among the names of the children that ended unread. It includes their
+/// own children: for example, `sh` is charged for its `cc1`. If all children were read, the sum is charged to the
+/// parent's name. Time that no parent has waited for when the recording ends is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CpuTime {
-    /// Their main threads' name.
+    /// The name of their main threads.
     pub comm: String,
     /// Nanoseconds in user mode.
     pub user_ns: u64,
     /// Nanoseconds in the kernel.
     pub kernel_ns: u64,
-    /// The part of `user_ns` used by processes that were forked during the recording, loaded no other program, and have
-    /// ended: a process for each request, or for a snapshot.
+    /// The part of `user_ns` in short-lived forks.
+    ///
+    /// These were forked during the recording, loaded no other program, and have ended. For example, servers fork a
+    /// process for each request or for a snapshot.
     pub forked_user_ns: u64,
     /// Pages by which processes shrank that existed before the recording.
     pub shrank_pages: u64,
@@ -394,16 +406,16 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Returns user and kernel time together.
+    /// Returns the sum of user and kernel time.
     pub fn ns(&self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
     }
 }
 
-/// A stretch of time in which events were recorded. Between windows they are only counted, to limit the cost.
+/// A stretch of time in which events were recorded. Between windows they're only counted, to limit the cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Window {
-    /// Its begin, on the recording's clock.
+    /// Its start, on the recording's clock.
     pub start_ns: u64,
     /// Its end.
     pub end_ns: u64,
@@ -412,7 +424,7 @@ pub struct Window {
 /// One thing in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// The host; the first item, if it is known.
+    /// The host. It's the first item, if it's known.
     Host(Host),
     /// The kernel's counters, before and after.
     Statistics(Statistics),
@@ -422,15 +434,15 @@ pub enum Item {
     Lost(Lost),
     /// A process changed.
     Change(Change),
-    /// A window closed; its samples came before. A recording without windows is recorded as a whole.
+    /// A window closed, and its samples came before. Without windows, the whole time was recorded.
     Window(Window),
-    /// An exact count; after the samples.
+    /// An exact count. Comes after the samples.
     Count(Count),
-    /// Costs of things that are only counted; before the samples.
+    /// Costs of actions that are only counted. Comes before the samples.
     Prices(Prices),
-    /// The CPU time of a program; after the samples.
+    /// The CPU time of a program. Comes after the samples.
     CpuTime(CpuTime),
-    /// A note for the reader of the result: a file that could not be read, the overhead.
+    /// A note for the user: for example, a file that couldn't be read.
     Note(Arc<str>),
 }
 
@@ -444,18 +456,18 @@ pub struct SourceError {
     pub what: String,
 }
 
-/// Reads a recording from begin to end.
+/// Reads a recording from start to end.
 pub trait Source {
-    /// Reads the next item; `None` after the last.
+    /// Reads the next item. Returns `None` after the last.
     ///
     /// Samples of each CPU come in the order of time. Some sources also order them over all CPUs.
     ///
     /// # Errors
     ///
-    /// Items read before the error are valid; nothing follows it.
+    /// If the source can't be read. Items read before remain valid, and no item follows.
     fn next(&mut self) -> Result<Option<Item>, SourceError>;
 
-    /// Returns the share that has been read, from 0 to 1, if it is known.
+    /// Returns the share that has been read, from 0 to 1, if it's known.
     fn progress(&self) -> Option<f64> {
         None
     }
@@ -471,7 +483,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// The flushes of a place.
+/// The flushes of one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushes {
     /// Flushes.
@@ -490,7 +502,7 @@ pub struct Flushes {
     pub work_ns: u64,
 }
 
-/// A count of [`Flushes`]: its name in recordings, and how to read it.
+/// A count of [`Flushes`]: its name in recordings, and a function that returns it.
 pub type FlushCount = (&'static str, fn(&Flushes) -> u64);
 
 impl Flushes {
@@ -505,7 +517,7 @@ impl Flushes {
         ("work_ns", |f| f.work_ns),
     ];
 
-    /// Makes flushes of one value for each of [`COUNTS`](Self::COUNTS).
+    /// Creates flushes from a value for each of [`COUNTS`](Self::COUNTS).
     pub fn from_counts(value: impl FnMut(FlushCount) -> u64) -> Flushes {
         let [flushes, full, pages, remote, interrupts, waited_ns, work_ns] =
             Self::COUNTS.map(value);
@@ -531,19 +543,19 @@ impl Flushes {
         *self = Self::from_counts(|(_, of)| of(self) + of(other));
     }
 
-    /// Multiplies each count, and rounds it.
+    /// Multiplies and rounds each count.
     #[must_use]
     pub fn times(&self, factor: f64) -> Flushes {
         Self::from_counts(|(_, of)| (of(self) as f64 * factor).round() as u64)
     }
 }
 
-/// Names that are kept once.
+/// A set of names that stores each name once.
 #[derive(Clone, Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);
 
 impl Names {
-    /// The one copy of this name.
+    /// Returns the shared copy of this name.
     pub fn get(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.0.get(name) {
             return known.clone();

@@ -1,4 +1,4 @@
-//! Takes what is recorded: a file, or code that looks at it live.
+//! Receives a recorder's items: a file that keeps them, or code that evaluates them live.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::perf::symbols::Symbols;
 pub struct Progress {
     /// The time since the recording began.
     pub elapsed: Duration,
-    /// The part of it in which events were recorded, not only counted.
+    /// The part of it in which events were recorded rather than only counted.
     pub recorded: Duration,
     /// The part of it in which the kernel summed flushes.
     pub summed: Duration,
@@ -31,15 +31,15 @@ pub trait Sink {
     /// The result at the end of the recording.
     type Output;
 
-    /// Takes an item that is no sample.
+    /// Takes an item other than a sample.
     ///
     /// # Errors
-    /// The sink can take no more. The same holds for the other methods.
+    /// If the sink can take no more. The same holds for the other methods.
     fn item(&mut self, item: &Item) -> io::Result<()>;
 
-    /// Takes a sample with the places of its stack, innermost first; the sample's own stack is empty.
+    /// Takes a sample, with the places of its stack innermost first. The sample's own stack is empty.
     ///
-    /// Looking up names costs time that counts as the recording's, so a sink should do it later if it can.
+    /// Looking up names takes time that counts as the recording's overhead, so a sink should do it later if it can.
     fn sample(
         &mut self,
         sample: &Sample,
@@ -50,7 +50,7 @@ pub trait Sink {
     /// Saves or shows all items so far. The recorder calls this once a second.
     fn second(&mut self, progress: Progress) -> io::Result<()>;
 
-    /// Returns the bytes written so far; 0 if the sink writes none.
+    /// Returns the number of bytes written so far. 0 if the sink writes none.
     fn written(&self) -> u64;
 
     /// Ends the recording.

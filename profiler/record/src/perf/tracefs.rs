@@ -1,4 +1,4 @@
-//! Where the kernel describes its tracepoints.
+//! Finds the kernel's descriptions of its tracepoints.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use crate::perf::format::Format;
 use crate::perf::sample::Names;
 
-/// Where tracefs is mounted, as a rule.
+/// The usual mount points of tracefs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The tracepoints of the running kernel.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
     root: PathBuf,
-    /// A mount of our own to which no other path leads. It ends with this.
+    /// A private mount that no path leads to. Dropping this unmounts it.
     #[cfg(target_os = "linux")]
     _mount: Option<std::sync::Arc<std::os::fd::OwnedFd>>,
 }
 
 impl Tracefs {
-    /// Finds it where it is mounted, or mounts it for this process alone.
+    /// Finds tracefs where it's mounted, or mounts it for this process alone.
     ///
     /// # Errors
     ///
-    /// A sentence that says what is missing and what would help.
+    /// If neither is possible. The text names the obstacle and a remedy.
     pub fn find() -> Result<Self, String> {
         let mut refused = None;
         for place in PLACES {
@@ -54,11 +54,11 @@ impl Tracefs {
         }
     }
 
-    /// Mounts it where no path leads.
+    /// Mounts tracefs where no path leads to it.
     ///
     /// # Errors
     ///
-    /// The kernel refuses: it takes CAP_SYS_ADMIN.
+    /// If the kernel refuses. The mount needs CAP_SYS_ADMIN.
     #[cfg(target_os = "linux")]
     pub fn mount() -> io::Result<Self> {
         use std::os::fd::AsRawFd;
@@ -74,7 +74,7 @@ impl Tracefs {
         })
     }
 
-    /// Where no tracefs is there is none to mount.
+    /// Fails: only Linux has tracefs.
     #[cfg(not(target_os = "linux"))]
     fn mount() -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
@@ -84,17 +84,18 @@ impl Tracefs {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// If it can't be read.
     pub fn read(&self, path: &str) -> io::Result<String> {
         std::fs::read_to_string(self.root.join(path))
     }
 
-    /// The layout of a tracepoint; `None` if this kernel has none of this name, or describes it in a way that is not
-    /// understood.
+    /// Returns the layout of a tracepoint.
+    ///
+    /// Returns `None` if this kernel has no tracepoint of this name, or describes it in a form that we can't parse.
     ///
     /// # Errors
     ///
-    /// Its description is there and cannot be read.
+    /// If the description exists and can't be read.
     pub fn format(&self, event: &str, names: &mut Names) -> io::Result<Option<Format>> {
         let Some((group, name)) = event.split_once(':') else {
             return Ok(None);
@@ -106,7 +107,7 @@ impl Tracefs {
         }
     }
 
-    /// The names of a group's tracepoints, sorted; none if there is no such group.
+    /// Returns the names of a group's tracepoints, sorted. Empty if there is no such group.
     pub fn group(&self, group: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.root.join("events").join(group)) else {
             return Vec::new();
@@ -123,7 +124,8 @@ impl Tracefs {
 mod tests {
     use super::*;
 
-    /// Where it is mounted nowhere, a mount of our own is as good; without the right, there is none.
+    /// Checks that a private mount has the same events as a public one. Without the right to mount, the test is
+    /// skipped.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_mount_that_no_path_leads_to_has_the_same_events() {

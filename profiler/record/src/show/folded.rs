@@ -1,12 +1,13 @@
-//! Folded stacks, as `flamegraph.pl`, inferno, speedscope and others read them: a line for each stack, its frames from
-//! outside in, and what it weighs.
+//! Writes folded stacks, as `flamegraph.pl`, inferno, speedscope and others read them.
+//!
+//! Each line has a stack, its frames from the outermost inwards, and its weight.
 
 use std::io::{self, Write};
 
 use crate::attribute::Weight;
 use crate::report::Report;
 
-/// What the width of a frame stands for.
+/// The meaning of a frame's width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
     /// Interrupts that were sent.
@@ -14,12 +15,12 @@ pub enum By {
     Interrupts,
     /// Nanoseconds that targets lost.
     Stolen,
-    /// Nanoseconds that initiators waited, at least.
+    /// Nanoseconds that initiators waited, as a lower bound.
     Waited,
 }
 
 impl By {
-    /// This one of a stack's weights.
+    /// Returns the weight of this kind.
     pub fn of(self, weight: &Weight) -> u64 {
         match self {
             By::Interrupts => weight.interrupts,
@@ -29,10 +30,10 @@ impl By {
     }
 }
 
-/// Writes the report's stacks, those alone that weigh anything.
+/// Writes the report's stacks. Skips those without weight.
 ///
 /// # Errors
-/// If that fails.
+/// If writing fails.
 pub fn write(report: &Report, by: By, to: &mut dyn Write) -> io::Result<()> {
     for (stack, weight) in &report.folded {
         let weight = by.of(weight);

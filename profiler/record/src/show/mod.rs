@@ -1,4 +1,4 @@
-//! A report in the formats that other tools read, and as a page.
+//! Writes a report as a page, and in the formats of other tools.
 
 pub mod folded;
 pub mod page;

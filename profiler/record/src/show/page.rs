@@ -1,8 +1,8 @@
-//! The report as one page that needs nothing from anywhere else: a flame graph that zooms and searches, CPUs as rows
-//! over time, interrupts between programs, sites that can be filtered, and the advice.
+//! Writes the report as one self-contained page.
 //!
-//! What the page shows stands in it as JSON; the script beside this file draws it. Without scripts, the answer, the
-//! advice and the tables are there all the same.
+//! It has a flame graph with zoom and search, a timeline of each CPU, interrupts between programs, a table of sites
+//! with a filter, and the advice. The page contains its data as JSON, and the script beside this file draws them.
+//! Without scripts the answer, the advice and the tables still work.
 
 use std::collections::BTreeMap;
 
@@ -28,24 +28,24 @@ const LOOK: PageStyle = PageStyle {
 };
 const SCRIPT: &str = include_str!("page.js");
 
-/// How many sites, and how many senders and targets, the page has.
+/// The largest number of sites, and of senders and targets, on the page.
 const SITES: usize = 200;
 const SIDE: usize = 16;
 
-/// What a replay of the recording found, in words; the crate that replays knows what they mean.
+/// The result of replaying the recording, as text. Only the crate that replays interprets it.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was replayed, and how.
+    /// The replayed calls, and how they were replayed.
     pub before: Vec<String>,
-    /// The columns: the first and the last are of words, the others of figures.
+    /// The headings of the columns. The first and the last column contain text, the others contain figures.
     pub headings: Vec<String>,
     /// A row for each change.
     pub rows: Vec<Vec<String>>,
-    /// What the table does not say.
+    /// Remarks below the table.
     pub after: Vec<String>,
 }
 
-/// The page.
+/// Writes the page.
 pub fn page(
     report: &Report,
     timeline: &[Kept],
@@ -57,7 +57,7 @@ pub fn page(
         "timeline": timeline,
         "cpus": report.cpus,
     });
-    // Nothing that a recording says may end the script that holds it.
+    // Text from a recording must not end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let content = html! {
         h1 { (title) }
@@ -98,7 +98,7 @@ pub fn page(
     quell_workloads::pages::page(title, &LOOK, &content, &scripts).into_string()
 }
 
-/// The answer: an item for each label, with all lines that are said under it.
+/// Writes the answer: an item for each label, with all its lines.
 fn answer(report: &Report) -> maud::Markup {
     let mut items: Vec<(&str, Vec<&str>)> = Vec::new();
     for (label, said) in report.answer.iter().map(|line| parted(line)) {
@@ -180,7 +180,7 @@ fn timeline_part(timeline: &[Kept]) -> maud::Markup {
     }
 }
 
-/// Rows send, columns take; beyond the largest, the rest is one.
+/// Writes the matrix with senders as rows and targets as columns. All but the largest are added up.
 fn matrix(report: &Report) -> maud::Markup {
     let mut side: BTreeMap<&str, u64> = BTreeMap::new();
     for (from, to, count) in &report.matrix {
@@ -271,7 +271,7 @@ fn others(report: &Report) -> maud::Markup {
     }
 }
 
-/// The stacks as a tree: each node its name, its three weights, and what it calls.
+/// Returns the stacks as a tree. Each node has its name, its three weights, and its callees.
 fn flame(report: &Report) -> Value {
     #[derive(Default)]
     struct Node<'a> {
@@ -288,7 +288,7 @@ fn flame(report: &Report) -> Value {
             json!([name, self.weights, below])
         }
     }
-    /// Deeper than any stack that is recorded; a recording may say anything.
+    /// Deeper than any recorded stack. A damaged recording may contain deeper ones.
     const DEEPEST: usize = 200;
     let mut root = Node::default();
     for (stack, weight) in &report.folded {

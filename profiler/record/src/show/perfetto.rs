@@ -1,8 +1,8 @@
-//! A trace that opens in Perfetto and in `chrome://tracing`: CPUs as rows, with the interrupts that they took and the
-//! waits of initiators, and calls by thread. Arrows lead from each request to its interrupts.
+//! Writes a trace for Perfetto and `chrome://tracing`.
 //!
-//! It is written as the recording is read, so it needs no memory. Its size is that of what happened: about 200 bytes
-//! for each interrupt and each call.
+//! Its rows are CPUs, with the interrupts that they took and the waits of initiators, and threads, with their calls.
+//! Arrows lead from each request to its interrupts. We write the trace while we read the recording, so it needs hardly
+//! any memory. Its size is about 200 bytes for each interrupt and each call.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::attribute::{Observer, Slice, Stretch};
 
-/// Writes slices as they come.
+/// Writes slices as they arrive.
 pub struct Perfetto<W: Write> {
     to: W,
     first: Option<u64>,
@@ -21,14 +21,14 @@ pub struct Perfetto<W: Write> {
     begun: bool,
 }
 
-/// The processes of the trace: what rows belong together.
+/// The processes of the trace, which group its rows.
 const TAKEN: u32 = 1;
 const WAITED: u32 = 2;
 const CALLS: u32 = 3;
 const GAPS: u32 = 4;
 
 impl<W: Write> Perfetto<W> {
-    /// A trace into `to`.
+    /// Creates a trace that is written to `to`.
     pub fn new(to: W) -> Self {
         Perfetto {
             to,
@@ -58,7 +58,7 @@ impl<W: Write> Perfetto<W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// If it couldn't be written.
     pub fn finish(mut self) -> io::Result<W> {
         let named = [
             (TAKEN, "interrupts taken, by CPU"),
@@ -106,7 +106,7 @@ impl<W: Write> Observer for Perfetto<W> {
             Stretch::Wait => (WAITED, slice.cpu),
             Stretch::Call => (CALLS, slice.tid),
         };
-        // A slice that began before the first one that ended.
+        // This may be negative, if the slice began before the first one that ended.
         let us = (slice.start_ns as f64 - first as f64) / 1e3;
         let took = slice.end_ns.saturating_sub(slice.start_ns) as f64 / 1e3;
         let kind = match slice.kind {
@@ -122,7 +122,7 @@ impl<W: Write> Observer for Perfetto<W> {
         let (Stretch::Stolen, Some(origin)) = (slice.kind, slice.origin) else {
             return;
         };
-        // An arrow from the initiator's wait, which begins when it sends, to the interrupt.
+        // The arrow begins at the initiator's wait, at the time of sending, and ends at the interrupt.
         let sent_us = (origin.sent_ns as f64 - first as f64) / 1e3;
         self.arrows += 1;
         let arrow = json!({"name": "request", "cat": "request", "id": self.arrows});
@@ -132,7 +132,7 @@ impl<W: Write> Observer for Perfetto<W> {
             end["ts"] = ts.into();
             end["pid"] = pid.into();
             end["tid"] = tid.into();
-            // Both ends belong to the slice around them.
+            // Binds both ends to the slices around them.
             end["bp"] = "e".into();
             self.event(&end);
         }

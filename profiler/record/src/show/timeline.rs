@@ -1,4 +1,4 @@
-//! A stretch of the recording, kept for the page: what the CPUs did while most was going on.
+//! Keeps the densest stretch of a recording for the page's timeline.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::attribute::{Observer, Slice, Stretch};
 
-/// How many slices are kept.
+/// The number of slices to keep.
 const KEPT: usize = 4000;
 
-/// A slice, in nanoseconds since the begin of the stretch.
+/// A slice, in nanoseconds since the start of the stretch.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kept {
     cpu: u32,
@@ -20,12 +20,12 @@ pub struct Kept {
     program: String,
 }
 
-/// Keeps the stretch in which its slices lie closest together.
+/// Keeps the stretch with the highest density of slices.
 #[derive(Debug, Default)]
 pub struct Timeline {
     now: Vec<Kept>,
     best: Vec<Kept>,
-    /// When nothing was recorded.
+    /// Stretches in which nothing was recorded.
     gaps: Vec<(u64, u64)>,
 }
 
@@ -37,7 +37,7 @@ fn length(kept: &[Kept]) -> u64 {
 
 /// Returns the part of the kept stretch that was not recorded.
 pub fn unrecorded(kept: &[Kept]) -> f64 {
-    // Each CPU has the same gaps.
+    // All CPUs have the same gaps.
     let of_one = kept.first().map(|one| one.cpu);
     let gaps = kept
         .iter()
@@ -47,7 +47,7 @@ pub fn unrecorded(kept: &[Kept]) -> f64 {
 }
 
 impl Timeline {
-    /// The stretch that was kept, its times counted from its begin.
+    /// Returns the kept stretch, with times counted from its start.
     pub fn finish(mut self) -> Vec<Kept> {
         self.choose();
         let first = self.best.iter().map(|one| one.start).min().unwrap_or(0);
@@ -96,7 +96,7 @@ impl Observer for Timeline {
             Stretch::Stolen => "taken",
             Stretch::Other => "other",
             Stretch::Wait => "wait",
-            // Calls that wait for no CPU hold up no thread.
+            // A call alone doesn't show that a CPU was kept from its work.
             Stretch::Call => return,
         };
         self.now.push(Kept {
@@ -113,7 +113,7 @@ impl Observer for Timeline {
     }
 }
 
-/// Tells two.
+/// Passes everything to both observers.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn slice(&mut self, slice: &Slice<'_>) {
         self.0.slice(slice);
@@ -126,7 +126,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// Tells nothing if there is none.
+/// Passes everything to the observer, if there is one.
 impl<O: Observer> Observer for Option<O> {
     fn slice(&mut self, slice: &Slice<'_>) {
         if let Some(observer) = self {

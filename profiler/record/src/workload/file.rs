@@ -1,4 +1,4 @@
-//! The text of the workload file: each thread's calls in their order, or as a loop.
+//! Writes the workload file: each thread's calls in their order, or as a loop.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +7,18 @@ use super::order::Block;
 use super::statement::{Alike, Kind, Made, PAGE};
 use super::thread::Thread;
 
-/// How many different calls a thread has in the file; the most frequent ones.
+/// The largest number of different calls of a looping thread in the file. We choose the most frequent ones.
 const KINDS: usize = 12;
-/// How many steps the threads that keep their order have in the file, all together, and one of them.
+/// The largest number of steps in the file: of all ordered threads, and of one.
 const STEPS: (usize, usize) = (1024, 256);
-/// How many variables a thread in order has for its areas.
+/// The largest number of variables for the areas of an ordered thread.
 const AREAS: usize = 40;
-/// How many pages Linux takes out behind one flush (`MAX_GATHER_BATCH_COUNT` pages of 510 pointers).
+/// The number of pages that Linux unmaps for each flush (`MAX_GATHER_BATCH_COUNT` pages of 510 pointers).
 const TOGETHER: u64 = 10_000;
-/// How long a thread computes in a round at most.
+/// The longest computing time in one round, in nanoseconds.
 const LONGEST_NS: u64 = 100_000_000;
 
-/// What of a recording is not in the file.
+/// Counts of calls and events that aren't in the file.
 pub struct Lost {
     pub processes: u64,
     pub kinds: u64,
@@ -26,19 +26,19 @@ pub struct Lost {
     pub events: u64,
 }
 
-/// A thread's calls as they are written.
+/// A thread's calls in the form in which they're written.
 pub struct Loop {
-    /// The process that it runs in, by number.
+    /// The index of its process.
     pub process: usize,
-    /// The most frequent first.
+    /// The calls, the most frequent kind first.
     pub calls: Vec<(Alike, Made)>,
-    /// In their order, if that is kept.
+    /// The calls in their order, if that's kept.
     order: Option<Vec<Block>>,
     between_ns: u64,
 }
 
 impl Loop {
-    /// The calls of a thread, in a file that has so many of them.
+    /// Converts the calls of a thread, for a file with `threads` threads.
     pub fn new(thread: &Thread, threads: usize) -> Self {
         let most = (STEPS.0 / threads.max(1)).min(STEPS.1);
         let order = thread.order.blocks(most);
@@ -60,7 +60,7 @@ impl Loop {
         }
     }
 
-    /// How many rounds it makes: of its loop, or of the longest of all that repeats itself.
+    /// Returns the number of rounds: of its loop or, in order, of the longest repetition.
     pub fn rounds(&self) -> u64 {
         match &self.order {
             Some(blocks) => {
@@ -78,17 +78,17 @@ impl Loop {
         self.calls.iter().map(|(_, made)| made.count).sum()
     }
 
-    /// Whether it asks others to flush.
+    /// Returns whether it flushes other CPUs.
     pub fn asks(&self) -> bool {
         self.calls.iter().any(|(alike, _)| alike.asked)
     }
 
-    /// Whether it makes its calls in the order of the recording.
+    /// Returns whether it makes its calls in the order of the recording.
     pub fn is_ordered(&self) -> bool {
         self.order.is_some()
     }
 
-    /// Bytes that it touches, with page tables; copies count twice, once for the child that has the original.
+    /// Returns the bytes that it touches, with page tables. Copies count twice, because the child has the original.
     fn touched(&self) -> u64 {
         let of = |(alike, made): &(Alike, Made)| match alike.asked {
             true => {
@@ -100,7 +100,7 @@ impl Loop {
         self.calls.iter().map(of).sum()
     }
 
-    /// As the program of a CPU, of `callers` that are alike; it comes to its process by these statements.
+    /// Writes the program of this CPU, one of `callers` similar ones. The statements `into` move it into its process.
     fn write(&self, cpu: usize, callers: usize, into: &[String], text: &mut String) {
         let mut lines = Lines { text, depth: 0 };
         lines.add(&format!(
@@ -132,7 +132,7 @@ impl Loop {
         lines.add("]");
     }
 
-    /// A loop in which each kind of call advances by its share.
+    /// Writes a loop in which each kind of call advances by its share.
     fn write_loop(&self, tells: bool, lines: &mut Lines<'_>) {
         let rounds = self.rounds();
         let body = format!("for = \"round\", below = \"min(rounds, {rounds})\", do");
@@ -153,7 +153,7 @@ impl Loop {
         });
     }
 
-    /// Each call after the one before it; with fewer rounds the first blocks alone, and fewer times.
+    /// Writes each call after the one before it. With fewer rounds, only the first blocks run, and fewer times.
     fn write_order(&self, blocks: &[Block], tells: bool, lines: &mut Lines<'_>) {
         let places = self.calls.iter().enumerate();
         let places: BTreeMap<_, _> = places.map(|(at, (alike, _))| (*alike, at)).collect();
@@ -178,7 +178,7 @@ impl Loop {
     }
 }
 
-/// What calls in their order are together.
+/// Returns the calls of ordered blocks, added up by kind.
 fn sum(blocks: &[Block]) -> Vec<(Alike, Made)> {
     let mut calls = BTreeMap::<Alike, Made>::new();
     for block in blocks {
@@ -192,13 +192,13 @@ fn sum(blocks: &[Block]) -> Vec<(Alike, Made)> {
     calls.into_iter().collect()
 }
 
-/// How many variables these calls have.
+/// Returns the number of variables that these calls need.
 fn variables(calls: &[(Alike, Made)]) -> usize {
     let more = |kind| usize::from(matches!(kind, Kind::Copy | Kind::Reclaim));
     calls.iter().map(|(alike, _)| 1 + more(alike.kind)).sum()
 }
 
-/// Lines of a program.
+/// The lines of a program.
 struct Lines<'t> {
     text: &'t mut String,
     depth: usize,
@@ -223,7 +223,7 @@ impl Lines<'_> {
         self.add("] },");
     }
 
-    /// So many times, if that is not once.
+    /// Repeats the body, without a loop if `times` is 1.
     fn times(&mut self, times: u64, body: impl FnOnce(&mut Self)) {
         match times {
             1 => body(self),
@@ -245,7 +245,7 @@ impl Lines<'_> {
     }
 }
 
-/// What a call needs before the first time.
+/// Returns the statements that a call needs before its first time.
 fn begins(at: usize, alike: &Alike) -> Vec<String> {
     let bytes = alike.bytes;
     let area = format!("map = \"a{at}\", bytes = {bytes}");
@@ -260,7 +260,7 @@ fn begins(at: usize, alike: &Alike) -> Vec<String> {
     }
 }
 
-/// What stands for a call, and before it what lets it find pages if it asked others.
+/// Returns the statements for a call. If it flushed other CPUs, these first let it find pages.
 fn statements(at: usize, alike: &Alike, touched: u64) -> Vec<String> {
     let bytes = alike.bytes;
     let write = format!("write = \"a{at}\", bytes = {touched}, value = \"round\"");
@@ -275,7 +275,7 @@ fn statements(at: usize, alike: &Alike, touched: u64) -> Vec<String> {
         _ => {}
     }
     match alike.kind {
-        // A child shares all of it while it is written.
+        // A child shares all pages while they're written.
         Kind::Copy if alike.asked => {
             let child = [format!("fork = \"c{at}\""), format!("exit = \"c{at}\"")];
             let [begins, ends] = child;
@@ -298,7 +298,7 @@ fn statements(at: usize, alike: &Alike, touched: u64) -> Vec<String> {
     all
 }
 
-/// The file's text; `(kept, asked)` are how many calls are in it, and how many of them asked others.
+/// Returns the file's text. `(kept, asked)` are the number of calls in it, and of those that flushed other CPUs.
 pub fn file(
     program: &str,
     threads: &[Loop],
@@ -306,7 +306,7 @@ pub fn file(
     (kept, asked): (u64, u64),
     lost: &Lost,
 ) -> String {
-    // A program chooses its name: nothing of it may leave the comment or the string that it stands in.
+    // A program chooses its own name, so we replace all characters that could end the comment or the string.
     let program: String = program
         .chars()
         .map(|c| match c.is_ascii_alphanumeric() || "-_.".contains(c) {
@@ -341,7 +341,7 @@ pub fn file(
         lost.calls,
         lost.events
     );
-    // Writing to a string does not fail.
+    // Writing to a string can't fail.
     let _ = write!(
         text,
         "name = \"recorded\"
@@ -368,7 +368,7 @@ is = \"recorded call\"
             many => format!("[shared]\nprocess = {many}\n\n"),
         }
     );
-    // The first thread of each process but the first makes it; the others wait until it has.
+    // The first thread of each additional process creates that process. The others wait for this.
     let mut made = vec![false; processes];
     made[0] = true;
     let mut into = |process: usize| {
@@ -405,7 +405,7 @@ is = \"recorded call\"
     text
 }
 
-/// The rest of the program of a CPU that is there until the others have ended.
+/// Writes the rest of a program that only runs until the others have ended.
 fn stands_by(into: &[String], text: &mut String) {
     for statement in into {
         let _ = writeln!(text, "    {{ {statement} }},");

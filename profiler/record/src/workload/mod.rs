@@ -1,19 +1,22 @@
-//! A recording as a workload: what a program did with its memory, as a file that quell runs again.
+//! Converts a recording to a workload: memory calls that quell can run again.
 //!
-//! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. The cost of
-//! shootdowns depends on how often each thread makes which call, of how much memory, with how many pages in it, how
-//! long it computes in between, and which other threads run in the process. That is kept, and the order of a thread's
-//! calls, if it is short once each part that repeats is written once ([`order`]). Any other thread becomes one loop; in
-//! each round, each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as
-//! it was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that asked no
-//! CPU finds none. Which of both is all that decides whether it asks again.
+//! A recording has too many calls to write each of them, and their addresses have no meaning elsewhere. The cost of
+//! shootdowns depends on a few facts: how often each thread makes which call, on how much memory with how many pages,
+//! how long it computes in between, and which other threads run in the process. We keep these.
 //!
-//! The kernel's own flushes in a thread are kept like calls where a statement does what led to them: a page that a fork
-//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. Flushes by kernel
-//! threads (kswapd, compaction, KSM) are not kept: their events do not say of which process.
+//! We also keep the order of a thread's calls, if it's short once repeated parts are written once ([`order`]). Any
+//! other thread becomes one loop. In each round, each kind of its calls advances by its share, so that over the whole
+//! loop it's made exactly as often as it was recorded.
 //!
-//! Which memory calls shared, and the reads and writes of the program are lost;
-//! [`Process::workload`] writes that into the file, together with what it left out of this recording.
+//! A call that interrupted other CPUs must do so again. That only depends on whether it finds pages. So we let such a
+//! call find pages, and a call that interrupted no CPU finds none.
+//!
+//! We keep the kernel's own flushes in a thread like calls, if a statement can cause them. For example, a page that a
+//! fork shares is written and copied. Reclaim by a thread that is short of memory becomes reclaim of a file's pages. We
+//! drop flushes by kernel threads (kswapd, compaction, KSM), because their events don't contain the process.
+//!
+//! Two facts are lost: which memory several calls shared, and the program's reads and writes. [`Process::workload`]
+//! writes that into the file, and also what it left out of this recording.
 
 mod file;
 mod order;
@@ -33,10 +36,10 @@ use thread::{Open, PAGES, Thread};
 use crate::event::{Event, flushes, of, reason};
 use crate::stack::Stacks;
 
-/// Why a recording cannot become a workload.
+/// The reason why a recording can't become a workload.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoWorkload {
-    /// No process called anything that becomes a statement.
+    /// No process made a call that becomes a statement.
     #[error(
         "no call of madvise, munmap, mprotect or mremap is in this recording{}; record the events syscalls:sys_enter_* and \
          syscalls:sys_exit_* of these calls, too (docs/record.md says how)", of_program(.0.as_deref())
@@ -44,7 +47,7 @@ pub enum NoWorkload {
     NoCalls(Option<String>),
 }
 
-/// Whether a workload has what the kernel flushes for this reason.
+/// Returns whether a workload can contain flushes for this kernel reason.
 pub fn stands_for(cause: &str) -> bool {
     Kind::of_cause(cause).is_some()
 }
@@ -55,10 +58,10 @@ fn of_program(program: Option<&str>) -> String {
 
 type Threads = BTreeMap<u32, Thread>;
 
-/// How many processes of a program are in a workload.
+/// The largest number of processes in a workload.
 const PROCESSES: usize = 8;
 
-/// Whether a process does as the busiest: if it makes one call for so many of that one's, or more.
+/// The factor by which a similar process may make fewer calls than the busiest one.
 const ALIKE: u64 = 10;
 
 /// A process of a recording.
@@ -66,30 +69,34 @@ const ALIKE: u64 = 10;
 struct Candidate {
     name: String,
     threads: Threads,
-    /// How many of its interrupts are in the recording, also of the time in which no calls were recorded: by these the
-    /// busiest is told. What ran in the first moments alone was recorded whole.
+    /// Its interrupts, by events and by the kernel's sums. The sums also cover the time outside of windows.
+    ///
+    /// We choose the busiest process by these. Otherwise a process that ran only at the start would win, because the
+    /// first window records everything.
     sent: u64,
 }
 
 impl Candidate {
-    /// How many calls it made.
+    /// Returns the number of its calls.
     fn calls(&self) -> u64 {
         self.threads.values().map(Thread::count).sum()
     }
 }
 
-/// The calls of a recording, by process and thread; grows with the number of different calls, not of calls.
+/// The calls of a recording, by process and thread.
+///
+/// Memory grows with the number of different calls, not with the number of calls.
 #[derive(Debug, Default)]
 pub struct Calls {
     stacks: Stacks,
     processes: BTreeMap<u32, Candidate>,
     lost: u64,
-    /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
+    /// Whether the recording contains the interrupts. If not, we assume them for each call that was about to send some.
     queued: bool,
 }
 
 impl Calls {
-    /// Adds an item of the recording; in the recording's order.
+    /// Adds an item of the recording. Items must come in the recording's order.
     pub fn item(&mut self, item: &Item) {
         let sample = match item {
             Item::Sample(sample) => sample,
@@ -122,7 +129,7 @@ impl Calls {
         };
         let kind = kind.and_then(Kind::of_cause);
         let process = self.processes.entry(sample.pid).or_default();
-        // A process that executes another program goes on under its name.
+        // A process that executes another program continues under the new name.
         if process.name.is_empty() || sample.pid == sample.tid && *process.name != *sample.comm {
             process.name = sample.comm.to_string();
         }
@@ -136,7 +143,7 @@ impl Calls {
             Event::Enter {
                 call, bytes, how, ..
             } => {
-                // One whose return was not recorded.
+                // The return of an earlier call may not have been recorded.
                 thread.returned(sample.time_ns);
                 thread.computes_until(sample.time_ns);
                 let bytes = bytes.min(LARGEST).next_multiple_of(PAGE);
@@ -169,11 +176,13 @@ impl Calls {
         }
     }
 
-    /// The process that sent most interrupts, or else made most calls, and those of the same program that made a tenth
-    /// as many calls or more; of the program `only` if one is named.
+    /// Returns the calls of the busiest process, and of similar processes of the same program.
+    ///
+    /// The busiest process sent the most interrupts or, if equal, made the most calls. A process is similar if it made
+    /// at least a tenth as many calls. With `only`, we consider only the program of that name.
     ///
     /// # Errors
-    /// If no process made a call that a statement of a workload stands for.
+    /// If no process made a call that becomes a statement.
     pub fn busiest(&self, only: Option<&str>) -> Result<Process, NoWorkload> {
         let (queued, lost) = (self.queued, self.lost);
         let mut all = Vec::from_iter(self.processes.values().cloned());
@@ -186,7 +195,7 @@ impl Calls {
             return Err(NoWorkload::NoCalls(only.map(str::to_owned)));
         };
         let (name, most) = (first.name.clone(), first.calls());
-        // A server of many processes is replayed as that, as far as they do alike.
+        // A server with several similar processes is replayed as several processes.
         all.retain(|other| other.name == name && other.calls() * ALIKE >= most);
         all.truncate(PROCESSES);
         let elsewhere = calls - all.iter().map(Candidate::calls).sum::<u64>();
@@ -218,15 +227,15 @@ impl Calls {
     }
 }
 
-/// A source that hands on what another has, and keeps its calls.
+/// A source that passes on the items of another, and collects their calls.
 pub struct Listening<'a> {
     source: &'a mut dyn Source,
-    /// What was heard.
+    /// The calls so far.
     pub calls: Calls,
 }
 
 impl<'a> Listening<'a> {
-    /// Of this source.
+    /// Creates a source that reads from `source`.
     pub fn new(source: &'a mut dyn Source) -> Self {
         let calls = Calls::default();
         Listening { source, calls }

@@ -1,34 +1,34 @@
-//! The order of a thread's calls, as far as it fits a file.
+//! Finds the order of a thread's calls, if it's short enough for a file.
 //!
-//! Programs repeat themselves: calls that are alike and follow each other are one step, and steps that come again in
-//! the same order are one block. A thread that does not repeat itself enough loses its order as a whole, because a part
-//! of it would be taken for all.
+//! Programs repeat themselves. Successive calls of one kind become one step, and steps that recur in the same order
+//! become one block. If a thread doesn't repeat itself enough, we drop its whole order, because a part of it could be
+//! mistaken for everything.
 
 use super::statement::{Alike, Made};
 
-/// How many steps of a thread are remembered.
+/// The largest number of steps of a thread to remember.
 const REMEMBERED: usize = 8192;
-/// How many steps a block has at most.
+/// The largest number of steps in a block.
 const PERIOD: usize = 32;
 
-/// Calls that are alike and were made one after the other.
+/// Successive calls of one kind.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub alike: Alike,
-    /// In a block: how often in each of its repetitions, with the interrupts of all.
+    /// The calls, and their interrupts. In a block, the count is for one repetition, but the interrupts are for all.
     pub made: Made,
-    /// How long the thread computed before them, all together.
+    /// The total time that the thread computed before these calls.
     pub gap_ns: u64,
 }
 
-/// Steps that were made so many times.
+/// Steps that are repeated `times` times.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub times: u64,
     pub steps: Vec<Step>,
 }
 
-/// The steps of a thread; `None` once there were too many.
+/// The steps of a thread. `None` once there were too many.
 #[derive(Clone, Debug)]
 pub struct Order(Option<Vec<Step>>);
 
@@ -39,7 +39,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Calls were made, after so much computing.
+    /// Appends calls of one kind, after `gap_ns` of computing.
     pub fn push(&mut self, alike: Alike, made: Made, gap_ns: u64) {
         let Some(steps) = &mut self.0 else { return };
         if let Some(last) = steps.last_mut()
@@ -58,12 +58,12 @@ impl Order {
         }
     }
 
-    /// From now on there is none.
+    /// Drops the order for good.
     pub fn lose(&mut self) {
         self.0 = None;
     }
 
-    /// With every step changed; those that become alike are one.
+    /// Changes every step. Neighbouring steps that become alike are merged.
     pub fn each(&mut self, change: impl Fn(Alike) -> Alike) {
         let mut changed = Order(self.0.as_ref().map(|_| Vec::new()));
         for step in self.0.take().into_iter().flatten() {
@@ -72,7 +72,7 @@ impl Order {
         *self = changed;
     }
 
-    /// As blocks, if these have at most so many steps together.
+    /// Returns the order as blocks, or `None` if these have more than `most` steps together.
     pub fn blocks(&self, most: usize) -> Option<Vec<Block>> {
         let steps: Vec<_> = self.0.as_ref()?.iter().map(Step::together).collect();
         let mut blocks = Vec::new();
@@ -112,7 +112,7 @@ impl Step {
         self.alike == other.alike && self.made.count == other.made.count
     }
 
-    /// Is made once more, as that one was.
+    /// Adds another repetition of this step.
     fn repeat(&mut self, again: &Step) {
         self.made.pages = self.made.pages.max(again.made.pages);
         self.made.interrupts += again.made.interrupts;
@@ -120,7 +120,7 @@ impl Step {
     }
 }
 
-/// How many of the first steps come again, and how often they are there: what saves most.
+/// Returns the length and count of repetitions at the start that save the most steps.
 fn repeats(steps: &[Step]) -> (usize, usize) {
     let mut best = (1, 1);
     for period in 1..=PERIOD.min(steps.len() / 2) {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::workload::statement::Kind;
 
-    /// Calls of so many pages, one after the other.
+    /// Returns the order of calls on these numbers of pages.
     fn order(calls: impl IntoIterator<Item = u64>) -> Order {
         let mut order = Order::default();
         for pages in calls {
@@ -160,10 +160,10 @@ mod tests {
         order
     }
 
-    /// Each step's pages and count.
+    /// The pages and the count of each step.
     type Steps = Vec<(u64, u64)>;
 
-    /// How often each block comes, and its steps.
+    /// Returns the number of repetitions and the steps of each block.
     fn shape(order: &Order, most: usize) -> Option<Vec<(u64, Steps)>> {
         let blocks = order.blocks(most)?;
         let steps = |block: &Block| {
@@ -202,7 +202,7 @@ mod tests {
     fn an_order_that_is_too_long_is_lost_as_a_whole() {
         let long = order((0..=REMEMBERED as u64).map(|at| at % 7 + at % 5));
         assert_eq!(shape(&long, usize::MAX), None);
-        // One kind of call alone is one step however often it was made.
+        // Calls of a single kind are one step, however many there are.
         let alike = order(std::iter::repeat_n(1, 10 * REMEMBERED));
         let count = 10 * REMEMBERED as u64;
         assert_eq!(shape(&alike, 1), Some(vec![(1, vec![(1, count)])]));

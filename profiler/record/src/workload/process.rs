@@ -1,5 +1,6 @@
-//! What a program of a recording did: as it was, with its calls merged, or in a part of the time; and as a workload
-//! file.
+//! The calls of a program in a recording, and their conversion to a workload file.
+//!
+//! The calls can be changed first: merged, thinned out, or made faster.
 
 use std::cmp::Reverse;
 
@@ -7,15 +8,15 @@ use super::file::{Loop, Lost, file};
 use super::statement::{Alike, LARGEST, Made, PAGE};
 use super::thread::Thread;
 
-/// How many threads make calls in the file; the busiest ones do.
+/// The largest number of threads that make calls in the file. We choose the busiest ones.
 const THREADS: usize = 32;
 
-/// What the processes of a program did, thread by thread.
+/// The calls of a program's processes, thread by thread.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(super) name: String,
     pub(super) threads: Vec<Thread>,
-    /// Whether it was recorded which CPUs were interrupted.
+    /// Whether the recording contains the interrupts.
     pub(super) queued: bool,
     /// Calls of other processes.
     pub(super) elsewhere: u64,
@@ -23,34 +24,33 @@ pub struct Process {
     pub(super) lost: u64,
 }
 
-/// A workload file, and what of the recording it stands for.
+/// A workload file, and the part of the recording that it represents.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The file.
     pub text: String,
     /// The program.
     pub program: String,
-    /// Calls that are in the file.
+    /// The number of calls in the file.
     pub calls: u64,
-    /// Those that asked other CPUs to flush.
+    /// The calls that requested flushes of other CPUs.
     pub asked: u64,
-    /// Interrupts that they sent; `None` if the recording does not tell.
+    /// The interrupts that they sent. `None` if the recording doesn't contain them.
     pub interrupts: Option<u64>,
 }
 
 impl Process {
-    /// The program's name.
+    /// Returns the program's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many calls it made that a statement stands for.
+    /// Returns the number of calls that become statements.
     pub fn count(&self) -> u64 {
         self.threads.iter().map(Thread::count).sum()
     }
 
-    /// What it did, had every thread made one call wherever it made `by` of one kind, over as much memory as all of
-    /// these had.
+    /// Merges every `by` calls of one kind into one, over all their memory.
     #[must_use]
     pub fn merged(self, by: u64) -> Process {
         self.unordered().each(|alike, made| {
@@ -68,7 +68,7 @@ impl Process {
         })
     }
 
-    /// What it did, in a `by`th of the time: one of so many calls of each kind.
+    /// Keeps one of `by` calls of each kind, and shortens all times by that factor.
     #[must_use]
     pub fn thinned(self, by: u64) -> Process {
         let mut thinned = self.unordered().each(|alike, made| {
@@ -86,9 +86,10 @@ impl Process {
         thinned
     }
 
-    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each
-    /// flush that asked others, and `filled_ns` for each page that was filled for it, is computing, because a replay
-    /// has the time of these alone from elsewhere.
+    /// Makes everything `pace` times faster, and converts time in calls to computing.
+    ///
+    /// A replay adds `waited_ns` for each remote flush and `filled_ns` for each page filled for it. So we subtract
+    /// these from all the time. The rest becomes computing.
     #[must_use]
     pub fn timed(self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
         let mut timed = self.unordered();
@@ -109,7 +110,7 @@ impl Process {
         timed
     }
 
-    /// What it did, in no order: what changes calls, or how long it was between them, is said of all that are alike.
+    /// Drops the order of calls. A change applies to all calls of a kind, wherever they were in the order.
     fn unordered(mut self) -> Process {
         for thread in &mut self.threads {
             thread.order.lose();
@@ -117,8 +118,8 @@ impl Process {
         self
     }
 
-    /// How many CPUs one of its flushes that asked others interrupted, on average; `None` if the recording does not
-    /// tell.
+    /// Returns the mean number of CPUs that one remote flush interrupted. `None` if the recording doesn't contain
+    /// interrupts.
     pub fn targets(&self) -> Option<f64> {
         let all = self.threads.iter().flat_map(|thread| &thread.calls);
         let of = |(asked, interrupts), (alike, made): (&Alike, &Made)| match alike.asked {
@@ -129,8 +130,7 @@ impl Process {
         (self.queued && asked > 0).then(|| interrupts as f64 / asked as f64)
     }
 
-    /// What it did, as so many CPUs do it for each process: threads beyond that take turns, and compute at the same
-    /// time.
+    /// Limits each process to `cpus` threads. Further threads take turns with these, and compute at the same time.
     #[must_use]
     pub fn on_cpus(mut self, cpus: usize) -> Process {
         self.threads
@@ -143,7 +143,7 @@ impl Process {
             match placed.len() - first {
                 there if there < cpus.max(1) => placed.push(thread),
                 there => {
-                    // The one with least to do until now.
+                    // Choose the thread with the fewest calls until now.
                     let least = (first..first + there).min_by_key(|&at| placed[at].count());
                     placed[least.unwrap_or(first)].join(thread);
                 }
@@ -153,7 +153,7 @@ impl Process {
         self
     }
 
-    /// With every kind of call of every thread changed.
+    /// Changes every kind of call of every thread.
     pub(super) fn each(mut self, change: impl Fn(Alike, Made) -> (Alike, Made)) -> Process {
         for thread in &mut self.threads {
             let calls = std::mem::take(&mut thread.calls);
@@ -165,8 +165,9 @@ impl Process {
         self
     }
 
-    /// The workload file, with the order of calls that were not changed. It is one that `quell-workloads` reads, and
-    /// says in its head what of this recording is not in it.
+    /// Returns the workload file. Its calls keep their order unless they were changed.
+    ///
+    /// `quell-workloads` reads the file. Its header lists what isn't contained of this recording.
     pub fn workload(&self) -> Written {
         let mut threads: Vec<&Thread> = self.threads.iter().collect();
         threads.sort_by_key(|thread| Reverse(thread.count()));
@@ -189,7 +190,7 @@ impl Process {
             events: self.lost,
         };
         let interrupts = || made().map(|(_, made)| made.interrupts).sum();
-        // A thread that was asked ran in the process, even if no event of its own was recorded.
+        // A thread that was interrupted ran in the process, even if no event of its own was recorded.
         let processes = threads.iter().map(|thread| thread.process).max();
         let mut bystanders = Vec::new();
         for process in 0..=processes.unwrap_or(0) {

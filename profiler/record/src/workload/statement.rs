@@ -1,18 +1,18 @@
-//! A call as a workload's statement: what kind it is of, and how often calls that are alike were made.
+//! Describes the kinds of calls in a workload, and counts similar calls.
 
-/// What memory is counted in, in bytes.
+/// The size of a page in bytes.
 pub const PAGE: u64 = 4096;
 
-/// How large a range is in the file; larger ones become as large.
+/// The largest range in the file in bytes. Larger ones are cut to this.
 pub const LARGEST: u64 = 1 << 30;
 
-/// How many pages that were shared by a fork are copied in one statement of the file.
+/// The largest number of pages shared by a fork that one statement copies.
 const COPIED: u64 = 64;
 
-/// How many pages Linux reclaims behind one flush (`SWAP_CLUSTER_MAX`).
+/// The number of pages that Linux reclaims for each flush (`SWAP_CLUSTER_MAX`).
 const RECLAIMED: u64 = 32;
 
-/// What a call becomes; and what the kernel does to a process that it did not call for.
+/// The kind of a call, or of a flush for the kernel's own reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Discard,
@@ -20,7 +20,7 @@ pub enum Kind {
     Unmap,
     Protect,
     Remap,
-    /// A write to a page that a child shares.
+    /// The thread writes to a page that it shares with a child.
     Copy,
     /// The thread reclaims pages of files, because its memory is short.
     Reclaim,
@@ -41,7 +41,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// What the kernel does for this reason, in the thread that it happens to.
+    /// Returns the kind of flush for this kernel reason, in the thread that triggers it.
     pub fn of_cause(cause: &str) -> Option<Kind> {
         match cause {
             "copy-on-write" => Some(Kind::Copy),
@@ -50,12 +50,12 @@ impl Kind {
         }
     }
 
-    /// Whether the program calls for it.
+    /// Returns whether the program makes a call for it.
     pub fn is_call(self) -> bool {
         !matches!(self, Kind::Copy | Kind::Reclaim)
     }
 
-    /// How many bytes one flush of it is about.
+    /// Returns the number of bytes that one flush covers.
     pub fn unit(self) -> u64 {
         match self {
             Kind::Reclaim => RECLAIMED * PAGE,
@@ -64,29 +64,30 @@ impl Kind {
     }
 }
 
-/// Calls that are alike.
+/// The properties of similar calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Alike {
     pub kind: Kind,
     pub bytes: u64,
-    /// Whether it said that it asks others ("remote IPI send"), which the kernel does before it leaves out lazy CPUs.
+    /// Whether it was about to interrupt others ("remote IPI send"). After that event, the kernel still skips lazy
+    /// CPUs.
     pub said: bool,
-    /// Whether it asked other CPUs to flush.
+    /// Whether it interrupted other CPUs.
     pub asked: bool,
 }
 
-/// How often calls that are alike were made, and what they did.
+/// The number of similar calls, and their effects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Made {
     pub count: u64,
-    /// How many pages one of them found, at most.
+    /// The largest number of pages that one of them found.
     pub pages: u64,
-    /// Interrupts that they sent.
+    /// The interrupts that they sent.
     pub interrupts: u64,
 }
 
 impl Made {
-    /// Copies, taken together: a fork for each would be dearer than what it is there for.
+    /// Combines several copies into one statement. A fork for each would cost more than the copy.
     pub fn together(self, alike: Alike) -> (Alike, Made) {
         if alike.kind != Kind::Copy || self.count == 0 {
             return (alike, self);
@@ -101,7 +102,7 @@ impl Made {
         (Alike { bytes, ..alike }, made)
     }
 
-    /// How often one of these flushes, if it asks others.
+    /// Returns the number of flushes by these calls, if they flush other CPUs.
     pub fn flushes(self, alike: &Alike) -> u64 {
         match alike.kind {
             Kind::Copy => self.count * self.pages,

@@ -1,14 +1,14 @@
-//! What one thread did, call by call.
+//! Collects the calls of one thread.
 
 use std::collections::BTreeMap;
 
 use super::order::Order;
 use super::statement::{Alike, Kind, Made, PAGE};
 
-/// How many pages a call finds whose flush named none.
+/// The number of pages that we assume for a flush of everything.
 pub const PAGES: u64 = 1024;
 
-/// A call that has not returned.
+/// A call that hasn't returned.
 #[derive(Clone, Debug)]
 pub struct Open {
     pub entered_ns: u64,
@@ -17,24 +17,24 @@ pub struct Open {
     pub interrupts: u64,
 }
 
-/// What a thread did.
+/// The calls of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
-    /// Which of the processes it is of.
+    /// The index of its process.
     pub process: usize,
     pub open: Option<Open>,
-    /// What the kernel flushes for a reason of its own, and whether it has interrupted others.
+    /// The kernel's current flush for its own reason, and the number of interrupts so far.
     aside: Option<(Kind, u64)>,
     pub calls: BTreeMap<Alike, Made>,
-    /// The same, in their order.
+    /// The same calls in their order.
     pub order: Order,
-    /// Calls that no statement stands for.
+    /// Calls that don't become a statement.
     pub others: u64,
     pub returned_ns: Option<u64>,
     pub between_ns: u64,
-    /// What of it was since the last call that a statement stands for.
+    /// The part of `between_ns` since the last call that became a statement.
     gap_ns: u64,
-    /// How long it was in calls.
+    /// The total time in calls.
     pub within_ns: u64,
 }
 
@@ -43,7 +43,7 @@ impl Thread {
         self.calls.values().map(|made| made.count).sum()
     }
 
-    /// It has computed since its last call.
+    /// Adds the time since the last call as computing.
     pub fn computes_until(&mut self, time_ns: u64) {
         if let Some(returned) = self.returned_ns {
             let between = time_ns.saturating_sub(returned);
@@ -76,7 +76,7 @@ impl Thread {
         }
     }
 
-    /// Has the calls of another thread, too, which computed between its own at the same time.
+    /// Adds the calls of another thread. Both compute at the same time.
     pub fn join(&mut self, other: Thread) {
         for (alike, made) in other.calls {
             self.calls.entry(alike).or_default().add(made);
@@ -87,7 +87,7 @@ impl Thread {
         self.within_ns = self.within_ns.saturating_add(other.within_ns);
     }
 
-    /// The kernel flushes for a reason of its own.
+    /// Begins a flush that the kernel makes for a reason of its own.
     pub fn flushes(&mut self, kind: Kind, time_ns: u64) {
         self.close_aside();
         if self.open.is_none() {
@@ -97,7 +97,7 @@ impl Thread {
         self.aside = Some((kind, 0));
     }
 
-    /// That flush interrupts another CPU.
+    /// Counts an interrupt of that flush.
     pub fn interrupts(&mut self, kind: Kind, time_ns: u64) {
         if self.aside.is_none_or(|(known, _)| known != kind) {
             self.flushes(kind, time_ns);
@@ -107,7 +107,7 @@ impl Thread {
         }
     }
 
-    /// The kernel's last flush of its own is complete: every CPU that it interrupted has been counted.
+    /// Ends the kernel's last flush of its own. By now, all its interrupts have been counted.
     fn close_aside(&mut self) {
         let Some((kind, interrupts)) = self.aside.take() else {
             return;
@@ -126,21 +126,21 @@ impl Thread {
         self.add(alike, made);
     }
 
-    /// A call that had not returned when the recording ended has.
+    /// Ends everything at the end of the recording. An open call counts as returned.
     pub fn end(&mut self) {
         self.close_aside();
         let last = self.returned_ns.unwrap_or(0);
         self.returned(last);
     }
 
-    /// What follows was not recorded: neither how a call went on nor how long it was until the next.
+    /// Ends everything at the end of a window. The rest of an open call, and the time to the next one, aren't recorded.
     pub fn interrupted(&mut self) {
         self.end();
         self.returned_ns = None;
     }
 
-    /// A flush of so many pages is under way, for which `interrupts` were sent; without any, it is said that others are
-    /// asked.
+    /// Notes a flush of `pages` in the current call, with these interrupts. Without any, it was only about to send
+    /// some.
     pub fn asked(&mut self, pages: u64, interrupts: u64) {
         if let Some(open) = &mut self.open
             && let Some(alike) = &mut open.alike

@@ -1,5 +1,6 @@
-//! Chromium for tests of pages: finds it, shows it a page in a frame of some width, and asks what is to be seen there.
-//! The test of the command's report uses it too.
+//! Runs Chromium for tests of pages. It shows a page in a frame of a given width, and queries its content.
+//!
+//! The test of the command's report uses it, too.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Finds texts whose contrast with what is behind them is below 4.5 (WCAG, level AA).
+/// Finds text whose contrast with its background is below 4.5 (WCAG, level AA).
 const FAINT: &str = r##"
   const canvas = page.createElement("canvas"), to = canvas.getContext("2d", { willReadFrequently: true });
   canvas.width = canvas.height = 1;
@@ -32,14 +33,14 @@ const FAINT: &str = r##"
   return faint;
 "##;
 
-/// A browser, and a folder for what it needs.
+/// A browser, and a folder for its files.
 pub struct Browser {
     program: PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl Browser {
-    /// The first Chromium in `PATH`. Where there is none, says past the test harness that `what` is skipped.
+    /// Finds the first Chromium in `PATH`. If there is none, prints past the test harness that `what` is skipped.
     ///
     /// # Panics
     /// If there is none, and `QUELL_REQUIRE_BROWSER` is set.
@@ -55,7 +56,7 @@ impl Browser {
                 std::env::var_os("QUELL_REQUIRE_BROWSER").is_none(),
                 "a browser must be here: install chromium"
             );
-            // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+            // The harness captures `eprintln!`, but this line must be visible in every run.
             let line = format!("SKIPPED: {what} in a browser: there is no chromium here\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             return None;
@@ -64,15 +65,15 @@ impl Browser {
         Some(Browser { program, folder })
     }
 
-    /// Where files may be put that go with the browser.
+    /// Returns a folder for files that belong to the browser's run.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Checks that every text of a page can be read, in light and in dark.
+    /// Checks that all text of a page is readable in the light and dark themes.
     ///
     /// # Panics
-    /// If one is too faint.
+    /// If some text is too faint.
     pub fn check_contrast(&self, page: &str) {
         let dark = "(prefers-color-scheme: dark)";
         assert!(page.contains(dark), "the page has no dark theme");
@@ -82,7 +83,8 @@ impl Browser {
         }
     }
 
-    /// Shows a page in a frame of that width and runs a script there: what it returns. `page` is the document to it.
+    /// Shows a page in a frame of this width, and runs a script there. Returns its result. `page` is the script's
+    /// document.
     pub fn ask(&self, page: &str, width: u32, script: &str) -> Value {
         let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
         let around = format!(

@@ -1,7 +1,7 @@
-//! A small assembler for BPF, enough for the short, loop-free programs in [`programs`](super::programs).
+//! A small assembler for BPF, sufficient for the short, loop-free programs in [`programs`](super::programs).
 //!
-//! Instructions are appended in order. A [`Label`] is a position that is set later, so jumps only lead forward. The
-//! kernel's verifier checks the result: it refuses a wrong program when it is loaded.
+//! Instructions are appended in order. A [`Label`] is a position that we set later, so jumps only lead forward. The
+//! kernel's verifier checks the result, and refuses a wrong program when we load it.
 
 /// A register.
 ///
@@ -117,7 +117,7 @@ impl Assembler {
         self.push(0x1f, to, from, 0, 0);
     }
 
-    /// Clears the bits of a register that the number does not have.
+    /// Clears the bits of a register that aren't set in the number.
     pub(super) fn mask(&mut self, to: Reg, value: i32) {
         self.push(0x57, to, Reg::R0, 0, value);
     }
@@ -152,13 +152,13 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32);
     }
 
-    /// Ends the program. Its result is not used.
+    /// Ends the program. The kernel ignores its result.
     pub(super) fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// Creates a label that is set later.
+    /// Creates a label, to be set later by [`here`](Self::here).
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Hash = 1,
     /// Values by index, shared by all CPUs.
     Array = 2,
-    /// Values by key, one for each CPU: additions need no atomic step.
+    /// Values by key, one for each CPU, so that additions needn't be atomic.
     EachCpuHash = 5,
 }
 
@@ -166,11 +166,11 @@ impl Map {
 
     /// Takes all keys with their values out of the map, in the form of [`get`](Self::get).
     pub(super) fn take(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
-        /// The kernel returns whole buckets of its table: this is more than one holds.
+        /// The kernel returns whole buckets of its table. This is more than one bucket contains.
         const ROOM: usize = 1 << 10;
         let words = self.value_bytes / 8 * self.copies;
         let (mut keys, mut values) = (vec![0u8; self.key_bytes * ROOM], vec![0u64; words * ROOM]);
-        // The kernel's cursor takes as many bytes as a key, and at least four: room for either.
+        // The kernel's cursor is as large as a key, and at least four bytes. This has room for either.
         let (mut place, mut next) = (vec![0u8; 64], vec![0u8; 64]);
         let (mut all, mut first) = (Vec::new(), true);
         loop {
@@ -241,7 +241,7 @@ impl Program {
         }
     }
 
-    /// Runs the program at each event of a raw tracepoint, until the returned descriptor is dropped.
+    /// Runs the program at each event of a raw tracepoint. Dropping the returned descriptor ends this.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! Adds up all flushes in the kernel, by process and place, without loss or scaling.
+//! Adds up all flushes in the kernel by process and place, without recording each.
 //!
-//! Four small BPF programs run at the tracepoints of a shootdown ([`programs`]). They are written in Rust with
-//! [`asm`], so that neither a BPF compiler nor an object file is needed. The kernel's verifier checks them each time
-//! they are loaded. The sums are the exact numbers of flushes, pages, interrupts and nanoseconds for each place in a
-//! program. A place is the system call and the two innermost addresses of the program; recorded events have the whole
-//! stacks.
+//! Four small BPF programs run at the tracepoints of a shootdown ([`programs`]). We write them in Rust with [`asm`], so
+//! we need neither a BPF compiler nor an object file. The kernel's verifier checks them each time they're loaded. The
+//! sums contain the exact numbers of flushes, pages, interrupts and nanoseconds for each place in a program, apart from
+//! rare losses (see [`Sums::take`] and [`Taken::lost`]). A place is the system call and the two innermost addresses of
+//! the program. Recorded events have the whole stacks.
 //!
 //! The programs need x86-64, `CAP_BPF` and `CAP_PERFMON`, and a kernel with BPF and the names of its functions. If one
-//! is missing, [`Sums::open`] names it.
+//! is missing, [`Sums::open`] reports it.
 
 mod asm;
 mod kernel;
@@ -32,7 +32,7 @@ const OTHERS: usize = 4 << 10;
 pub struct Sums {
     cpus: usize,
     programs: Attachable,
-    /// A second copy of the programs, whose sums are not read. It doubles their cost.
+    /// A second copy of the programs, whose sums we discard. It doubles their cost.
     copy: Attachable,
 }
 
@@ -52,7 +52,7 @@ impl Attachable {
         let numbers = maps.numbers(flush);
         let load = |code: Vec<u64>| Program::load(&code);
         Ok(Self {
-            // The order of attaching: `exit` needs the time of `entry`, and work that was queued needs `exit`.
+            // We attach in this order: `exit` needs the time of `entry`, and queued work needs `exit`.
             programs: [
                 (c"csd_function_entry", load(programs::entry(&numbers))?),
                 (c"csd_function_exit", load(programs::exit(&numbers))?),
@@ -72,7 +72,7 @@ impl Attachable {
                     self.attached.push(program.attach(tracepoint)?);
                 }
             }
-            // Detaches `csd_queue_cpu` and `tlb_flush` first: then no new work waits for its end.
+            // Detaches `csd_queue_cpu` and `tlb_flush` first, so that no new work waits for its end.
             (false, false) => while self.attached.pop().is_some() {},
             _ => {}
         }
@@ -119,11 +119,11 @@ impl Maps {
 pub struct Caller {
     /// The process. 0 is the idle task.
     pub pid: u32,
-    /// The number of the system call; `None` in a page fault, or in a thread of the kernel.
+    /// The number of the system call. `None` in a page fault, or in a kernel thread.
     pub call: Option<u32>,
-    /// The instruction behind the call.
+    /// The instruction after the call.
     pub after: u64,
-    /// The instruction to which the function around the call returns, if that has no frame of its own.
+    /// The return address of the function around the call, if it has no frame.
     pub return_to: u64,
 }
 
@@ -132,14 +132,15 @@ pub struct Caller {
 pub struct Taken {
     /// Flushes by place.
     pub sites: Vec<(Caller, Flushes)>,
-    /// Flushes that CPUs still hold for the place that flushed last. The next reading has them again, here or among
-    /// `sites`.
+    /// Flushes that CPUs still hold for the place that flushed last.
+    ///
+    /// The next reading contains them again, here or in `sites`.
     pub held: Vec<(Caller, Flushes)>,
     /// Interrupts that each process took for flushes of others, and their nanoseconds.
     pub victims: Vec<(u32, u64, u64)>,
-    /// Other work that was queued for a CPU: the address of its function, and the number of times.
+    /// Other work that was queued for CPUs: the function's address, and the count.
     pub others: Vec<(u64, u64)>,
-    /// Flushes since the start for whose place there was no room.
+    /// Flushes since the start that were lost because there was no room for their place.
     pub lost: u64,
 }
 
@@ -168,7 +169,7 @@ impl Sums {
 
     /// Attaches or detaches the programs, and their second copy.
     ///
-    /// The copy costs as much again, and shows nothing else: it serves to measure that cost.
+    /// We need the copy to measure the cost of summing. It costs as much as the first one, and its sums are discarded.
     ///
     /// # Errors
     ///
@@ -180,8 +181,8 @@ impl Sums {
 
     /// Takes the sums since the last reading.
     ///
-    /// Flushes that a CPU adds between the reading of a place and its removal, within nanoseconds, are lost. A place
-    /// that flushes repeatedly is not affected, because its CPU holds its sums.
+    /// Flushes are lost if a CPU adds them between the reading of a place and its removal, within nanoseconds. A place
+    /// that flushes repeatedly isn't affected, because its CPU holds its sums.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl Taken {
         };
         self.lost += of(slot::LOST);
         let mut remote = flushes(|offset| of(slot::SITE + offset));
-        // The slot's last request has not ended yet.
+        // The slot's last request hasn't ended yet.
         if let targets @ 1.. = of(slot::TARGETS) {
             remote.remote += 1;
             remote.interrupts += targets;
@@ -296,7 +297,7 @@ fn caller(key: &[u8]) -> Caller {
     }
 }
 
-/// Returns the possible number of CPUs. The kernel keeps as many values for each key.
+/// Returns the number of possible CPUs. The kernel keeps as many values for each key.
 fn possible_cpus() -> io::Result<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = list.trim().rsplit([',', '-']).next().unwrap_or("0");

@@ -1,12 +1,12 @@
-//! The programs that add up flushes in the kernel, one for each tracepoint.
+//! Builds the programs that add up flushes in the kernel, one for each tracepoint.
 //!
 //! [`flush`] begins a request. It takes the system call from the registers with which the thread entered the kernel
-//! and, for a remote flush, also the place. [`queue`] counts the targets. [`entry`] and [`exit`] run on the targets
-//! and time the work. They write to the [`slot`] of the request's CPU. That CPU waits for its targets before it can
-//! flush again, so nothing else writes there meanwhile.
+//! and, for a remote flush, also the place. [`queue`] counts the targets. [`entry`] and [`exit`] run on the targets and
+//! time the work. They write to the [`slot`] of the request's CPU. That CPU waits for its targets before it can flush
+//! again, so it doesn't begin another request there meanwhile.
 //!
-//! A slot holds the sums of the place that flushed last. They are added to the sums of all CPUs ([`site`]) when
-//! another place flushes: a program that flushes in a loop pays for no look-up.
+//! A slot contains the sums of the place that flushed last. When another place flushes, we add them to the sums of all
+//! CPUs ([`site`]). So a program that flushes in a loop needs no look-up.
 
 use super::asm::{Assembler, Helper, Is, Label, Reg, Size};
 
@@ -46,7 +46,7 @@ pub(super) mod slot {
     pub const ADDED: i16 = 72;
     /// The sums of the place: see [`site`](super::site).
     pub const SITE: i16 = 80;
-    /// The process and the call that flushed only this CPU, as in a place, then the first three sums of a site.
+    /// The process and call that flushed only this CPU, as in a place. The first three sums of a site follow.
     pub const LOCAL: i16 = SITE + super::site::BYTES as i16;
     pub const LOCAL_SITE: i16 = LOCAL + 8;
     pub const BYTES: usize = LOCAL_SITE as usize + 24;
@@ -58,7 +58,7 @@ pub(super) mod place {
     pub const PROCESS: i16 = 0;
     /// The system call's number, 32 bits; [`NO_CALL`] outside of calls.
     pub const CALL: i16 = 4;
-    /// The instruction behind the call, and the one to which its function returns.
+    /// The instruction after the call, and the return address of the function around it.
     pub const AFTER: i16 = 8;
     pub const RETURN: i16 = 16;
     pub const BYTES: usize = 24;
@@ -87,7 +87,7 @@ pub(super) mod victim {
     pub const BYTES: usize = 16;
 }
 
-/// Offsets of registers in `pt_regs` on x86-64, which are part of the kernel's interface for debuggers.
+/// Offsets of registers in `pt_regs` on x86-64. They're part of the kernel's interface for debuggers.
 mod registers {
     pub const CALL: i16 = 120;
     pub const INSTRUCTION: i16 = 128;
@@ -111,7 +111,7 @@ fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
     asm.jump_if(Reg::R0, Is::Equal, 0, none);
 }
 
-/// Looks up an element like [`look_up`], and first adds one of zeros if there is none. The zeros use `bytes` at the
+/// Looks up an element like [`look_up`]. If there is none, adds one of zeros first. The zeros use `bytes` at the
 /// frame's `zeros`.
 fn look_up_or_add(
     asm: &mut Assembler,
@@ -173,14 +173,14 @@ fn find_call(asm: &mut Assembler, at: i16) {
     asm.copy(Reg::R1, Reg::R0);
     asm.call(Helper::TaskPtRegs);
     asm.copy(Reg::R6, Reg::R0);
-    // A kernel thread has no user registers: the segment does not have user privilege then.
+    // A kernel thread has no user registers. Then the segment doesn't have user privilege.
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::SEGMENT);
     asm.mask(Reg::R1, 3);
     asm.jump_if(Reg::R1, Is::Equal, 3, user);
     asm.jump(end);
     asm.here(user);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::CALL);
-    // Page faults have -1 there, and interrupts a number that is as large.
+    // Page faults have -1 there, and interrupts have a number that is as large.
     asm.jump_if(Reg::R1, Is::Below, 1024, call);
     asm.jump(end);
     asm.here(call);
@@ -188,8 +188,9 @@ fn find_call(asm: &mut Assembler, at: i16) {
     asm.here(end);
 }
 
-/// Stores the addresses of a call behind [`find_call`]'s at `at`, or zeros outside of calls. Uses eight bytes at
-/// `scratch`.
+/// Stores the addresses of a call, or zeros outside of calls. They follow the data of [`find_call`] at `at`.
+///
+/// Uses eight bytes at `scratch`.
 fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     let [none, done, is_call] = [(); 3].map(|()| asm.label());
     asm.store_value(Reg::R10, at + place::AFTER, 0);
@@ -225,7 +226,7 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.here(done);
 }
 
-/// Adds the slot's sums at offset `sums`, `bytes` in all, to those of the place at `key`, and clears them.
+/// Adds the slot's sums to those of the place at `key`, and clears them. They have `bytes` bytes at offset `sums`.
 ///
 /// A place without sums starts with the value at `new`. Destroys R0 to R5.
 fn add_up(
@@ -313,7 +314,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R6, Reg::R1, 0);
     asm.load(Size::U64, Reg::R7, Reg::R1, 8);
     asm.mask(Reg::R6, 0xff);
-    // Context switches and targets are not initiators.
+    // Context switches and targets aren't initiators.
     asm.jump_if(Reg::R6, Is::Below, FIRST_OF_INITIATORS, end);
     asm.jump_if(Reg::R6, Is::Above, REMOTE, end);
     own_slot(asm, maps.slots, CPU, end);
@@ -348,7 +349,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.jump(end);
 
     asm.here(local);
-    // The local part of a remote flush does not count as a flush of its own.
+    // The local part of a remote flush doesn't count as a flush of its own.
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::THREAD);
     asm.store_value(Reg::R8, slot::THREAD, 0);
     asm.jump_if_register(Reg::R1, Is::Equal, Reg::R9, end);

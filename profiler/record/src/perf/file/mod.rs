@@ -1,15 +1,14 @@
-//! Recordings in files: written as events come, read as a [`Source`](crate::perf::Source).
+//! Writes recordings to files as events arrive, and reads them as a [`Source`](crate::perf::Source).
 //!
-//! A file begins with a line that names it and its version. Blocks follow, each compressed for itself: two numbers of
-//! four bytes, little-endian (how many bytes it has compressed, and how many it has then), and records one after the
-//! other. Names, frames and stacks are written once, when they are first needed, and have numbers from then on. A
-//! recording that was ended well closes with the names of all functions on its stacks, and with twenty-four bytes that
-//! say where these begin. A recorder that was killed leaves a file without them: what it holds up to there is
-//! read, and names are looked up by the reader, which finds them on the same host.
+//! A file begins with a line that contains the format's name and version. Blocks follow, each compressed separately. A
+//! block has two little-endian numbers of four bytes, its compressed and its uncompressed size in bytes, and then the
+//! compressed records. Names, frames and stacks are written once, before their first use, and are referred to by number
+//! afterwards. At the end, a closed file has the names of all functions on its stacks, and 24 bytes with the offset of
+//! these names. A recorder that was killed leaves a file without this end. We read such a file up to its last complete
+//! block, and look the names up while reading, which works on the same host.
 //!
-//! Another version is refused. Not guaranteed: that changes made to a file are noticed. Any bytes are read without a
-//! panic, in memory that grows with the file; what is not understood ends the reading with an error that names the
-//! place.
+//! Files of another version are refused. We don't detect later changes to a file. No content causes a panic, and memory
+//! grows only with the file's size. A record that can't be parsed ends the reading with an error that names its block.
 
 mod read;
 mod record;
@@ -18,17 +17,17 @@ mod write;
 pub use read::Recording;
 pub use write::{Place, Writer};
 
-/// The first bytes of a file; the last before the line's end is the version.
+/// The first bytes of a file. The last one before the newline is the version.
 const MAGIC: &[u8; 18] = b"quell recording 3\n";
 
-/// The last bytes of a file that was closed, behind eight that say where the names of the functions begin.
+/// The last bytes of a closed file, after the eight-byte offset of the functions' names.
 const CLOSED: &[u8; 16] = b"quell recorded.\n";
 
-/// A block is closed when it has so many bytes.
+/// The size in bytes at which a block is closed.
 const BLOCK: usize = 256 << 10;
 
-/// No block has more: a larger one is a mistake.
+/// The largest size of a valid block in bytes.
 const MOST_BLOCK: usize = 64 << 20;
 
-/// So many stacks are remembered by writer and reader; then both forget all of them.
+/// The number of different stacks that writer and reader remember. At the limit both forget all of them.
 const MOST_STACKS: usize = 1 << 16;

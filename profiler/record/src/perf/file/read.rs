@@ -1,4 +1,4 @@
-//! Reading a recording.
+//! Reads a recording from its file.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,38 +14,40 @@ use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
 use crate::perf::sample::{Frame, Item, Lost, Sample, Source, SourceError, Value};
 use crate::perf::symbols::{self, Symbols};
 
-/// A recording in a file. Samples come in the order of their times over all CPUs, as far as the recorder saw it.
+/// A recording in a file. Its samples are in the order of time over all CPUs, apart from a few late ones.
 pub struct Recording {
     path: PathBuf,
     file: BufReader<File>,
-    /// Where the next block begins.
+    /// The offset of the next block.
     at: u64,
-    /// Where the items end.
+    /// The offset of the end of the items.
     end: u64,
     bytes: u64,
-    /// The block that is read, and how far.
+    /// The current block, and the number of its bytes that have been read.
     block: Vec<u8>,
     done: usize,
     names: Vec<Arc<str>>,
     frames: Vec<Frame>,
     stacks: Vec<Arc<[Frame]>>,
     events: Vec<(Arc<str>, Vec<Arc<str>>)>,
-    /// The functions of frames, where the recording was closed.
+    /// The functions of frames, if the recording was closed.
     functions: FxHashMap<u32, Arc<str>>,
-    /// Looks functions up, where it was not.
+    /// Looks functions up, if the recording wasn't closed.
     symbols: Option<Symbols>,
     same_boot: bool,
     last_ns: u64,
     none: Arc<[Frame]>,
     kernel: Arc<str>,
     compiled: Arc<str>,
-    /// What is handed out before anything else is read.
+    /// Items to return before the next record.
     ready: VecDeque<Item>,
     over: bool,
 }
 
 impl Recording {
-    /// Whether a file begins as a recording does, of whichever version. `false` for a pipe, of which nothing is taken.
+    /// Returns whether a file begins like a recording of any version.
+    ///
+    /// Returns `false` for a pipe, and reads nothing from it.
     pub fn is_one(path: &Path) -> bool {
         if !path.is_file() {
             return false;
@@ -59,7 +61,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is no recording, or one of another version.
+    /// If the file can't be read, isn't a recording, or has another version.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let refuse = |what: String| SourceError {
             place: path.display().to_string(),
@@ -108,12 +110,12 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Whether the recorder closed the file. If not, it was killed: what came last is missing.
+    /// Returns whether the recorder closed the file. If not, it was killed, and the last events are missing.
     pub fn closed(&self) -> bool {
         self.symbols.is_none()
     }
 
-    /// Reads the names of the functions, which stand at the end of a file that was closed.
+    /// Reads the names of the functions at the end of a closed file.
     fn read_functions(&mut self) -> io::Result<()> {
         if let Some(begin) = self.footer()? {
             self.end = self.bytes - 24;
@@ -145,7 +147,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Where the last bytes of the file say that the functions begin.
+    /// Returns the offset of the functions' names, if the file has an end.
     fn footer(&mut self) -> io::Result<Option<u64>> {
         let first = MAGIC.len() as u64;
         let Some(at) = self.bytes.checked_sub(24).filter(|at| *at >= first) else {
@@ -163,7 +165,7 @@ impl Recording {
         Ok(Some(begin))
     }
 
-    /// Reads the next block; `false` if there is none, or only a part of one.
+    /// Reads the next block. Returns `false` if there is none, or only a part of one.
     fn next_block(&mut self) -> Result<bool, SourceError> {
         let Some(left) = self.end.checked_sub(self.at + 8) else {
             return Ok(false);
@@ -196,7 +198,7 @@ impl Recording {
         Ok(true)
     }
 
-    /// The next record of the block.
+    /// Returns the next record of the block.
     fn next_record(&mut self) -> Result<Record, SourceError> {
         match postcard::take_from_bytes(&self.block[self.done..]) {
             Ok((record, rest)) => {
@@ -207,7 +209,7 @@ impl Recording {
         }
     }
 
-    /// The next record with something to hand out.
+    /// Returns the item of the next record that has one.
     fn advance(&mut self) -> Result<Option<Item>, SourceError> {
         loop {
             if self.done >= self.block.len() && !self.next_block()? {
@@ -218,7 +220,8 @@ impl Recording {
             }
             let record = self.next_record()?;
             if let (Record::Functions(_), false) = (&record, self.closed()) {
-                // Only the last bytes are missing, so the place of the functions is not known: all else was read.
+                // Only the last 24 bytes are missing, so the offset of the functions is unknown. All items have been
+                // read.
                 return Ok(None);
             }
             if let Some(item) = self.take_in(record)? {
@@ -227,7 +230,7 @@ impl Recording {
         }
     }
 
-    /// Remembers what a record brings, or makes an item of it.
+    /// Remembers a record's content, or converts it to an item.
     fn take_in(&mut self, record: Record) -> Result<Option<Item>, SourceError> {
         Ok(Some(match record {
             Record::Boot(id) => {
@@ -298,13 +301,13 @@ impl Recording {
         }))
     }
 
-    /// The name of this number.
+    /// Returns the name with this number.
     fn name(&self, number: u32) -> Result<Arc<str>, SourceError> {
         let name = self.names.get(number as usize).cloned();
         name.ok_or_else(|| self.wrong(unknown("name", number)))
     }
 
-    /// A frame, with its function.
+    /// Creates a frame with its function.
     fn frame(&mut self, frame: &FrameRecord) -> Result<Frame, SourceError> {
         let module = match frame.module.checked_sub(1) {
             Some(number) => Some(self.name(number)?),
@@ -318,14 +321,14 @@ impl Recording {
         };
         let module = match module {
             _ if frame.kernel => Some(self.kernel.clone()),
-            // Memory without a file that nevertheless has functions was compiled to.
+            // Memory without a file that has named functions was filled by a compiler at run time.
             Some(module) if !symbols::is_file(&module) && symbol.is_some() => {
                 Some(self.compiled.clone())
             }
             None if symbol.is_some() => Some(self.compiled.clone()),
             module => module,
         };
-        // Without a name, the place in the file tells more: it is the same in each process.
+        // For a function without a name, the offset in the file is more useful. It's the same in every process.
         let nameless = symbol.is_none() && !frame.kernel;
         let in_file = |module: &Arc<str>| symbols::is_file(module);
         let address = match module.as_ref().is_some_and(in_file) && nameless {
@@ -340,7 +343,6 @@ impl Recording {
         })
     }
 
-    /// A sample.
     fn sample(&mut self, sample: SampleRecord) -> Result<Sample, SourceError> {
         let Some((event, names)) = self.events.get(sample.event as usize) else {
             return Err(self.wrong(unknown("event", sample.event)));
@@ -379,7 +381,7 @@ impl Recording {
         })
     }
 
-    /// Why this place cannot be read.
+    /// Creates an error for this block.
     fn wrong(&self, what: String) -> SourceError {
         SourceError {
             place: format!("{}, in the block at byte {}", self.path.display(), self.at),
@@ -423,7 +425,7 @@ impl Source for Recording {
     }
 }
 
-/// What a record refers to and the file does not have.
+/// Describes a reference to a record that the file doesn't contain.
 fn unknown(what: &str, number: u32) -> String {
     format!("{what} {number} was never written")
 }

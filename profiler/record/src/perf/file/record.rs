@@ -1,24 +1,26 @@
-//! What stands in a file, one record after the other.
+//! Defines the records of a file.
 
 use serde::{Deserialize, Serialize};
 
 use crate::perf::sample::{Change, Count, CpuTime, Host, LossReason, Prices, Statistics, Window};
 
-/// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
-/// new version.
+/// One record of a file.
+///
+/// The order of the variants is part of the format. A new variant can be added at the end. Any other change needs a new
+/// version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Record {
-    /// The first one: which start of the kernel this was recorded under.
+    /// The first record: the identifier of the kernel's boot.
     Boot(String),
     /// The next name.
     Name(String),
     /// The next frame.
     Frame(FrameRecord),
-    /// The next stack: frames by their numbers, innermost first.
+    /// The next stack: the numbers of its frames, innermost first.
     Stack(Vec<u32>),
-    /// All stacks are forgotten; numbers begin anew.
+    /// Forgets all stacks. Their numbers start again at 0.
     Forget,
-    /// The next kind of event: its name, its fields.
+    /// The next kind of event: its name and its fields.
     Event(u32, Vec<u32>),
     Sample(SampleRecord),
     Lost {
@@ -33,24 +35,24 @@ pub(super) enum Record {
     Window(Window),
     Count(Count),
     Note(String),
-    /// Behind everything: functions of frames, by the frames' numbers.
+    /// The last records: the functions of frames, by the frames' numbers.
     Functions(Vec<(u32, String)>),
     Prices(Prices),
     CpuTime(CpuTime),
 }
 
-/// A place in code.
+/// A position in code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct FrameRecord {
     pub(super) address: u64,
     pub(super) kernel: bool,
-    /// Whether the address is one to return to, so that the call lies before it.
+    /// Whether it's a return address, so that the call is before it.
     pub(super) call: bool,
-    /// The file's name, from 1; 0 if there is none.
+    /// The number of the file's name, from 1. 0 if there is no file.
     pub(super) module: u32,
-    /// The place in the file.
+    /// The offset in the file.
     pub(super) offset: u64,
-    /// The process, where code is its own; a process that has the file mapped, else.
+    /// The process whose code this is. For code in a file, any process that has the file mapped.
     pub(super) pid: u32,
 }
 
@@ -58,13 +60,13 @@ pub(super) struct FrameRecord {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SampleRecord {
     pub(super) event: u32,
-    /// Nanoseconds since the sample before it.
+    /// Nanoseconds since the previous sample.
     pub(super) later_ns: i64,
     pub(super) cpu: u32,
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) comm: u32,
-    /// From 1; 0 if there is none.
+    /// The number of the stack, from 1. 0 if there is none.
     pub(super) stack: u32,
     pub(super) values: Vec<Datum>,
 }
@@ -79,7 +81,7 @@ pub(super) enum Datum {
     Cpus(Vec<u32>),
 }
 
-/// Which start of the kernel this is; empty if nothing says.
+/// Returns the identifier of the kernel's boot. Empty if it can't be read.
 pub(super) fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()

@@ -1,4 +1,4 @@
-//! Writing a recording.
+//! Writes a recording to its file.
 
 use std::hash::Hash;
 use std::io::{self, Write};
@@ -11,23 +11,24 @@ use super::{BLOCK, CLOSED, MAGIC, MOST_STACKS};
 use crate::perf::sample::{Item, Value};
 use crate::perf::symbols::{self, Symbols};
 
-/// A place in code as a recorder knows it, before names are looked up.
+/// A position in code before its name is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address.
     pub address: u64,
-    /// Whether it is the kernel's.
+    /// Whether it's in the kernel.
     pub kernel: bool,
-    /// Whether this is where a call returns to.
+    /// Whether it's a return address.
     pub call: bool,
     /// The process.
     pub pid: u32,
-    /// What is mapped there, and which offset of it; `None` if nothing is known.
+    /// The mapped file and the offset in it. `None` if they aren't known.
     pub module: Option<(Arc<str>, u64)>,
 }
 
-/// Writes a recording. Events that were handed over are in the file after [`Writer::flush`] or [`Writer::finish`];
-/// dropping it loses what came since.
+/// Writes a recording.
+///
+/// Events are in the file after [`Writer::flush`] or [`Writer::finish`]. Dropping the writer loses later events.
 pub struct Writer<W> {
     output: W,
     written: u64,
@@ -37,7 +38,7 @@ pub struct Writer<W> {
     frames: FxHashMap<FrameRecord, u32>,
     stacks: FxHashMap<Box<[u32]>, u32>,
     events: FxHashMap<Arc<str>, (u32, Vec<Arc<str>>)>,
-    /// Frames in the order of their numbers, with the file of each.
+    /// Frames in the order of their numbers, each with its file.
     order: Vec<(FrameRecord, Option<Arc<str>>)>,
     last_ns: u64,
 }
@@ -47,7 +48,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// The output refuses to be written to. So it is with all errors here.
+    /// If the output can't be written. The same holds for all methods.
     pub fn new(mut output: W) -> io::Result<Self> {
         output.write_all(MAGIC)?;
         let mut writer = Self {
@@ -66,15 +67,15 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// How many bytes the output has got.
+    /// Returns the number of bytes written to the output.
     pub fn written(&self) -> u64 {
         self.written
     }
 
     /// Writes one item.
     ///
-    /// A sample's stack is written as it is, with the names that it has: a recorder hands over its samples by
-    /// [`Writer::sample`], which leaves names for later.
+    /// A sample's stack is written as it is, with its names. A recorder writes its samples by [`Writer::sample`]
+    /// instead, which looks names up later.
     pub fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Host(host) => self.put(&Record::Host(host.clone())),
@@ -111,11 +112,12 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes a sample with the places of its stack, innermost first; [`Writer::finish`] looks their names up. The
-    /// sample's own stack is not looked at.
+    /// Writes a sample with the places of its stack, innermost first.
+    ///
+    /// [`Writer::finish`] looks up their names. The sample's own stack is ignored.
     pub fn sample(&mut self, sample: &crate::perf::Sample, places: &[Place]) -> io::Result<()> {
         let event = match self.events.get(&sample.event) {
-            // An event has the same fields each time, but for records that were cut short.
+            // An event has the same fields each time, unless its record was cut off.
             Some((event, fields))
                 if sample.fields.iter().all(|(name, _)| fields.contains(name)) =>
             {
@@ -155,13 +157,13 @@ impl<W: Write> Writer<W> {
         }))
     }
 
-    /// Hands everything over to the output: a recorder that is killed afterwards leaves it readable.
+    /// Writes all events to the output. If the recorder is killed afterwards, they're still readable.
     pub fn flush(&mut self) -> io::Result<()> {
         self.close_block()?;
         self.output.flush()
     }
 
-    /// Looks the names of all functions up and closes the recording. Notes of what could not be read are written, too.
+    /// Looks up the names of all functions and closes the recording. Also writes notes on files that couldn't be read.
     pub fn finish(mut self, symbols: &mut Symbols) -> io::Result<W> {
         let mut functions = Vec::new();
         for (number, (frame, module)) in self.order.iter().enumerate() {
@@ -183,7 +185,7 @@ impl<W: Write> Writer<W> {
         Ok(self.output)
     }
 
-    /// The number of a name, which is written if it is new.
+    /// Returns the number of a name. Writes it if it's new.
     fn name(&mut self, name: &Arc<str>) -> io::Result<u32> {
         if let Some(known) = self.names.get(name) {
             return Ok(*known);
@@ -192,7 +194,7 @@ impl<W: Write> Writer<W> {
         Ok(next(&mut self.names, name.clone()))
     }
 
-    /// The number of a kind of event, which is written.
+    /// Writes a kind of event. Returns its number.
     fn event(&mut self, name: &Arc<str>, fields: Vec<Arc<str>>) -> io::Result<u32> {
         let own = self.name(name)?;
         let mut numbers = Vec::with_capacity(fields.len());
@@ -200,14 +202,14 @@ impl<W: Write> Writer<W> {
             numbers.push(self.name(field)?);
         }
         self.put(&Record::Event(own, numbers))?;
-        // Kinds that were replaced keep their numbers.
+        // Replaced kinds keep their numbers.
         let known = self.events.values().map(|(number, _)| number + 1);
         let number = known.max().unwrap_or(0);
         self.events.insert(name.clone(), (number, fields));
         Ok(number)
     }
 
-    /// The number of a stack, from 1; what is new of it is written.
+    /// Returns the number of a stack, from 1. Writes it and its frames if they are new.
     fn stack(&mut self, places: &[Place]) -> io::Result<u32> {
         if places.is_empty() {
             return Ok(0);
@@ -227,7 +229,7 @@ impl<W: Write> Writer<W> {
         Ok(next(&mut self.stacks, frames.into()) + 1)
     }
 
-    /// The number of a frame, which is written if it is new.
+    /// Returns the number of a frame. Writes it if it's new.
     fn frame(&mut self, place: &Place) -> io::Result<u32> {
         let (module, offset) = match &place.module {
             Some((module, offset)) => (self.name(module)? + 1, *offset),
@@ -255,7 +257,7 @@ impl<W: Write> Writer<W> {
         Ok(next(&mut self.frames, frame))
     }
 
-    /// Adds a record to the block.
+    /// Appends a record to the block.
     fn put(&mut self, record: &Record) -> io::Result<()> {
         let block = std::mem::take(&mut self.block);
         self.block = postcard::to_extend(record, block).map_err(io::Error::other)?;
@@ -265,7 +267,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Compresses the block and writes it.
+    /// Compresses and writes the block.
     fn close_block(&mut self) -> io::Result<()> {
         if self.block.is_empty() {
             return Ok(());
@@ -274,7 +276,7 @@ impl<W: Write> Writer<W> {
         self.compressed.resize(most, 0);
         let bytes = lz4_flex::block::compress_into(&self.block, &mut self.compressed)
             .map_err(io::Error::other)?;
-        // Blocks are far below four gigabytes.
+        // Blocks are far below 4 GiB.
         self.output.write_all(&(bytes as u32).to_le_bytes())?;
         self.output
             .write_all(&(self.block.len() as u32).to_le_bytes())?;
@@ -285,14 +287,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Adds what is new under the next number.
+/// Adds a new key under the next number.
 fn next<K: Hash + Eq>(map: &mut FxHashMap<K, u32>, key: K) -> u32 {
     let number = map.len() as u32;
     map.insert(key, number);
     number
 }
 
-/// The function that a frame is in.
+/// Looks up the function of a frame.
 pub(super) fn function(
     symbols: &mut Symbols,
     frame: &FrameRecord,

@@ -1,4 +1,4 @@
-//! Turns the kernel's sums into samples of a recording, once a second.
+//! Converts the kernel's sums to samples of a recording, once a second.
 
 use std::io;
 use std::sync::Arc;
@@ -20,27 +20,26 @@ const FLUSH: &str = "flush_tlb_func";
 /// The sums of a place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    /// Flushes taken from the kernel, and those that CPUs still hold back.
+    /// Flushes taken from the kernel, and those that CPUs still hold.
     taken: Flushes,
     held: Flushes,
-    /// Flushes of both that were written.
+    /// The part of both that was written.
     told: Flushes,
 }
 
 impl Total {
-    /// Returns the number of flushes.
     fn flushes(&self) -> u64 {
         self.taken.flushes + self.held.flushes
     }
 
-    /// Multiplies all flushes.
+    /// Adds both kinds of flushes and multiplies them.
     fn times(&self, scale: f64) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
         all.times(scale)
     }
 
-    /// Returns the flushes not written yet, multiplied by `scale`, and marks them as written.
+    /// Returns the flushes that aren't written yet, multiplied by `scale`, and marks them as written.
     fn tell(&mut self, scale: f64) -> Flushes {
         let new = self.times(scale).since(&self.told);
         self.told.add(&new);
@@ -48,7 +47,7 @@ impl Total {
     }
 }
 
-/// The kernel's sums, and the part that was written.
+/// The kernel's sums, and the part of them that was written.
 pub(super) struct Adding {
     sums: Sums,
     totals: FxHashMap<Caller, Total>,
@@ -57,7 +56,7 @@ pub(super) struct Adding {
     /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
     begun_ns: u64,
-    /// When summing stopped, if it has, and the total of earlier stops.
+    /// The start of the current stop of summing, and the total length of earlier stops.
     stopped_ns: Option<u64>,
     was_stopped_ns: u64,
 }
@@ -67,7 +66,7 @@ impl Adding {
     ///
     /// # Errors
     ///
-    /// A sentence with the reason.
+    /// If this isn't possible. The text is a sentence with the reason.
     pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
@@ -87,10 +86,10 @@ impl Adding {
         })
     }
 
-    /// Begins anew: forgets all sums until now.
+    /// Discards all sums until now.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.take()?;
-        // Earlier flushes that CPUs still hold back are never written.
+        // Earlier flushes may still be held by CPUs. We never write them.
         self.totals.retain(|_, total| total.held.flushes > 0);
         for total in self.totals.values_mut() {
             total.taken = Flushes::default();
@@ -150,7 +149,7 @@ impl Adding {
         self.sums.set(true, mode == Mode::Twice)
     }
 
-    /// Stops summing for a while.
+    /// Stops summing until the next [`turn`](Self::turn).
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.stopped_ns.get_or_insert(now_ns());
         self.sums.set(false, false)
@@ -165,14 +164,14 @@ impl Adding {
         by_process
     }
 
-    /// Lists the processes with sums that are not written yet.
+    /// Lists the processes with sums that aren't written yet.
     pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
         let totals = self.totals.iter();
         let untold = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
         untold.map(|(caller, _)| caller.pid)
     }
 
-    /// Returns the number of interrupts in all.
+    /// Returns the total number of interrupts.
     pub(super) fn interrupts(&self) -> u64 {
         let scale = self.scale();
         let all = self
@@ -244,7 +243,7 @@ fn text(text: &str, names: &mut Names) -> Value {
     Value::Text(names.get(text))
 }
 
-/// Makes a sample of a process's main thread.
+/// Creates a sample of a process's main thread.
 fn sample(
     time_ns: u64,
     pid: u32,
@@ -265,7 +264,7 @@ fn sample(
     }
 }
 
-/// Returns the name of a system call; empty outside of calls.
+/// Returns the name of a system call. Empty outside of calls.
 fn call(number: Option<u32>) -> String {
     match number {
         None => String::new(),

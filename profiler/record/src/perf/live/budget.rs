@@ -1,13 +1,14 @@
 //! Opens and closes the recording window, to keep the cost of recording within its limit.
 //!
-//! The limit is a share of the CPU time of the machine, and of the recorded programs. The cost has two parts: the recorder's
-//! own CPU time, and the time that recording takes from programs, measured or estimated.
+//! The limit is a share of the CPU time of the machine, and of the recorded programs. The cost has two parts: the
+//! recorder's own CPU time, and the time that recording takes from programs, measured or estimated.
 //!
-//! * If the cost is too high, the window closes: events are only summed or counted until the limit allows more.
-//! * If counting alone costs too much, it stops, too. The recorder's own time does not count here: it is the same whatever
-//!   is recorded, and on an idle machine it exceeds any share.
+//! * If the cost is too high, we close the window. Then events are only summed or counted, until the limit allows more.
+//! * If counting alone costs too much, we stop that, too. The recorder's own time doesn't count here. It doesn't depend
+//!   on what is recorded, and on an idle machine it exceeds any share.
 //!
-//! Whole stretches of time are recorded, not every n-th event. So an interrupt and its cause are both recorded, or neither.
+//! We record whole stretches of time rather than every n-th event, so that an interrupt and its cause are both recorded
+//! or both missing.
 
 use super::cost::Mode;
 
@@ -40,23 +41,23 @@ pub(super) struct Budget {
     /// CPU time that may be spent in advance.
     ahead_ns: f64,
     phase: Phase,
-    /// When the phase began.
+    /// The time at which the phase began.
     since_ns: u64,
-    /// The balance of counting at that time; `None` before the first look.
+    /// The balance of counting at that time. `None` before the first reading.
     since_earned_ns: Option<f64>,
 }
 
-/// CPU time that may be spent in advance, so that short recordings are whole: 0.3 % of one second on one CPU.
+/// The CPU time that may be spent in advance: 3 ms. With it, short recordings are whole.
 const AHEAD_NS: f64 = 3e6;
 
-/// Counting may cost this part of the limit.
+/// The part of the limit that counting may cost.
 const COUNTING: f64 = 0.5;
 
-/// The shortest phase: each change interrupts every CPU.
+/// The shortest phase. Each change interrupts every CPU.
 const SHORTEST_NS: u64 = 5_000_000;
 
 impl Budget {
-    /// Makes a budget of this share with an open window.
+    /// Creates a budget with this share and an open window.
     pub(super) fn new(share: f64, now_ns: u64) -> Self {
         Self {
             share,
@@ -77,10 +78,12 @@ impl Budget {
 
     /// Chooses the next phase.
     ///
-    /// `accounts` are those of the machine and of the recorded programs: CPU time without the recording, and CPU time that the
-    /// recording has cost. The account with the least left decides on the window. `events` is the machine's account
-    /// without the recorder's own time; it decides on counting. Closing a window costs `closing_ns`, which must be left
-    /// when it closes; if that is much, the window opens only when there is more to spend.
+    /// `accounts` are those of the machine and of the recorded programs. Each has the CPU time without the recording,
+    /// and the CPU time that the recording has cost. The account with the least left decides on the window. `events` is
+    /// the machine's account without the recorder's own time, and decides on counting.
+    ///
+    /// Closing a window costs `closing_ns`. So we close it while that much is left, and open one only when clearly more
+    /// is left.
     pub(super) fn turn(
         &mut self,
         now_ns: u64,
@@ -100,11 +103,11 @@ impl Budget {
         let before = *self.since_earned_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Counting,
-            // A window that closes at once shows little, so there must be something to spend.
+            // A window that closes at once shows little, so we wait until there is something to spend.
             Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => Phase::Window,
-            // Debts of a window are paid back while counting. If they grow there, counting costs too much.
+            // While counting, debts of a window are paid back. If they grow instead, counting costs too much.
             Phase::Counting if earned < before - 2.0 * self.ahead_ns => Phase::Off,
-            // Paid back since then, without the recorder's own time.
+            // The debt has been paid back since then, without the recorder's own time.
             Phase::Off if earned > before + 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
@@ -123,8 +126,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Simulates steps of 5 ms on two busy CPUs. Recording costs `price` of each step, counting a hundredth of that. Returns
-    /// the share of CPU time spent, and the share of time in which the window was open.
+    /// Simulates steps of 5 ms on two busy CPUs. Recording costs `price` of each step, and counting a hundredth of
+    /// that.
+    ///
+    /// Returns the share of CPU time spent, and the share of time in which the window was open.
     fn simulated(share: f64, price: f64) -> (f64, f64) {
         let mut budget = Budget::new(share, 0);
         let mut phase = Phase::Window;
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_a_dear_window_has_overdrawn_is_paid_back_while_events_are_counted() {
-        // Each step of a window costs twenty times what the CPUs do in it; to count hardly anything.
+        // Each step of a window costs ten times the CPU time of the step, and counting hardly anything.
         let mut budget = Budget::new(0.02, 0);
         let (mut spent, mut phase) = (0.0, Phase::Window);
         for step in 1..=10_000u64 {
@@ -192,7 +197,7 @@ mod tests {
 
     #[test]
     fn where_even_to_count_is_too_dear_nothing_is() {
-        // To count alone costs four times what is allowed.
+        // Counting alone costs four times the limit.
         let (spent, _) = simulated(0.02, 16.0);
         assert!(spent < 0.025, "{spent}");
     }
@@ -222,7 +227,7 @@ mod tests {
         let mut budget = Budget::new(0.01, 0);
         let mut phase = Phase::Window;
         for step in 1..=10_000u64 {
-            // A machine that does nothing: the recorder's own time is all that is spent.
+            // The machine is idle, so the recorder's own time is the only cost.
             let machine = Some((step * 10_000, step * 50_000));
             phase = budget.turn(step * 5 * MS, [machine, None], (step * 10_000, 0), 0.0);
             assert!(phase != Phase::Off, "after {step} steps");

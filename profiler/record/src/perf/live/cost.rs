@@ -1,9 +1,10 @@
 //! Measures the cost of recording in the recorded programs, while it runs.
 //!
-//! Time is cut into turns with different work: the kernel sums once, or twice, or events are recorded, too. Each turn gives
-//! the programs' CPU time for one of their own flushes or page faults. The difference between neighbouring turns is the cost of
-//! the extra work, caches included. A second sum costs as much as the first, which gives the cost of summing itself. So
-//! the printed cost was measured in these programs, not estimated from the price of an event in a loop.
+//! Time is divided into turns with different work. In all of them the kernel sums flushes. In some it sums twice, in
+//! others it also records events. For each turn we compute the programs' CPU time for one of their own flushes or page
+//! faults. The difference between neighbouring turns is the cost of the extra work, including cache misses. A second
+//! sum costs as much as the first, which gives the cost of summing itself. So the printed cost was measured in these
+//! programs, and not estimated from the price of an event in a loop.
 
 use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
@@ -28,7 +29,7 @@ impl Mode {
 /// The work of each process until now.
 pub(super) type Reading = FxHashMap<u32, Done>;
 
-/// The work of a process.
+/// The work of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) cpu_ns: u64,
@@ -36,7 +37,7 @@ pub(super) struct Done {
     pub(super) faults: u64,
 }
 
-/// A turn.
+/// A stretch of time with constant work of the recorder.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     mode: Mode,
@@ -44,15 +45,16 @@ struct Turn {
     done: Done,
 }
 
-/// Turns further apart than this are not compared: the program may do something else by then.
+/// The largest distance of compared turns. Further apart, the program may do something else.
 const NEAR_NS: u64 = 1_000_000_000;
-/// A turn needs this many events of a kind to be compared by them.
+/// The least number of events in a turn by which we compare turns.
 const ENOUGH: u64 = 30;
-/// A share whose error exceeds this, and half of the share, counts with its lower bound.
+/// The largest error of a certain share. A share whose error exceeds this, and half of the share, counts with its lower
+/// bound.
 const CERTAIN: f64 = 0.02;
-/// Fewer pairs may agree by chance.
+/// The least number of pairs for a certain share. Fewer may agree by chance.
 const MANY: usize = 6;
-/// The number of turns kept.
+/// The number of turns to keep.
 const KEPT: usize = 512;
 
 /// The measured cost of recording.
@@ -76,7 +78,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns the certain part of the share: on a busy host, turns may differ by more than the cost.
+    /// Returns the certain part of the share. On a busy host, turns may differ by more than the cost.
     fn certain(self) -> f64 {
         match self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0) {
             true => self.share.max(0.0),
@@ -86,7 +88,7 @@ impl Measured {
 }
 
 impl Cost {
-    /// Ends a turn in this mode and begins the next. Only processes present at both ends count.
+    /// Ends a turn in this mode and begins the next. We count only processes that existed at both ends.
     pub(super) fn turn(&mut self, mode: Mode, begun_ns: u64, now: Reading) {
         if self.before.is_some() {
             let done = self.since(&now);
@@ -103,7 +105,7 @@ impl Cost {
         self.before = Some(now);
     }
 
-    /// Returns the work since the turn began, of processes present all the time.
+    /// Returns the work since the turn began, of processes that existed all the time.
     fn since(&self, now: &Reading) -> Done {
         let mut done = Done::default();
         for (pid, of) in now {
@@ -121,12 +123,12 @@ impl Cost {
         self.since(now).cpu_ns
     }
 
-    /// Begins a turn. The time since the last turn's end belongs to none.
+    /// Begins a turn. Time since the end of the last turn belongs to none.
     pub(super) fn begin(&mut self, now: Reading) {
         self.before = Some(now);
     }
 
-    /// Returns the cost of a mode relative to [`Mode::Sums`]; `None` if it is not known yet.
+    /// Returns the cost of a mode relative to [`Mode::Sums`]. `None` if it isn't known yet.
     fn beside_sums(&self, mode: Mode) -> Option<Measured> {
         let kinds: [fn(&Done) -> u64; 2] = [|done| done.flushes, |done| done.faults];
         let measured = kinds.iter().filter_map(|kind| self.by(mode, *kind));
@@ -134,7 +136,7 @@ impl Cost {
         measured.min_by(|a, b| a.error.total_cmp(&b.error))
     }
 
-    /// Returns that cost by one kind of event.
+    /// Returns that cost, measured by one kind of event.
     fn by(&self, mode: Mode, kind: fn(&Done) -> u64) -> Option<Measured> {
         let each = |turn: &Turn| {
             let count = kind(&turn.done);
@@ -145,7 +147,7 @@ impl Cost {
             let Some(taken) = each(turn).filter(|_| turn.mode == mode) else {
                 continue;
             };
-            // The nearest ones, one on each side.
+            // Find the nearest turn on each side.
             let near = |other: &&Turn| {
                 other.mode == Mode::Sums && other.begun_ns.abs_diff(turn.begun_ns) < NEAR_NS
             };
@@ -167,7 +169,7 @@ impl Cost {
         }
         let share = median(&mut ratios)?;
         let mut apart: Vec<f64> = ratios.iter().map(|ratio| (ratio - share).abs()).collect();
-        // Of a normal distribution: the median's absolute deviation, and the median's own error.
+        // These factors hold for a normal distribution: the median absolute deviation, and the error of the median.
         let deviation = 1.4826 * median(&mut apart)?;
         Some(Measured {
             share,
@@ -179,7 +181,7 @@ impl Cost {
     /// Returns the cost of a mode relative to no recording.
     pub(super) fn of(&self, mode: Mode) -> Option<Measured> {
         let twice = self.beside_sums(Mode::Twice)?;
-        // (1 + 2 c) / (1 + c) was measured.
+        // The measured ratio is (1 + 2 c) / (1 + c), where c is the cost of one sum.
         let once = (twice.share / (1.0 - twice.share).max(0.1)).max(0.0);
         let beside = match mode {
             Mode::Sums => Measured {
@@ -199,19 +201,20 @@ impl Cost {
         })
     }
 
-    /// Returns the CPU time that recording has taken until now. Windows count at least `window_ns`, the estimate from prices.
+    /// Returns the CPU time that recording has taken until now. Windows count at least `window_ns`, the estimate from
+    /// prices.
     pub(super) fn spent_ns(&self, window_ns: f64) -> f64 {
         let part = |mode: Mode| {
             let share = self.of(mode).map_or(0.0, Measured::certain);
             self.cpu_ns[mode as usize] as f64 * share / (1.0 + share)
         };
-        // Few windows are measured at first.
+        // At first, few windows have been measured.
         let windows = part(Mode::Window).max(window_ns);
         let others = [Mode::Twice, Mode::Sums, Mode::Closing];
         windows + others.map(part).iter().sum::<f64>()
     }
 
-    /// Returns the average cost of closing a window, of which `windows` have closed.
+    /// Returns the average cost of closing a window, given the number of closed `windows`.
     pub(super) fn closing_ns(&self, windows: u64) -> f64 {
         let share = self.of(Mode::Closing).map_or(0.0, Measured::certain);
         let each = self.cpu_ns[Mode::Closing as usize] as f64 / windows.max(1) as f64;
@@ -223,7 +226,7 @@ impl Cost {
         self.cpu_ns.iter().sum()
     }
 
-    /// Returns the total cost as a share of the programs' CPU time without recording; `None` if it was not measured.
+    /// Returns the total cost as a share of the programs' CPU time without recording. `None` if it wasn't measured.
     pub(super) fn overall(&self, window_ns: f64) -> Option<Measured> {
         let sums = self.of(Mode::Sums)?;
         let windows = self.of(Mode::Window);
@@ -252,8 +255,9 @@ impl Cost {
 mod tests {
     use super::*;
 
-    /// Simulates a program that flushes every 4 us and slows down by `more` in each mode. It drifts from turn to turn, and
-    /// another process comes and goes.
+    /// Simulates a program that flushes every 4 us, and slows down by `more[mode]`.
+    ///
+    /// It drifts from turn to turn, and another process appears and disappears.
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
         let (mut done, mut state) = (Done::default(), 1u64);
@@ -291,7 +295,7 @@ mod tests {
             let of = cost.of(mode).unwrap();
             assert!((of.share - expected).abs() < 0.01, "{mode:?}: {of:?}");
         }
-        // Half of the turns are sums, a quarter each of the others.
+        // Half of the turns are sums, and a quarter is of each other mode.
         let overall = cost.overall(0.0).unwrap();
         assert!((overall.share - 0.15).abs() < 0.02, "{overall:?}");
     }

@@ -1,7 +1,8 @@
-//! What the buffers of all CPUs hold, taken in the order of time and handed on.
+//! Takes records from all CPUs' buffers in the order of time, and passes them on.
 //!
-//! Each buffer is in order by itself, so the oldest record is at the head of one of them. A record of another program
-//! is counted and not read further, unless it matters whoever ran: reading costs more than the kernel took to write it.
+//! Each buffer is ordered, so the oldest record is at the head of one of them. Reading a record costs more than the
+//! kernel took to write it. So if a record's program isn't recorded, we count it and read no further, unless it
+//! concerns all programs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +18,7 @@ use crate::perf::sample::{Change, Item, LossReason, Lost, Names};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
-/// What a record is understood with, and what changes by it.
+/// The state that interprets records, and that records change.
 pub(super) struct Reader<'r> {
     pub(super) events: &'r mut [Opened],
     pub(super) processes: &'r mut Processes,
@@ -33,7 +34,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     ///
-    /// The sink refuses.
+    /// If the sink fails.
     pub(super) fn drain<S: Sink>(
         mut self,
         rings: &mut [Ring],
@@ -87,7 +88,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes an event, and hands it on if it is kept.
+    /// Reads an event, and passes it on if it's kept.
     fn sample<S: Sink>(&mut self, unread: &Unread<'_>, sink: &mut S) -> io::Result<()> {
         let is_wanted = self.processes.is_wanted(unread.process());
         if !unread.matters_everywhere() && !is_wanted {
@@ -124,13 +125,13 @@ impl Reader<'_> {
         sink.sample(&sample, &self.state.places, self.symbols)
     }
 
-    /// Takes a change of a process, and hands it on if it concerns the recording.
+    /// Applies a change of a process, and passes it on if the process is recorded.
     fn change<S: Sink>(&mut self, change: &Change<&[u8]>, sink: &mut S) -> io::Result<()> {
         let change = named(change, self.names);
         if !self.processes.take(&change) {
             return Ok(());
         }
-        // Of everything, the whole machine's account is enough.
+        // If all processes are recorded, the machine's account is enough.
         if self.processes.wanted().is_some() {
             let process = processes::process(&change);
             let comm = self.processes.comm(process, self.names);

@@ -1,12 +1,13 @@
-//! Closes frequent events between windows: system calls, flushes, waits for `mmap_lock` and page faults. They are so frequent
-//! that they slow programs down even while nobody records them.
+//! Closes frequent events between windows: system calls, flushes, waits for `mmap_lock`, and page faults.
 //!
-//! The kernel needs about 40 ms to close a tracepoint, because it waits for all CPUs. A thread of its own does that while
-//! reading continues; no window opens meanwhile. With two tracepoints for each kind of call, closing would take a second
-//! and a half. So calls are recorded by the two tracepoints that all calls share, with a filter. The price: in a window,
-//! every system call meets the filter.
+//! These are so frequent that an open event slows programs down even if no event is recorded. The kernel needs about 40
+//! ms to close a tracepoint, because it waits for all CPUs. A separate thread does that while we continue to read. No
+//! window opens meanwhile.
 //!
-//! Not guaranteed: calls of a 32-bit program on a 64-bit kernel get the name that their number has in 64-bit programs.
+//! With two tracepoints for each kind of call, closing would take 1.5 s. So we record calls by the two tracepoints that
+//! all calls share, with a filter. The drawback: in a window, every system call is checked against the filter.
+//!
+//! On a 64-bit kernel, calls of a 32-bit program get the name that their number has in 64-bit programs.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -16,16 +17,17 @@ use std::thread::{self, JoinHandle};
 use super::options::{Counted, Stack, Wanted};
 use super::rings::{self, Of, Point, Ring};
 
-/// The tracepoints of the begin and the end of all system calls.
+/// The tracepoints at the start and the end of all system calls.
 pub(super) const ALL: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
-/// Wanted begins and ends of system calls: the number of the call, and the caller's index of the event.
+/// Wanted starts and ends of system calls. Each has the call's number, and the caller's index of the event.
 #[derive(Default)]
 pub(super) struct Ends([Vec<(u64, usize)>; 2]);
 
 impl Ends {
-    /// Takes an event that is one end of a system call, if the shared tracepoint can replace it: it has no stack, is not
-    /// counted, and is not kept for all processes. Returns whether it was taken.
+    /// Takes an event if the shared tracepoints can replace it. Returns whether it was taken.
+    ///
+    /// It must be one end of a system call, without a stack, a count or a filter, and not kept in all processes.
     pub(super) fn take(&mut self, wanted: &Wanted, event: usize) -> bool {
         let Some((end, number)) = number(&wanted.event) else {
             return false;
@@ -40,7 +42,7 @@ impl Ends {
         alike
     }
 
-    /// Returns the points of both ends; `all` are the numbers of the shared tracepoints.
+    /// Returns the points of both ends. `all` has the numbers of the shared tracepoints.
     pub(super) fn points(self, all: [u64; 2]) -> impl Iterator<Item = Point> {
         let taken = all
             .into_iter()
@@ -65,7 +67,7 @@ impl Ends {
     }
 }
 
-/// The calls that concern memory, with their numbers on this machine.
+/// System calls that concern memory, with their numbers on this machine.
 const CALLS: [(&str, libc::c_long); 19] = [
     ("brk", libc::SYS_brk),
     ("fallocate", libc::SYS_fallocate),
@@ -88,7 +90,7 @@ const CALLS: [(&str, libc::c_long); 19] = [
     ("userfaultfd", libc::SYS_userfaultfd),
 ];
 
-/// Others in which flushes happen: files are read and processes begin and end.
+/// Other system calls that may flush: they read files, or start and end processes.
 const OTHERS: [(&str, libc::c_long); 20] = [
     ("clone", libc::SYS_clone),
     ("clone3", libc::SYS_clone3),
@@ -112,15 +114,16 @@ const OTHERS: [(&str, libc::c_long); 20] = [
     ("writev", libc::SYS_writev),
 ];
 
-/// Returns the name of a system call, if it is listed here.
+/// Returns the name of a system call, if it's listed here.
 pub(super) fn name(number: u32) -> Option<&'static str> {
     let mut known = CALLS.iter().chain(&OTHERS);
     let found = known.find(|(_, of)| *of == libc::c_long::from(number));
     found.map(|(name, _)| *name)
 }
 
-/// Returns the end of a system call that an event is (0 its begin, 1 its end), and the call's number. `None` if it is no
-/// call that concerns memory.
+/// Returns whether an event is a call's start (0) or end (1), and its number.
+///
+/// Returns `None` unless the event is a listed system call that concerns memory.
 fn number(event: &str) -> Option<(usize, u64)> {
     let name = event.strip_prefix("syscalls:sys_")?;
     let (end, call) = match name.strip_prefix("enter_") {
@@ -151,12 +154,12 @@ impl Frequent {
         }
     }
 
-    /// Returns all points, frequent or not, in the order of opening.
+    /// Returns all points, frequent or not, in the order in which they were opened.
     pub(super) fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// Begins to close the frequent events.
+    /// Starts to close the frequent events.
     pub(super) fn close(&mut self, rings: &mut [Ring]) -> io::Result<()> {
         if std::mem::take(&mut self.open) {
             let mut taken = Vec::new();
@@ -168,7 +171,7 @@ impl Frequent {
         Ok(())
     }
 
-    /// Returns whether closing is under way.
+    /// Returns whether closing is in progress.
     pub(super) fn is_closing(&self) -> bool {
         let closing = self.closing.as_ref();
         closing.is_some_and(|thread| !thread.is_finished())
@@ -223,7 +226,7 @@ mod tests {
         let (enter, exit) = ("syscalls:sys_enter_madvise", "syscalls:sys_exit_munmap");
         assert!(ends.take(&wanted(enter, Stack::Absent), 3));
         assert!(ends.take(&wanted(exit, Stack::Absent), 4));
-        // Neither its stack nor its count is to be had there; and this is no call.
+        // The shared tracepoints can't provide a stack. And the second event is no system call.
         assert!(!ends.take(&wanted(enter, Stack::Whole), 5));
         assert!(!ends.take(&wanted("tlb:tlb_flush", Stack::Absent), 6));
         let points: Vec<Point> = ends.points([8, 9]).collect();

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::perf::sample::Host;
 
-/// Returns the recording's clock in nanoseconds: `CLOCK_MONOTONIC`, which other programs can read as well.
+/// Returns the recording's clock in nanoseconds. It's `CLOCK_MONOTONIC`, which other programs can read as well.
 pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
@@ -17,9 +17,9 @@ pub(super) fn spent_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
 }
 
-/// Returns the CPU time of all threads of another process; `None` if it has ended.
+/// Returns the CPU time of all threads of another process. `None` if it has ended.
 pub(super) fn process_ns(pid: u32) -> Option<u64> {
-    // Linux names the clock of a process by the complement of its number.
+    // Linux identifies the clock of a process by the complement of its number.
     let clock = (!(pid.cast_signed()) << 3) | 2;
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -31,7 +31,7 @@ pub(super) fn process_ns(pid: u32) -> Option<u64> {
         .then(|| time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-/// Returns the nanoseconds of this thread's CPU time that `work` takes.
+/// Returns this thread's CPU time for `work`, in nanoseconds.
 pub(super) fn timed(work: impl FnOnce()) -> f64 {
     let before = nanoseconds(ClockId::ThreadCPUTime);
     work();
@@ -77,16 +77,18 @@ pub(super) fn online() -> io::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// Returns the size of each CPU's buffer: at most 16 MB, which 30 000 flushes a second with 4 KB of stack fill in an eighth
-/// of a second, and at most 256 MB in all.
+/// Returns the size of each CPU's buffer.
+///
+/// It's at most 16 MB, and all buffers together have at most 256 MB. For example, 30 000 flushes a second with 4 KB of
+/// stack each fill 16 MB in an eighth of a second.
 pub(super) fn buffer_for(cpus: usize) -> usize {
     ((256 << 20) / cpus.max(1)).clamp(LEAST_BUFFER, 16 << 20)
 }
 
-/// The smallest useful buffer, which Linux allows everybody (`kernel.perf_event_mlock_kb`).
+/// The smallest useful buffer. Linux grants it to every user (`kernel.perf_event_mlock_kb`).
 pub(super) const LEAST_BUFFER: usize = 512 << 10;
 
-/// The limit on open files before it was raised: each event needs two files on each CPU.
+/// The limit on open files before we raised it. Each event needs two files on each CPU.
 pub(super) struct FileLimit(Rlimit);
 
 impl FileLimit {
@@ -100,11 +102,11 @@ impl FileLimit {
 
     fn raised(&self) {
         let current = self.0.maximum;
-        // If this fails, opening the events fails with an error that explains it.
+        // If this fails, opening the events fails later, with an error that explains it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..self.0 });
     }
 
-    /// Runs `start` with the old limit, which a child process then inherits.
+    /// Runs `start` with the old limit, so that a child process inherits that.
     pub(super) fn without<T>(&self, start: impl FnOnce() -> T) -> T {
         let _ = setrlimit(Resource::Nofile, self.0);
         let started = start();
@@ -113,13 +115,13 @@ impl FileLimit {
     }
 }
 
-/// A higher priority for this thread, until dropped: the thread that empties buffers must not wait for those that fill them.
+/// A higher priority for this thread, until dropped.
 ///
-/// A real-time thread runs at once. Niceness is not enough: if each session or control group has its share, it orders only
-/// the threads within one.
+/// The thread that empties buffers must not wait for the threads that fill them. A real-time thread runs at once.
+/// Niceness isn't enough: it only orders threads within a session or control group that has a CPU share of its own.
 pub(super) struct Ahead(Option<Before>);
 
-/// The thread's scheduling before.
+/// The thread's previous scheduling.
 enum Before {
     /// A policy with its priority.
     Policy(libc::c_int, libc::sched_param),
@@ -127,11 +129,11 @@ enum Before {
     Nice(i32),
 }
 
-/// The flag of a policy by which children do not inherit it.
+/// The flag of a policy that children don't inherit.
 const RESET: libc::c_int = libc::SCHED_RESET_ON_FORK;
 
 impl Ahead {
-    /// Raises the priority as far as allowed. Children do not inherit real-time priority, but they inherit niceness.
+    /// Raises the priority as far as allowed. Children don't inherit real-time priority, but they do inherit niceness.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
         let mut param = libc::sched_param { sched_priority: 0 };
@@ -154,7 +156,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // Lowering is always allowed, but removing the flag may be refused.
+        // Lowering a priority is always allowed, but removing the flag may be refused.
         match self.0.take() {
             Some(Before::Policy(policy, param)) => {
                 let _ = scheduled(policy, param) || scheduled(policy | RESET, param);
@@ -199,7 +201,7 @@ mod tests {
             [before, libc::SCHED_RR | RESET].contains(&meanwhile),
             "{meanwhile}"
         );
-        // Where the flag has stayed, the second time is as the first all the same.
+        // Even if the flag stayed, the second time must work like the first.
         assert_eq!(read() & !RESET, meanwhile & !RESET);
         let flagged = scheduled(before | RESET, libc::sched_param { sched_priority: 0 });
         let ahead = flagged.then(Ahead::begin);

@@ -1,9 +1,10 @@
 //! Measures the cost of filling memory on this host, just before a recording.
 //!
-//! A program that gives memory back and uses it again pays for page faults, and for the zeroing in them. A recording only
-//! counts faults: timing each would cost as much as the fault itself. So this process fills and gives back memory of its
-//! own and takes its CPU time. The lower end is the best case of a program: the same few pages, no other thread. The
-//! upper end is a busy one: a large area on every CPU at once, which share locks and caches.
+//! A program that gives memory back and uses it again pays for page faults, and for the zeroing in them. A recording
+//! only counts faults, because timing each would cost as much as the fault itself. So we fill and give back memory of
+//! our own, and read this process's CPU time. The lower bound is a program's best case: the same few pages, and no
+//! other thread. The upper bound is a busy program: a large area on every CPU at once, so that CPUs share locks and
+//! caches.
 
 use std::ptr::null_mut;
 
@@ -13,15 +14,15 @@ use super::host::timed;
 use super::price::Price;
 use crate::perf::sample::Prices;
 
-/// The least page of every machine that is recorded on.
+/// The smallest page size of all supported machines.
 const PAGE: usize = 4096;
-/// Pages of a small area, and of a large one that leaves the caches of a core.
+/// The pages of a small area, and of one that exceeds a core's caches.
 const FEW: usize = 16;
 const MANY: usize = 1024;
-/// More threads than this would take longer than they tell.
+/// The largest number of threads. More would take longer and hardly change the result.
 const THREADS: usize = 8;
 
-/// Costs of a page in nanoseconds: at least and at most.
+/// Bounds for the costs of one page, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     fault_ns: (f64, f64),
@@ -30,7 +31,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Combines them with the cost of events.
+    /// Combines these costs with those of events.
     pub(super) fn with(self, price: &Price) -> Prices {
         Prices {
             fault_ns: self.fault_ns,
@@ -41,7 +42,7 @@ impl Memory {
     }
 }
 
-/// Measures the costs in some ten milliseconds. Returns `None` if there is no memory for it.
+/// Measures the costs in about 10 ms. Returns `None` if there is no memory for it.
 pub(super) fn measure(cpus: usize) -> Option<Memory> {
     let least = Area::new(FEW)?.rounds(64)?;
     let each = std::thread::scope(|scope| {
@@ -59,14 +60,14 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
     })
 }
 
-/// Nanoseconds for a page in the fastest round.
+/// The time for one page in the fastest round, in nanoseconds.
 struct PageTimes {
     fault: f64,
     discard: f64,
     zero: f64,
 }
 
-/// Private anonymous memory in pages of the least size.
+/// Private anonymous memory in pages of the smallest size.
 struct Area {
     start: *mut u8,
     pages: usize,
@@ -82,7 +83,7 @@ impl Area {
             start: start.ok()?.cast(),
             pages,
         };
-        // A kernel without huge pages refuses, and needs no such advice.
+        // A kernel without huge pages refuses this advice, and doesn't need it.
         let _ = area.advise(Advice::LinuxNoHugepage);
         Some(area)
     }
@@ -93,7 +94,7 @@ impl Area {
         unsafe { madvise(self.start.cast(), self.pages * PAGE, advice) }
     }
 
-    /// Writes a word of each page.
+    /// Writes a word to each page.
     fn touch(&self) {
         for page in 0..self.pages {
             // SAFETY: within the mapping of `self`, which may be written and to which there is no reference.
@@ -101,7 +102,7 @@ impl Area {
         }
     }
 
-    /// Zeroes all of it, one page after the other.
+    /// Zeroes all pages, one after the other.
     fn zero(&self) {
         for page in 0..self.pages {
             // SAFETY: as in `touch`; the page lies in the mapping as a whole.

@@ -1,13 +1,14 @@
-//! Recording the running Linux.
+//! Records events of a running Linux.
 //!
-//! [`Recorder::open`] opens the events on every CPU, [`Recorder::run`] records until it is told to stop, and hands what
-//! comes to a [`Sink`](crate::perf::Sink), such as a [`Writer`](crate::perf::file::Writer), in the order of time over all CPUs:
-//! records are held back for two milliseconds, in which every CPU has long written what it began before; one that is
-//! written later still (its virtual CPU was not run meanwhile) comes out of order and is there all the same.
+//! [`Recorder::open`] opens the events on every CPU. [`Recorder::run`] records until a callback stops it, and passes
+//! items to a [`Sink`](crate::perf::Sink), for example a [`Writer`](crate::perf::file::Writer). Items are in the order
+//! of time over all CPUs. For that we hold each record back for 2 ms, because by then every CPU has written its older
+//! records. A record may still come later, for example if its virtual CPU didn't run meanwhile. Then it's out of order,
+//! but not lost.
 //!
-//! Events are those of the whole machine, because a shootdown begins in one process and interrupts whatever runs
-//! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept,
-//! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
+//! We record events of the whole machine, because a shootdown begins in one process and interrupts any other. The
+//! [`Scope`] and each [`Wanted`] event decide whether we keep events of all processes or only of the chosen ones.
+//! Recording costs time, and we limit it to a share of the machine's work: see [`Options::overhead`].
 
 mod adding;
 mod budget;

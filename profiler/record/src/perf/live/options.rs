@@ -1,19 +1,20 @@
-//! Options of a recording.
+//! Defines the options of a recording.
 
-/// An event that is wanted.
+/// An event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name, `group:name`. An event that this kernel lacks is listed in
+    /// Its name, `group:name`. If this kernel lacks it, it's listed in
     /// [`Host::missing`](crate::perf::sample::Host::missing).
     pub event: String,
-    /// Whether it is kept in all processes: an interrupt concerns its sender, too.
+    /// Whether it's kept in all processes. An interrupt concerns its sender, too.
     pub everywhere: bool,
     /// The stacks in its records.
     pub stack: Stack,
-    /// Whether it is also counted exactly, all the time. That costs about 100 ns an event, recorded or not.
+    /// Whether it's also counted exactly, all the time. That costs about 100 ns for each event, recorded or not.
     pub counted: Counted,
-    /// A filter of the events to record and count; `None` for all. The same event may be wanted several times with
-    /// different stacks and filters; the counts are then added up.
+    /// A filter of the events to record and count. `None` selects all.
+    ///
+    /// The same event may be listed several times, with different stacks and filters. Then its counts are added up.
     pub filter: Option<Filter>,
 }
 
@@ -24,17 +25,17 @@ pub enum Counted {
     No,
     /// Always.
     Yes,
-    /// Only if the kernel lacks this other event, which gives the same at a lower cost.
+    /// Only if the kernel lacks this other event, whose count costs less.
     Without(&'static str),
 }
 
 /// A filter of an event's occurrences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// In the kernel's language for filters (`reason != 1`).
+    /// The filter in the kernel's language, for example `reason != 1`.
     pub text: String,
-    /// Whether a kernel that refuses the filter records all of them. Otherwise it records none, which suits if another
-    /// wanted event includes these.
+    /// Whether to record all occurrences if the kernel refuses the filter. Otherwise none is recorded. That's useful if
+    /// another wanted event includes them.
     pub or_all: bool,
 }
 
@@ -45,10 +46,10 @@ pub enum Stack {
     Absent,
     /// The kernel's.
     Kernel,
-    /// The kernel's, and the program's as far as it has frame pointers. If an earlier event of the same call had an unwound
-    /// stack, that is used.
+    /// The kernel's, and the program's as far as it has frame pointers. If an earlier event of the same call had an
+    /// unwound stack, we use that instead.
     Whole,
-    /// The kernel's, and the program's by its unwind tables: 4 KB of its stack are copied for each event.
+    /// The kernel's, and the program's by its unwind tables. For that, 4 KiB of its stack are copied for each event.
     Unwound,
 }
 
@@ -57,9 +58,9 @@ pub enum Stack {
 pub enum Summing {
     /// Never.
     No,
-    /// If it can, beside recording. Events are then not counted.
+    /// If the kernel can, beside recording. Then events aren't counted.
     Beside,
-    /// Always, and nothing else is recorded. Opening fails if the kernel cannot.
+    /// Always, and nothing else is recorded. Opening fails if the kernel can't.
     Alone,
 }
 
@@ -68,21 +69,25 @@ pub enum Summing {
 pub struct Options {
     /// The events to record.
     pub wanted: Vec<Wanted>,
-    /// The share of CPU time that recording may cost: of the machine's busy time, and of the recorded programs' time. At a
-    /// higher cost, events are recorded only in stretches ([`Item::Window`](crate::perf::sample::Item::Window)).
-    /// `f64::INFINITY` records everything.
+    /// The share of CPU time that recording may cost.
+    ///
+    /// It applies to the machine's busy time and to the recorded programs' time. At a higher cost, events are recorded
+    /// only in windows ([`Item::Window`](crate::perf::sample::Item::Window)). `f64::INFINITY` records everything.
     pub overhead: f64,
     /// Whether the kernel sums flushes.
     pub sums: Summing,
-    /// Whether the recording continues after its command has ended, until all that this started has ended: the command of a
-    /// daemon ends at once.
+    /// Whether the recording continues after its command has ended, until all descendants have ended.
+    ///
+    /// We need this for daemons, for example, whose command ends at once.
     pub outlives: bool,
-    /// The buffer of each CPU in bytes; `None` to let the recorder choose.
+    /// The size of each CPU's buffer in bytes. `None` lets the recorder choose.
     pub buffer: Option<usize>,
 }
 
 impl Default for Options {
-    /// No events, at most 1 %: the aim is below 2 %, the limit is exceeded a little, and losses in caches are not included.
+    /// Returns options without events, and with a limit of 1 %.
+    ///
+    /// We aim for a cost below 2 %. The limit may be exceeded a little, and it doesn't include cache misses.
     fn default() -> Self {
         Self {
             wanted: Vec::new(),

@@ -1,7 +1,7 @@
 //! Looks up the wanted events and their tracepoints in this kernel.
 //!
-//! An event may need no tracepoint of its own: [`Ends`] of system calls share two. Events that this kernel lacks are noted
-//! and left out. If the kernel refuses an event's filter, all of the event is recorded, or none, as requested.
+//! Some events need no tracepoint of their own: [`Ends`] of system calls share two. We skip events that this kernel
+//! lacks, and list them. If the kernel refuses an event's filter, we record all of the event or nothing, as requested.
 
 use std::ffi::CString;
 use std::io;
@@ -18,20 +18,21 @@ use crate::perf::tracefs::Tracefs;
 pub(super) struct Plan {
     /// The events, as the sink sees them.
     pub(super) events: Vec<Opened>,
-    /// The tracepoints, in the order of opening and closing.
+    /// The tracepoints, in the order in which they are opened and closed.
     pub(super) points: Vec<Point>,
-    /// Requests that the kernel refused.
+    /// Notes on filters that the kernel refused.
     pub(super) notes: Vec<String>,
-    /// The numbers of the two tracepoints of all system calls, if this kernel has both and takes a filter for them.
+    /// The numbers of the two tracepoints that all system calls share. `None` if this kernel lacks one, or refuses
+    /// filters for it.
     all_calls: Option<[u64; 2]>,
 }
 
 impl Plan {
-    /// Looks up these events, and lists in `host` those that exist.
+    /// Looks up these events. Lists those that exist in `host`.
     ///
     /// # Errors
     ///
-    /// This kernel has none of them, refuses one, or the text of a filter has a zero in it.
+    /// If this kernel has none of them or refuses one, or if a filter contains a zero byte.
     pub(super) fn of(
         wanted: &[Wanted],
         tracefs: &Tracefs,
@@ -130,7 +131,7 @@ impl Plan {
     }
 }
 
-/// The numbers of the tracepoints of all system calls, if this kernel has both and takes a filter for them.
+/// Returns the numbers of the shared tracepoints. `None` if this kernel lacks one, or refuses filters for it.
 fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
     let mut id = |event| {
         let format = tracefs.format(event, names).ok()??;

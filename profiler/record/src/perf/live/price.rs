@@ -1,7 +1,7 @@
-//! Measures the cost of one event on this host: a system call that does nothing, with and without the event.
+//! Measures the cost of one event on this host. It times a trivial system call with and without the event.
 //!
-//! Between calls the caches are filled with other data, as a program does. In a loop of calls alone, an event seems to cost
-//! a third of its cost in a program.
+//! Between calls we fill the caches with other data, as a program does. In a loop of calls alone, an event seems to
+//! cost only a third as much as in a program.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,19 +13,19 @@ use super::host::timed;
 use super::options::Stack;
 use super::rings::of_this_thread;
 
-/// The call that is timed, and its tracepoint.
+/// The traced system call.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
 
-/// Calls in a round. The fastest round counts: rounds are so short that at least one is undisturbed.
+/// The number of calls in a round. We use the fastest round, and rounds are so short that at least one is undisturbed.
 const CALLS: u32 = 20;
 const ROUNDS: usize = 50;
 
-/// Nanoseconds of CPU time for each event.
+/// The cost of an event, in nanoseconds of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
     /// Counted only.
     pub counted_ns: f64,
-    /// Recorded without a stack; the recorder's own time is not included.
+    /// Recorded without a stack. The recorder's own time isn't included.
     pub plain_ns: f64,
     /// Recorded with a stack.
     pub recorded_ns: f64,
@@ -34,16 +34,16 @@ pub struct Price {
 }
 
 impl Price {
-    /// Measures the prices on this CPU in a few milliseconds. A stack deeper than this thread's costs more.
+    /// Measures the prices on this CPU, in a few milliseconds. A deeper stack than this thread's costs more.
     ///
     /// # Errors
     ///
-    /// The kernel refuses the event.
+    /// If the kernel refuses the event.
     pub(super) fn measure(id: u64) -> io::Result<Self> {
         let mut count = Builder::new(Tracepoint::with_id(id))
             .include_kernel()
             .build()?;
-        // Every system call gets slower while one is traced: only the rest is the event's.
+        // While a system call is traced, every call is slower. Only the difference is the event's cost.
         let without = round();
         count.enable()?;
         let counted = round();
@@ -60,7 +60,7 @@ impl Price {
         })
     }
 
-    /// Returns assumed prices for hosts that refuse the measurement.
+    /// Returns assumed prices, for hosts on which we can't measure.
     pub(super) fn assumed() -> Self {
         Self {
             counted_ns: 200.0,
@@ -71,7 +71,7 @@ impl Price {
     }
 }
 
-/// Returns the nanoseconds of a round that is recorded.
+/// Returns the time of a recorded round in nanoseconds.
 fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
     let mut event = of_this_thread(id, stack).build()?.sampled(1 << 20)?;
     event.as_counter_mut().enable()?;
@@ -82,7 +82,7 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
     }))
 }
 
-/// Returns the nanoseconds of the fastest round.
+/// Returns the time of the fastest round in nanoseconds.
 fn round() -> f64 {
     fastest(ROUNDS, once)
 }
@@ -91,7 +91,7 @@ fn fastest(rounds: usize, mut round: impl FnMut() -> f64) -> f64 {
     (0..rounds).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns this thread's CPU time for the calls.
+/// Returns this thread's CPU time for the calls of a round.
 fn once() -> f64 {
     timed(|| {
         for _ in 0..CALLS {
@@ -103,7 +103,7 @@ fn once() -> f64 {
 
 /// Fills the nearest cache with other memory.
 fn elsewhere() {
-    /// 64 KB: at least the first-level data cache of the processors that are recorded on.
+    /// 64 KiB: at least the first-level data cache of the processors that we support.
     static OTHERS: [AtomicU64; 8192] = [const { AtomicU64::new(0) }; 8192];
     for other in OTHERS.iter().step_by(8) {
         other.fetch_add(1, Ordering::Relaxed);

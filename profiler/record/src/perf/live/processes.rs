@@ -1,4 +1,6 @@
-//! Tracks the processes: names of threads, mappings of code, and whether they are recorded. A third of the file are tests.
+//! Tracks processes: names of threads, mappings of code, and whether they're recorded.
+//!
+//! A third of the file is tests.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
@@ -22,7 +24,7 @@ pub(super) struct Mapping {
 /// The mappings of a process by their start.
 type Mappings = Arc<BTreeMap<u64, Mapping>>;
 
-/// A thread with its name, if known, and its end.
+/// A thread, with its name if known, and its end.
 #[derive(Debug)]
 struct Thread {
     comm: Option<Arc<str>>,
@@ -33,23 +35,23 @@ struct Thread {
 #[derive(Debug, Default)]
 struct Process {
     mappings: Mappings,
-    /// The number of its last change of mapped files.
+    /// The number of the last change of its mapped files.
     generation: u64,
-    /// The number of gaps in the records up to which its mappings are known.
+    /// The value of `Processes::missed` up to which its mappings are complete.
     known: u64,
     /// The number of its running threads, and the end of the last one.
     threads: u32,
     ended_ns: Option<u64>,
 }
 
-/// A thread or a process that was removed, long after its end.
+/// A thread or a process that we removed, long after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     Thread(u32),
     Process(u32),
 }
 
-/// Records of a thread may come after that of its end, but not this long after.
+/// The time for which ended threads are kept. Later records of them don't come.
 const KEPT_NS: u64 = 2_000_000_000;
 
 /// All processes.
@@ -57,26 +59,28 @@ const KEPT_NS: u64 = 2_000_000_000;
 pub(super) struct Processes {
     threads: FxHashMap<u32, Thread>,
     processes: FxHashMap<u32, Process>,
-    /// Ended threads: the time, the process, the thread.
+    /// Ended threads: time, process, thread.
     ended: VecDeque<(u64, u32, u32)>,
-    /// Changes of mapped files so far.
+    /// The number of changes of mapped files so far.
     changes: u64,
-    /// Gaps in the records of mappings so far.
+    /// The number of gaps in the records of mappings so far.
     missed: u64,
-    /// The recorded processes; `None` if all are.
+    /// The recorded processes. `None` if all are recorded.
     wanted: Option<HashSet<u32>>,
-    /// The process that was started for the recording.
+    /// The process that we started for the recording.
     command: Option<u32>,
 }
 
-/// Markers between the addresses of a stack: the following ones are the kernel's, or the program's.
+/// Markers on a stack: the following addresses are the kernel's, or the program's.
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 const CONTEXT_USER: u64 = -512i64 as u64;
 const CONTEXT_LOWEST: u64 = -4095i64 as u64;
 
 impl Processes {
-    /// Reads all running processes from `/proc`. Returns them with the changes to write for the recorded ones: `wanted` and
-    /// their descendants, which are listed in `host`.
+    /// Reads all running processes from `/proc`.
+    ///
+    /// Also returns the changes to write for the recorded processes. These are `wanted` and their descendants, and are
+    /// listed in `host`.
     pub(super) fn running(
         wanted: Option<HashSet<u32>>,
         names: &mut Names,
@@ -128,12 +132,12 @@ impl Processes {
         self.wanted.get_or_insert_default().insert(pid);
     }
 
-    /// Returns the recorded processes; `None` if all are.
+    /// Returns the recorded processes. `None` if all are recorded.
     pub(super) fn wanted(&self) -> Option<&HashSet<u32>> {
         self.wanted.as_ref()
     }
 
-    /// Returns a number that changes with the files that a process has mapped.
+    /// Returns a number that changes whenever the process's mapped files change.
     pub(super) fn generation(&self, pid: u32) -> u64 {
         self.processes.get(&pid).map_or(0, |of| of.generation)
     }
@@ -144,7 +148,7 @@ impl Processes {
         mappings.flat_map(|of| of.mappings.iter().map(|(start, mapping)| (*start, mapping)))
     }
 
-    /// Returns the name of a thread; empty if it is not known.
+    /// Returns the name of a thread. Empty if it isn't known.
     pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
         match self
             .threads
@@ -157,7 +161,7 @@ impl Processes {
         }
     }
 
-    /// Applies a change. Returns whether it is to be written.
+    /// Applies a change. Returns whether it must be written.
     pub(super) fn take(&mut self, change: &Change) -> bool {
         match *change {
             Change::Named {
@@ -183,7 +187,7 @@ impl Processes {
                 let comm = self.threads.get(&parent_tid);
                 let comm = comm.and_then(|thread| thread.comm.clone());
                 if pid != parent {
-                    // The number may have been used before.
+                    // Another thread may have used the number before.
                     self.threads.remove(&tid);
                     let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
                     let process = Process {
@@ -198,16 +202,16 @@ impl Processes {
                 if pid != parent
                     && let Some(wanted) = &mut self.wanted
                 {
-                    // Numbers are reused, also for processes that are not recorded.
+                    // Numbers are reused, also for processes that aren't recorded.
                     match wanted.contains(&parent) {
                         true => _ = wanted.insert(pid),
-                        // The record of its begin is read after it was started.
+                        // We read the record of the command's start after we started it.
                         false if self.command == Some(pid) => {}
                         false => _ = wanted.remove(&pid),
                     }
                 }
             }
-            // Records of a thread may come after that of its end, so it is kept for a while.
+            // Records of a thread may come after that of its end, so we keep it for a while.
             Change::Exited { time_ns, pid, tid } => self.ends(time_ns, pid, tid),
             Change::Mapped {
                 pid,
@@ -258,19 +262,19 @@ impl Processes {
         self.is_wanted(process(change))
     }
 
-    /// Notes that changes of mappings were not recorded until now.
+    /// Notes that changes of mappings haven't been recorded until now.
     pub(super) fn missed_mappings(&mut self) {
         self.missed += 1;
     }
 
-    /// Reads the mappings of a process, if changes may have been missed.
+    /// Reads the mappings of a process if changes may have been missed.
     pub(super) fn catch_up(&mut self, pid: u32, names: &mut Names) {
         let missed = self.missed;
         let process = self.process(pid);
         if std::mem::replace(&mut process.known, missed) == missed {
             return;
         }
-        // A process that has ended keeps its known mappings: `/proc` lists none.
+        // `/proc` has no mappings of an ended process, so it keeps those that we know.
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
         if let Some(maps) = maps.ok().filter(|maps| !maps.is_empty()) {
             process.mappings = Mappings::default();
@@ -280,7 +284,7 @@ impl Processes {
         }
     }
 
-    /// Notes that a process has other files mapped than before.
+    /// Notes that a process's mapped files have changed.
     fn mappings_changed(&mut self, pid: u32) {
         self.changes += 1;
         self.process(pid).generation = self.changes;
@@ -290,7 +294,7 @@ impl Processes {
         self.processes.entry(pid).or_default()
     }
 
-    /// Adds a thread, or gives it another name.
+    /// Adds a thread, or renames it.
     fn begins(&mut self, pid: u32, tid: u32, comm: Option<Arc<str>>) {
         let thread = Thread {
             comm,
@@ -325,7 +329,7 @@ impl Processes {
         process.is_some_and(|of| of.ended_ns.is_some())
     }
 
-    /// Removes threads and processes that ended so long ago that no record of them can come. Passes each to `forgotten`.
+    /// Removes threads and processes that ended so long ago that no more records come. Passes each to `forgotten`.
     pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Removal)) {
         while let Some(&(time_ns, pid, tid)) = self.ended.front()
             && time_ns.saturating_add(KEPT_NS) <= now_ns
@@ -355,8 +359,8 @@ impl Processes {
         }
     }
 
-    /// Appends the places on a stack, innermost first, from the kernel's `chain`. If there is a better user part (`user`), it
-    /// replaces that of `chain`.
+    /// Appends the places on a stack, innermost first, from the kernel's `chain`. If `user` is given, it replaces the
+    /// user part of `chain`.
     pub(super) fn places(
         &self,
         pid: u32,
@@ -375,7 +379,7 @@ impl Processes {
                 }
                 (kernel, call) = (address == CONTEXT_KERNEL, false);
                 if !matches!(address, CONTEXT_KERNEL | CONTEXT_USER) {
-                    // Addresses of a guest, which cannot be resolved here.
+                    // These are addresses of a guest, which we can't resolve here.
                     break;
                 }
                 continue;
@@ -426,7 +430,7 @@ pub(super) fn process(change: &Change) -> u32 {
 
 /// Returns these processes and their running descendants. Lists them in `host`, with the names of the descendants.
 fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) -> HashSet<u32> {
-    /// Names at most this many; of the others, only the number is given.
+    /// The largest number of descendants to name. The rest is only counted.
     const NAMED: usize = 8;
     let known = running
         .iter()
@@ -469,10 +473,10 @@ fn numbers(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Reads a mapping of code from a line of `/proc/PID/maps`.
+/// Parses a mapping of code from a line of `/proc/PID/maps`.
 fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
-    // Range, rights, offset, device, number of the file; then its name, behind any number of blanks.
+    // The words are range, rights, offset, device, and inode. The name follows after any number of blanks.
     let mut words = line.splitn(6, ' ');
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
     let name = words.nth(2).unwrap_or_default().trim();
@@ -607,7 +611,7 @@ mod tests {
         assert!(!processes.is_wanted(4) && processes.is_wanted(2));
         assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
         assert_eq!(module(&processes, 4, 0x1000), None);
-        // The last thread ends, and its number and its process' are another's at once.
+        // The last thread ends, and its number and that of its process are reused at once.
         processes.take(&exited(30, 2, 3));
         processes.take(&Change::forked(0, 3, 1));
         processes.take(&Change::forked(0, 2, 1));

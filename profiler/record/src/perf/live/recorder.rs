@@ -1,6 +1,7 @@
-//! The recorder: events opened, read in the order of time, handed to a sink. What was asked for is looked up in
-//! [`plan`](super::plan), and records are taken in [`drain`](super::drain). The file is long because the rest is one
-//! life: open, begin, record and steer, end.
+//! Opens events, reads their records by time, and passes items to a sink.
+//!
+//! [`plan`](super::plan) looks up the requested events, and [`drain`](super::drain) takes records. The file is long
+//! because everything else belongs to one life cycle: open, begin, record and steer, end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -38,12 +39,12 @@ use crate::perf::sink::{Progress, Sink};
 use crate::perf::symbols::Symbols;
 use crate::perf::tracefs::Tracefs;
 
-/// Events that are open on every CPU.
+/// A recorder with its events open on every CPU.
 pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
     frequent: Frequent,
-    /// The kernel's sums, if it has BPF.
+    /// The kernel's sums, if the kernel has BPF.
     adding: Option<Adding>,
     cost: Cost,
     trial: Trial,
@@ -56,7 +57,7 @@ pub struct Recorder {
     memory: Option<Memory>,
     host: Host,
     changes: Vec<Change>,
-    /// Requests that the kernel refused.
+    /// Notes on requests that the kernel refused.
     notes: Vec<String>,
     command: Option<Command>,
     file_limit: FileLimit,
@@ -64,23 +65,26 @@ pub struct Recorder {
     begun_ns: u64,
 }
 
-/// Records are held back this long, so that no CPU has an older one.
+/// The time for which we hold records back. By then no CPU has an older one.
 const HELD_NS: u64 = 2_000_000;
 
-/// Time between two looks at the machine's and the programs' CPU time. Looks are most of the recorder's cost if few events
-/// come, and must be cheap even against a program that mostly waits.
+/// The time between two readings of the machine's and the programs' CPU time.
+///
+/// If few events come, these readings are most of the recorder's cost. They must be cheap even beside a program that
+/// mostly waits.
 const LOOK_NS: u64 = 250_000_000;
 
-/// The shortest and longest turn of a trial. A turn ends in between once the programs have run for `RUN_NS`: the longer, the
-/// less a disturbance weighs.
+/// The shortest and the longest turn of a trial.
+///
+/// In between, a turn ends once the programs have run for `RUN_NS`. The longer the turn, the less a disturbance weighs.
 const TURN_NS: (u64, u64) = (20_000_000, 150_000_000);
 const RUN_NS: u64 = 10_000_000;
-/// Pauses between the first trials, and between later ones.
+/// The pauses between the first trials, and between later ones.
 const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
 /// The number of first trials.
 const FIRST_TRIALS: u32 = 12;
 
-/// The cost is measured in this many processes at most.
+/// The largest number of processes in which we measure the cost.
 const MEASURED: usize = 64;
 
 /// The turns of a trial.
@@ -89,30 +93,30 @@ const TURNS: [Mode; 5] = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Twice, Mode
 /// The state of measuring the cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
-    /// When the next trial is due.
+    /// The time at which the next trial is due.
     due_ns: u64,
-    /// The running turn, if any, its begin, and the time of the next look at it.
+    /// The current turn, if any, its start, and the time of the next check.
     turn: Option<usize>,
     begun_ns: u64,
     looks_ns: u64,
-    /// Trials so far.
+    /// The number of trials so far.
     count: u32,
 }
 
-/// The failed step if events cannot be started or stopped.
+/// The failed step if events can't be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
 /// The failed step if the sink fails.
 const WRITTEN: &str = "the recording cannot be written";
-/// The failed step if `/proc` or the events' counts cannot be read.
+/// The failed step if `/proc` or the events' counts can't be read.
 const COUNTERS: &str = "reading counters";
 
-/// Time between two readings of the events' counts, which interrupt every CPU.
+/// The time between two readings of the events' counts. Each reading interrupts every CPU.
 const COUNT_NS: u64 = 1_000_000_000;
 
 /// The event that happens once for each interrupt.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// Time between two calls of [`Sink::second`].
+/// The time between two calls of [`Sink::second`].
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Recorder {
@@ -120,11 +124,11 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// In one line: what is missing, and what would help.
+    /// If a right, a feature or a process is missing. The error is one line with the reason and a remedy.
     pub fn open(options: Options, scope: Scope) -> Result<Self, Refused> {
         let begun_ns = spent_ns();
         let mut host = host();
-        // What a person named and is not there is refused in the same words whatever this machine could record.
+        // We check the user's processes first, so that the error for a missing one is the same on every machine.
         let (pids, command) = resolve(scope, &mut host)?;
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
@@ -144,7 +148,7 @@ impl Recorder {
         };
         let memory = memory::measure(cpus.len());
         let mut symbols = Symbols::default();
-        // The kernel's names are read now, not at the first event.
+        // Reads the kernel's names now rather than at the first event.
         symbols.kernel(0);
         let adding = match options.sums {
             Summing::No => None,
@@ -193,20 +197,19 @@ impl Recorder {
         })
     }
 
-    /// On what is recorded, and which events are there.
+    /// Returns the scope of the recording, and the events that exist.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked at least
-    /// ten times a second.
+    /// Records until `stop` returns `true`, or until the recorded processes have ended.
     ///
-    /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left
-    /// to itself.
+    /// `stop` is called at least ten times a second. When recording has ended, we look up the names of functions. If
+    /// the command still runs then, we don't stop it.
     ///
     /// # Errors
     ///
-    /// The command cannot be started, the sink refuses, or the kernel does not do what it did before.
+    /// If the command can't be started, the sink fails, or the kernel refuses an operation that worked before.
     pub fn run<S: Sink>(
         mut self,
         mut sink: S,
@@ -239,7 +242,7 @@ impl Recorder {
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
         summary.around -= summary.recorder;
         summary.outlived = outlived;
-        // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
+        // Ctrl-C interrupts the command together with us, for example. Then it has ended, or will end by itself.
         summary.exit = match (exit, child) {
             (None, Some(mut child)) => child.try_wait().ok().flatten(),
             _ => exit,
@@ -247,8 +250,7 @@ impl Recorder {
         Ok((summary, output))
     }
 
-    /// Tells the sink what is known before anything happens, and opens the first window. The counters as they were
-    /// then.
+    /// Passes the items known in advance to the sink, and opens the first window. Returns the counters of that moment.
     fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, Refused> {
         let mut items = vec![Item::Host(self.host.clone())];
         items.extend(
@@ -260,7 +262,7 @@ impl Recorder {
         items.extend(prices.map(Item::Prices));
         let told = items.iter().try_for_each(|item| sink.item(item));
         told.map_err(failed(WRITTEN))?;
-        // What comes between the kernel's counts and ours is in the one and not in the other.
+        // We hurry here: events between these steps would be in the kernel's counts but not in ours.
         let ahead = Ahead::begin();
         let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
         if let Some(adding) = &mut self.adding {
@@ -276,7 +278,7 @@ impl Recorder {
         Ok(before)
     }
 
-    /// Reads what comes, and steers, until it is over; how the command ended, if that is why.
+    /// Reads records and steers, until the recording ends. Returns the command's exit status if the command ended it.
     fn record<S: Sink>(
         &mut self,
         sink: &mut S,
@@ -292,7 +294,7 @@ impl Recorder {
                 .map_err(failed(WRITTEN))?;
             if now >= state.looked_ns + LOOK_NS {
                 self.look(now, before, state).map_err(failed(COUNTERS))?;
-                // A command that has ended says how, and what it used.
+                // If there is a command, its exit decides instead: it has a status and a usage.
                 if child.is_none() && !self.is_about_all() && self.times.is_over() {
                     return Ok(ended);
                 }
@@ -308,7 +310,7 @@ impl Recorder {
             if let Some(running) = &mut child
                 && let Ok(Some(status)) = running.try_wait()
             {
-                // What it has started is told in records that are held back yet.
+                // Records of processes that it started are still held back.
                 thread::sleep(Duration::from_nanos(HELD_NS));
                 self.drain(now_ns().saturating_sub(HELD_NS), sink, state)
                     .map_err(failed(WRITTEN))?;
@@ -331,13 +333,13 @@ impl Recorder {
         }
     }
 
-    /// Looks at what the machine and the programs have done meanwhile, and, less often, at the events' counts.
+    /// Reads the CPU time of the machine and the programs. Less often, also reads the events' counts.
     fn look(&mut self, now: u64, before: &Statistics, state: &mut Running) -> io::Result<()> {
         state.looked_ns = now;
         self.times.look();
         if let Some(adding) = &mut self.adding {
             adding.take()?;
-            // What is mapped can be read as long as they run.
+            // We read mappings now, while the processes run.
             for pid in adding.untold() {
                 self.processes.catch_up(pid, &mut self.names);
             }
@@ -351,7 +353,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Opens or closes the window, as the budget says and as the cost is measured.
+    /// Opens or closes the window, according to the budget and the measured cost.
     fn steer(&mut self, now: u64, state: &mut Running) -> io::Result<()> {
         if self.frequent.is_closing() {
             return Ok(());
@@ -370,22 +372,22 @@ impl Recorder {
         let closing_ns = self.cost.closing_ns(state.turns / 2);
         let accounts = [Some(machine), programs];
         let mut next = state.budget.turn(now, accounts, events, closing_ns);
-        // The cost is measured before a window may go on for long.
+        // We measure the cost before a window may stay open for long.
         if next == Phase::Window && self.trial_is_due(now) {
             next = state.budget.pause(now);
         }
         self.go_on_with(next, state)
     }
 
-    /// Returns the CPU time that recording has taken from all programs, and from the recorded ones: measured where possible,
-    /// else estimated.
+    /// Returns the CPU time that recording took from all programs, and from recorded ones. It's measured where
+    /// possible, otherwise estimated.
     fn spent(&self, state: &Running) -> (u64, u64) {
         let (kernel, hit) = state.kernel(&self.price);
         let hit = self.cost.spent_ns(hit);
         (kernel.max(hit) as u64, hit as u64)
     }
 
-    /// Changes what is recorded.
+    /// Changes the phase.
     fn go_on_with(&mut self, next: Phase, state: &mut Running) -> io::Result<()> {
         if next == state.phase {
             return Ok(());
@@ -416,12 +418,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Returns whether the cost is to be measured again.
+    /// Returns whether the cost must be measured again.
     fn trial_is_due(&self, now: u64) -> bool {
         self.adding.is_some() && self.options.overhead.is_finite() && now >= self.trial.due_ns
     }
 
-    /// Measures the cost turn by turn, if that is due and no window is open. Returns whether a trial runs.
+    /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running.
     fn trial(&mut self, now: u64, state: &mut Running) -> io::Result<bool> {
         if state.phase != Phase::Counting {
             return Ok(false);
@@ -448,7 +450,7 @@ impl Recorder {
         if let Some(adding) = &mut self.adding {
             adding.turn(mode.unwrap_or(Mode::Sums))?;
         }
-        // What changing took is in no turn.
+        // The time for switching belongs to no turn.
         self.measure_from_now()?;
         let now = now_ns();
         self.trial.turn = mode.map(|_| turn);
@@ -473,14 +475,14 @@ impl Recorder {
         Ok(())
     }
 
-    /// Begins a turn. The time since the last turn's end belongs to none.
+    /// Begins a turn. Time since the end of the last turn belongs to none.
     fn measure_from_now(&mut self) -> io::Result<()> {
         let reading = self.reading()?;
         self.cost.begin(reading);
         Ok(())
     }
 
-    /// Reads the work of the recorded processes, or of those that flush most.
+    /// Reads the work of the recorded processes. If all are recorded, reads that of the processes that flush most.
     fn reading(&mut self) -> io::Result<Reading> {
         let mut reading = Reading::default();
         let Some(adding) = &mut self.adding else {
@@ -509,7 +511,7 @@ impl Recorder {
         Ok(reading)
     }
 
-    /// Returns the progress; `bytes` were written.
+    /// Returns the progress, given the number of written bytes.
     fn progress(&self, now: u64, bytes: u64, state: &Running) -> Progress {
         let summed_ns = self.adding.as_ref().map_or(0, Adding::summed_ns);
         state.progress(now, Duration::from_nanos(summed_ns), bytes)
@@ -520,7 +522,7 @@ impl Recorder {
         self.adding.as_mut().map_or(Ok(()), Adding::take)
     }
 
-    /// Writes the kernel's sums since the last time to the sink.
+    /// Writes the kernel's sums since the last call to the sink.
     fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), Refused> {
         let Some(adding) = &mut self.adding else {
             return Ok(());
@@ -545,8 +547,9 @@ impl Recorder {
         self.processes.wanted().is_none()
     }
 
-    /// Ends the recording: stops the events, reads what is left of them, and tells the sink what is known only now. How
-    /// the command ended, and what it takes afterwards, is left to the caller.
+    /// Stops the events, reads the remaining records, and passes the final items to the sink.
+    ///
+    /// The caller sets the command's exit status and the time spent after this.
     fn end<S: Sink>(
         &mut self,
         before: &Statistics,
@@ -561,7 +564,7 @@ impl Recorder {
         let end_ns = now_ns();
         self.measure(state.phase.mode()).map_err(failed(COUNTERS))?;
         state.close(end_ns);
-        // Close to each other: by the one the other is judged.
+        // These two are compared with each other, so we read them close together.
         let taken = self.take_sums();
         let after = taken.and_then(|()| counters::read(When::After, end_ns));
         let after = after.map_err(failed(COUNTERS))?;
@@ -582,7 +585,7 @@ impl Recorder {
                 self.note(&format!("{lost} flushes came from more places than are kept apart, and are not in the sums."));
             }
         }
-        // That takes the kernel a second, in which names are looked up.
+        // Closing takes the kernel about a second. We look up names meanwhile.
         let rings = std::mem::take(&mut self.rings);
         let closing = thread::spawn(move || drop(rings));
         let own = spent_ns() - state.own_before;
@@ -621,15 +624,15 @@ impl Recorder {
         );
         let told = items.iter().try_for_each(|item| sink.item(item));
         let output = told.and_then(|()| sink.finish(&mut self.symbols));
-        // What is open in the kernel is not left behind.
+        // Wait, so that no event stays open in the kernel.
         let _ = closing.join();
         output
             .map(|output| (summary, output))
             .map_err(failed(WRITTEN))
     }
 
-    /// How often each event happened, by these counts, and was recorded; page faults by the kernel's own count, after
-    /// and before.
+    /// Returns the counts of all events, exact and recorded. Page faults are by the kernel's own count, `faults`
+    /// (after, before).
     fn kept(&self, exact: &BTreeMap<usize, u64>, faults: Option<(u64, u64)>) -> Vec<Count> {
         let mut counts: Vec<Count> = Vec::new();
         for (&event, &exact) in exact {
@@ -646,12 +649,14 @@ impl Recorder {
         counts
     }
 
-    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the
-    /// price of each event.
+    /// Records into a file, like [`run`](Self::run).
+    ///
+    /// This instance is compiled in this crate. So the optimization level of the caller doesn't affect the cost of each
+    /// event.
     ///
     /// # Errors
     ///
-    /// As `run`; or the file cannot be written.
+    /// As `run`, or if the file can't be written.
     pub fn write(
         self,
         file: File,
@@ -670,7 +675,7 @@ impl Recorder {
             .try_for_each(|ring| ring.turn(from, to))
     }
 
-    /// Starts the command that is to be recorded.
+    /// Starts the command to record.
     fn spawn(&mut self, mut command: Command) -> Result<Child, Refused> {
         let child = self
             .file_limit
@@ -679,12 +684,12 @@ impl Recorder {
                 command: command.get_program().to_string_lossy().into_owned(),
                 error,
             })?;
-        // Its records are read after this, so none is taken for another's.
+        // We read its records after this, so we recognize them as those of the command.
         self.processes.want_command(child.id());
         Ok(child)
     }
 
-    /// How often each event that is counted happened so far, on all CPUs together.
+    /// Returns the count of each counted event so far, over all CPUs.
     fn counts(&mut self) -> io::Result<BTreeMap<usize, u64>> {
         let mut sums = BTreeMap::new();
         for ring in &mut self.rings {
@@ -714,7 +719,7 @@ impl Recorder {
         reader.drain(&mut self.rings, self.frequent.points(), until_ns, sink)
     }
 
-    /// Writes losses that the kernel has not reported: it reports them with the next record that finds room.
+    /// Writes losses that the kernel hasn't reported. It reports a loss with the next record that finds room.
     fn missing<S: Sink>(
         &mut self,
         time_ns: u64,
@@ -739,7 +744,7 @@ impl Recorder {
     }
 }
 
-/// Makes an error of a failed step.
+/// Creates an error for a failed step.
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
     move |error| Refused::Other {
         what: what.to_owned(),

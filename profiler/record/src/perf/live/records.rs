@@ -1,4 +1,4 @@
-//! Reads the kernel's records as items of a recording.
+//! Parses the kernel's records into items of a recording.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::perf::format::Format;
 use crate::perf::sample::{Change, Count, Names, Sample};
 use crate::perf::symbols::Symbols;
 
-/// An event that is open.
+/// An open event.
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,
@@ -22,7 +22,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Its counts, with the kernel's.
+    /// Returns its counts. `exact` is the kernel's.
     pub(super) fn count(&self, exact: u64) -> Count {
         Count {
             event: self.name.to_string(),
@@ -33,7 +33,7 @@ impl Opened {
     }
 }
 
-/// The sample in a record, if it is to be kept; its stack goes to `places`.
+/// Returns the sample in a record if it's kept, and puts its stack into `places`.
 pub(super) fn keep(
     event: &mut Opened,
     record: &data::Sample<'_>,
@@ -52,8 +52,7 @@ pub(super) fn keep(
         .format
         .decode(raw, names, |address| symbols.kernel(address));
     places.clear();
-    // Of a program that the recording is not about, it matters which it is, and which call it makes: its files are not
-    // read for more.
+    // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);
     let registers = registers.filter(|_| processes.is_wanted(pid));
     let user = registers
@@ -72,16 +71,16 @@ pub(super) fn keep(
     })
 }
 
-/// A record that is no event, as the kernel lays it out.
+/// A record other than an event, in the kernel's layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice<'r> {
     /// The buffer had no room for this many records.
     Lost(u64),
-    /// A process or thread changed. Its name is still in bytes, with the zeros behind it.
+    /// A process or thread changed. The name is still bytes, followed by zeros.
     Change(Change<&'r [u8]>),
 }
 
-/// The kernel's numbers for these records. `COMM_EXEC` marks a name that comes from `execve`.
+/// The kernel's numbers of these records. `COMM_EXEC` marks a name set by `execve`.
 mod kinds {
     pub const LOST: u32 = 2;
     pub const COMM: u32 = 3;
@@ -92,10 +91,11 @@ mod kinds {
 }
 
 impl<'r> Notice<'r> {
-    /// Reads a record of this kind; `bits` are those of its header. Returns `None` if it is of another kind or too short.
+    /// Parses a record of this kind. `bits` are those of its header.
     ///
-    /// The library that reads events would do the same, but allocates for each record, and a program that starts
-    /// thousands of others a second causes ten for each.
+    /// Returns `None` if it's of another kind or too short. The library that reads events could parse it, too, but it
+    /// allocates for each record. A program that starts thousands of processes a second causes ten such records for
+    /// each.
     pub(super) fn of(kind: u32, bits: u16, time_ns: u64, bytes: &'r [u8]) -> Option<Self> {
         let short = |at: usize| {
             let word = bytes.get(at..)?.first_chunk()?;
@@ -126,7 +126,7 @@ impl<'r> Notice<'r> {
                 tid: short(8)?,
                 parent_tid: short(12)?,
             },
-            // The file's numbers, and what may be done with the memory, lie in between.
+            // In between are the file's device and inode, and the rights.
             kinds::MMAP2 => Change::Mapped {
                 time_ns,
                 pid: short(0)?,
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// These numbers, and a text that ends with zeros.
+    /// Returns a record with these numbers and this text, followed by zeros.
     fn record(shorts: &[u32], longs: &[u64], text: &[u8]) -> Vec<u8> {
         let mut bytes: Vec<u8> = shorts.iter().flat_map(|of| of.to_ne_bytes()).collect();
         bytes.extend(longs.iter().flat_map(|of| of.to_ne_bytes()));

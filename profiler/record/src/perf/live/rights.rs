@@ -1,11 +1,11 @@
-//! The right or the file that is missing where recording is refused, in one line.
+//! Explains in one line why recording is refused, and what would help.
 
 use std::io;
 
-/// Why there can be no recording here, and what helps.
+/// The reason why recording isn't possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// What was to be recorded does not exist.
+    /// The process or control group to record doesn't exist.
     #[error("{0}")]
     Absent(String),
     /// A right, a file system, or an event is missing.
@@ -14,30 +14,30 @@ pub enum Refused {
     /// The kernel refused an event for another reason.
     #[error("the kernel refused to record {event}: {error}{}", help(error))]
     Event {
-        /// Which event.
+        /// The event's name.
         event: String,
-        /// What it said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The command to be recorded could not be started.
+    /// The command to record could not be started.
     #[error("{command} could not be started: {error}")]
     Command {
-        /// Its name.
+        /// The command's name.
         command: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// Something else failed.
     #[error("{what}: {error}")]
     Other {
-        /// What was tried.
+        /// The failed step.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What helps against an error of `perf_event_open`, if it is known.
+/// Returns a remedy for an error of `perf_event_open`, if we know one.
 fn help(error: &io::Error) -> String {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let paranoid = paranoid.unwrap_or_default();

@@ -1,10 +1,11 @@
-//! Opens, switches and counts the events of one CPU, and reads their records from the buffer that the kernel fills. The file
-//! is long because all of that needs the same descriptors, which nothing else sees.
+//! Opens, switches and counts the events of one CPU, and reads their records.
 //!
-//! Each CPU has one buffer. A dummy event owns it and reports changes of processes; the wanted events write into it, too.
-//! They are a group with a second dummy event as leader, so one system call for each CPU starts or stops recording. Counted
-//! events have a second descriptor, which only counts and always runs. The kernel frees everything when the descriptors
-//! are closed, however this process ends.
+//! The file is long because all of that needs the same descriptors, which no other module sees.
+//!
+//! Each CPU has one buffer. A dummy event owns it and reports changes of processes. The wanted events write into it,
+//! too. They form a group with a second dummy event as its leader, so one system call for each CPU starts or stops
+//! recording. Counted events have a second descriptor, which only counts and always runs. The kernel frees everything
+//! when the descriptors are closed, however this process ends.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -25,35 +26,37 @@ use super::options::Stack;
 use super::records::Notice;
 use crate::perf::sample::FAULTS;
 
-/// The kernel's number for records of events, and the offsets of the process and the time in them.
+/// The kernel's number for event records, and the offsets of process and time there.
 const SAMPLE: u32 = 9;
 const SAMPLE_PROCESS: usize = 8;
 const SAMPLE_TIME: usize = 16;
 
-/// The distance of the time from the end of other records: it, the CPU and the event's number come last.
+/// The distance of the time from the end of other records. The time, the CPU and the event's number come last.
 const OTHER_TIME: usize = 24;
 
-/// A buffer is read at once when it is filled to one part in this many.
+/// The kernel wakes us to read a buffer once 1 / `AWAKE` is full.
 const AWAKE: usize = 8;
 
-/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
-/// perf-event2 makes.
+/// The kernel's request that lets an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`).
+///
+/// Neither rustix nor perf-event2 offers it.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// The event of a record, by the caller's index.
+/// The events of a tracepoint's records, by the caller's index.
 pub(super) enum Of {
-    /// The event of all records of the tracepoint.
+    /// The same event for all records.
     Event(usize),
-    /// The events of the shared tracepoint of all system calls, by the number of the call.
+    /// An event for each system call's number, at the tracepoint that all calls share.
     Calls(Vec<(u64, usize)>),
 }
 
-/// The offset of the call's number in a record of the shared tracepoint. From there on, the layout is that of the tracepoints of
-/// single calls.
+/// The offset of the call's number in a record of the shared tracepoint.
+///
+/// From there on, the layout is that of the tracepoints of single calls.
 const CALL: usize = 8;
 
 impl Of {
-    /// Returns the event of this record; `None` for a call that is not wanted.
+    /// Returns the event of this record. `None` for a call that isn't wanted.
     pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
         match self {
             Of::Event(event) => Some(*event),
@@ -80,12 +83,14 @@ pub(super) struct Point {
     pub(super) filter: Option<CString>,
     /// Whether it is kept in all processes.
     pub(super) everywhere: bool,
-    /// Whether it is so frequent that it slows programs down while it is open and nobody records it.
+    /// Whether it's so frequent that it slows programs down even without being recorded.
     pub(super) frequent: bool,
 }
 
-/// Returns whether an event is so frequent that keeping it open slows programs down. Tracing one system call slows all of
-/// them down, and each call that changes memory passes several of the other tracepoints.
+/// Returns whether an event is so frequent that an open one slows programs down.
+///
+/// For example, tracing one system call slows all of them down. And each call that changes memory passes several of the
+/// other tracepoints.
 pub(super) fn is_frequent(event: &str) -> bool {
     ["syscalls:", "mmap_lock:", "tlb:"]
         .iter()
@@ -93,19 +98,19 @@ pub(super) fn is_frequent(event: &str) -> bool {
         || event == FAULTS
 }
 
-/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
-/// bytes.
+/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), with eight-byte
+/// pointers.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
 pub(super) enum Entry<'r> {
-    /// An event, read only as far as its process.
+    /// An event, read only up to its process.
     Sample(Unread<'r>),
-    /// Anything else: a change of a process, or records that were lost.
+    /// Any other record: a change of a process, or a number of lost records.
     Other(Notice<'r>),
 }
 
-/// A record of an event that is read on demand: reading all of it takes longer than the kernel took to write it.
+/// An event's record that is parsed on demand. Parsing all of it takes longer than the kernel took to write it.
 pub(super) struct Unread<'r> {
     bytes: &'r [u8],
     point: &'r Point,
@@ -113,19 +118,19 @@ pub(super) struct Unread<'r> {
 }
 
 impl<'r> Unread<'r> {
-    /// Returns the process that was running; 0 if the record is too short.
+    /// Returns the process that was running. 0 if the record is too short.
     pub(super) fn process(&self) -> u32 {
         let bytes = self.bytes.get(SAMPLE_PROCESS..);
         let process = bytes.and_then(|bytes| bytes.first_chunk());
         process.map_or(0, |process| u32::from_ne_bytes(*process))
     }
 
-    /// Returns whether it is kept in all processes, or may carry a stack.
+    /// Returns whether it's kept in all processes, or may contain a stack.
     pub(super) fn matters_everywhere(&self) -> bool {
         self.point.everywhere || self.point.stack != Stack::Absent
     }
 
-    /// Returns the index of its event, if all records of its tracepoint belong to one.
+    /// Returns the index of its event. `None` at the shared tracepoints of system calls.
     pub(super) fn event(&self) -> Option<usize> {
         match self.point.of {
             Of::Event(event) => Some(event),
@@ -133,7 +138,7 @@ impl<'r> Unread<'r> {
         }
     }
 
-    /// Reads all of it, and the index of its event; `None` if it cannot be parsed.
+    /// Parses all of it. Also returns the index of its event. `None` if it can't be parsed or isn't wanted.
     pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
         let mut parser = Parser::new(self.bytes, self.layout.clone());
         let sample = data::Sample::parse(&mut parser).ok()?;
@@ -147,29 +152,30 @@ pub(super) struct Ring {
     pub(super) cpu: u32,
     /// Owns the buffer.
     sampler: Sampler,
-    /// Reports mappings. It slows every `mmap` and `mprotect` of any program down, so it is closed with the frequent events.
+    /// Reports mappings. It slows every `mmap` and `mprotect` of every program down, so we close it with the frequent
+    /// events.
     maps: Option<Counter>,
     /// Starts and stops the recording of events.
     windows: Counter,
-    /// The events by their points; frequent ones may be closed for a while.
+    /// The events by the index of their points. Frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
     /// The layouts of their records, open or not.
     layouts: Vec<ParseConfig<Native>>,
     /// The counts of closed events.
     closed: Happened,
-    /// Counts each event. They are read together, because each read interrupts the CPU.
+    /// Counts each event. We read all counts together, because each read interrupts the CPU.
     counting: Group,
-    /// The caller's index of each of these.
+    /// The counted events, each with the caller's index.
     counted: Vec<(usize, Counter)>,
-    /// The index in `recorded` by the number in a record.
+    /// The index in `recorded`, by the number in a record.
     numbers: FxHashMap<u64, usize>,
-    /// Records of events that were read.
+    /// The number of event records that were read.
     seen: u64,
-    /// Records that the kernel reported as lost.
+    /// The number of records that the kernel has reported as lost.
     lost: u64,
 }
 
-/// Counts of events while they were recorded, and of their records that the kernel reports as lost.
+/// Counts of events while they were recorded, and of their lost records.
 #[derive(Clone, Copy, Debug, Default)]
 struct Happened {
     count: u64,
@@ -188,18 +194,21 @@ impl Happened {
     }
 }
 
-/// Events that left no record, except those that the kernel has reported meanwhile.
+/// Events without a record, except for losses that the kernel has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// The buffer was full. The kernel reports that with the next record that finds room, and at the end none comes.
+    /// Losses because the buffer was full. The kernel reports them with the next record that finds room, and at the end
+    /// no record follows.
     pub(super) full: u64,
-    /// Counted, but neither read nor reported as lost.
+    /// Events that were counted, but neither read nor reported as lost.
     pub(super) untold: u64,
 }
 
 impl Missing {
-    /// Computes them from the events that happened and were read, the records that the kernel has lost, and those of which it
-    /// has reported the loss. Kernels before 6.0 do not count lost records (`None`).
+    /// Computes the missing events.
+    ///
+    /// The arguments are the events that happened, the records that were read, the lost records by the kernel's count,
+    /// and the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
         Missing {
@@ -210,11 +219,11 @@ impl Missing {
 }
 
 impl Ring {
-    /// Opens tracepoints on these CPUs, with buffers of `bytes` or of as many as the kernel grants.
+    /// Opens tracepoints on these CPUs. If the kernel refuses buffers of `bytes`, they become smaller.
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub(super) fn open_all(
         cpus: &[u32],
         mut bytes: usize,
@@ -234,11 +243,11 @@ impl Ring {
         }
     }
 
-    /// Opens tracepoints on a CPU; neither recorded nor counted yet.
+    /// Opens tracepoints on a CPU. They're neither recorded nor counted yet.
     ///
     /// # Errors
     ///
-    /// The kernel refuses.
+    /// If the kernel refuses.
     fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.comm(true)
@@ -273,7 +282,7 @@ impl Ring {
                 counted.push((event, count));
             }
         }
-        // Enabled before `/proc` is read for the processes: no change in between may be missed.
+        // We enable this before reading the processes from `/proc`, so that we miss no change in between.
         sampler.as_counter_mut().enable()?;
         let maps = Some(maps(cpu, &sampler)?);
         Ok(Self {
@@ -297,7 +306,7 @@ impl Ring {
         self.counting.enable()
     }
 
-    /// Takes the frequent events out. The caller drops them elsewhere, because the kernel closes them slowly.
+    /// Takes the frequent events out. The caller drops them in another thread, because the kernel closes them slowly.
     pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
         let mut taken: Vec<Counter> = self.maps.take().into_iter().collect();
         for (event, point) in self.recorded.iter_mut().zip(points) {
@@ -339,13 +348,13 @@ impl Ring {
         }
     }
 
-    /// Stops counting and the reports of processes.
+    /// Stops counting, and stops the reports of processes.
     pub(super) fn end(&mut self) -> io::Result<()> {
         self.counting.disable()?;
         self.sampler.as_counter_mut().disable()
     }
 
-    /// Reads the count of each counted event, by its index.
+    /// Reads the count of each counted event, with the event's index.
     pub(super) fn counts(&mut self) -> io::Result<Vec<(usize, u64)>> {
         let read = self.counting.read()?;
         let each = self.counted.iter().map(|(event, count)| {
@@ -365,7 +374,7 @@ impl Ring {
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
-    /// Returns the time of the next record; `None` if there is none yet.
+    /// Returns the time of the next record. `None` if there is none yet.
     pub(super) fn next_time(&mut self) -> Option<u64> {
         let record = self.sampler.next_record()?;
         let time = record_time(&record);
@@ -374,7 +383,7 @@ impl Ring {
         Some(time)
     }
 
-    /// Passes the next record to `take`; returns `false` if there is none. A record that cannot be parsed is skipped.
+    /// Passes the next record to `take`. Returns `false` if there is none. Skips a record that can't be parsed.
     pub(super) fn next(&mut self, points: &[Point], mut take: impl FnMut(Entry<'_>)) -> bool {
         let Some(record) = self.sampler.next_record() else {
             return false;
@@ -406,7 +415,7 @@ impl Ring {
     }
 }
 
-/// Opens a tracepoint on a CPU, in the group of `leader`. Its records go to the buffer of `into`.
+/// Opens a tracepoint on a CPU, in the group of `leader`. Its records are written to the buffer of `into`.
 fn recording(
     cpu: u32,
     point: &Point,
@@ -427,13 +436,15 @@ fn recording(
     Ok(event)
 }
 
-/// Waits at most this long, or until part of a CPU's buffer is full, as in a burst.
+/// Waits until part of a CPU's buffer is full, at most for this long.
 pub(super) fn wait(rings: &[Ring], most: Duration) {
     wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
 }
 
-/// Waits at most this long, or until there is something to read. A descriptor with any other result, for example of a CPU that
-/// went offline, would end every wait at once, so the wait continues without it.
+/// Waits until a descriptor is readable, at most for this long.
+///
+/// A descriptor with any other result would end every wait at once: that of a CPU that went offline, for example. So we
+/// continue without it.
 fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let begun = Instant::now();
     let of = |fd| libc::pollfd {
@@ -444,8 +455,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
-        // SAFETY: the kernel writes only to these entries, whose number is passed. A descriptor that is not open is reported in
-        // its entry.
+        // SAFETY: the kernel writes only to these entries, whose number is passed. A descriptor that is not open is
+        // reported in its entry.
         let answered = unsafe {
             libc::poll(
                 buffers.as_mut_ptr(),
@@ -463,7 +474,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     }
 }
 
-/// Returns whether the kernel counts the lost records of each event, as Linux does since 6.0.
+/// Returns whether the kernel counts the lost records of each event. Linux does since 6.0.
 pub(super) fn tells_lost() -> bool {
     Builder::new(Software::DUMMY)
         .read_format(ReadFormat::LOST)
@@ -475,7 +486,7 @@ pub(super) fn tells_lost() -> bool {
 ///
 /// # Errors
 ///
-/// It refuses the tracepoint itself.
+/// If it refuses the tracepoint itself.
 pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
     let event = Builder::new(Tracepoint::with_id(id))
         .include_kernel()
@@ -491,7 +502,7 @@ fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     builder
 }
 
-/// Gives an event's records the common layout.
+/// Sets the common layout of records.
 fn laid_out(builder: &mut Builder<'static>) {
     builder
         .include_kernel()
@@ -585,7 +596,7 @@ mod tests {
     fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
         let missing = |full, untold| Missing { full, untold };
         assert_eq!(Missing::of(100, 100, Some(0), 0), missing(0, 0));
-        // The kernel has reported 10 already, and could not report 5.
+        // The kernel has reported 10 losses already, and couldn't report 5.
         assert_eq!(Missing::of(100, 83, Some(15), 10), missing(5, 2));
         // Reported losses may be changes of processes, which no event counts.
         assert_eq!(Missing::of(100, 95, Some(5), 9), missing(0, 0));

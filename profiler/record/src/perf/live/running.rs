@@ -15,9 +15,9 @@ use crate::perf::sink::Progress;
 #[derive(Clone, Copy, Default)]
 struct Events {
     plain: u64,
-    /// With a stack that the kernel walked.
+    /// Events with a stack that the kernel walked.
     walked: u64,
-    /// With a copy of the stack.
+    /// Events with a copy of the stack.
     copied: u64,
 }
 
@@ -45,26 +45,26 @@ pub(super) struct Running {
     pub(super) own_before: u64,
     pub(super) budget: Budget,
     pub(super) phase: Phase,
-    /// When the window opened, if it is open.
+    /// The time at which the window opened, if one is open.
     pub(super) open_ns: Option<u64>,
-    /// Closed windows that are not written yet.
+    /// Closed windows that aren't written yet.
     pub(super) windows: Vec<Window>,
     pub(super) recorded_ns: u64,
     /// Events read so far, and in the last round.
     pub(super) seen: u64,
     pub(super) recently: u64,
-    /// Events by their cost: of all processes, and of the recorded ones.
+    /// Events of all processes, and of the recorded ones. Their cost depends on their stacks.
     events: Events,
     hitting: Events,
     pub(super) kept: u64,
     pub(super) lost: u64,
-    /// Changes of the phase.
+    /// The number of changes of the phase.
     pub(super) turns: u64,
-    /// Events counted by the kernel at the last look.
+    /// Events that the kernel had counted at the last reading.
     pub(super) counted: u64,
     pub(super) counted_ns: u64,
     pub(super) looked_ns: u64,
-    /// CPU time of the machine and of the recorded processes at the last look.
+    /// The CPU time of the machine and of the recorded processes at the last reading.
     pub(super) busy_ns: u64,
     pub(super) used_ns: u64,
     pub(super) told_ns: u64,
@@ -72,7 +72,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Begins a recording now.
+    /// Starts a recording now.
     pub(super) fn new(overhead: f64, own_before: u64) -> Self {
         let now = now_ns();
         Self {
@@ -100,7 +100,7 @@ impl Running {
         }
     }
 
-    /// Closes the window, if it is open.
+    /// Closes the window if one is open.
     pub(super) fn close(&mut self, end_ns: u64) {
         if let Some(start_ns) = self.open_ns.take() {
             self.recorded_ns += end_ns - start_ns;
@@ -114,7 +114,7 @@ impl Running {
         self.recorded_ns + open
     }
 
-    /// Returns the progress; `bytes` were written.
+    /// Returns the progress, given the number of written bytes.
     pub(super) fn progress(&self, now_ns: u64, summed: Duration, bytes: u64) -> Progress {
         Progress {
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
@@ -126,7 +126,7 @@ impl Running {
         }
     }
 
-    /// Counts an event that was read; `is_wanted` if its process is recorded.
+    /// Counts an event that was read. `is_wanted` is set if its process is recorded.
     pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: bool) {
         self.seen += 1;
         self.events.count(sample);
@@ -135,14 +135,16 @@ impl Running {
         }
     }
 
-    /// Counts an event without a stack of a process that is not recorded.
+    /// Counts an event without a stack, in a process that isn't recorded.
     pub(super) fn saw_elsewhere(&mut self) {
         self.seen += 1;
         self.events.plain += 1;
     }
 
-    /// Estimates the kernel's CPU time for events until now from their number and price: of all processes, and of the
-    /// recorded ones. Lost and counted events may be of either, so both include them.
+    /// Estimates the kernel's CPU time for events until now, from their number and price.
+    ///
+    /// Returns the time of all processes, and of the recorded ones. We don't know the processes of lost and counted
+    /// events, so both times include these.
     pub(super) fn kernel(&self, price: &Price) -> (f64, f64) {
         let lost = self.lost as f64 * price.plain_ns;
         let counted = self.counted as f64 * price.counted_ns;
@@ -150,7 +152,8 @@ impl Running {
         (of(self.events), of(self.hitting))
     }
 
-    /// Returns the pause before the next look. A look costs as much as some hundred events, so it is longer if little comes.
+    /// Returns the pause before the next reading. A reading costs as much as some hundred events, so we read less often
+    /// if few events come.
     pub(super) fn pause(&self) -> Duration {
         Duration::from_millis(match (self.open_ns, self.recently) {
             (_, 2000..) => 1,

@@ -13,10 +13,12 @@ use crate::perf::sample::Host;
 pub enum Scope {
     /// All processes.
     Everything,
-    /// These, their running descendants, and all that they start meanwhile.
+    /// These processes, their running descendants, and all that they start during the recording.
     Processes(Vec<u32>),
-    /// The processes in this control group or below it when the recording begins, and all that they start. The group is a
-    /// directory of cgroup v2, or of a hierarchy of v1.
+    /// The processes in this control group or below it, and all that they start. We list them when the recording
+    /// begins.
+    ///
+    /// The group is a directory of cgroup v2, or of a v1 hierarchy.
     Cgroup(PathBuf),
     /// A command to start, and all that it starts. The recording ends with the command, unless
     /// [`outlives`](super::Options::outlives) is set.
@@ -27,7 +29,7 @@ pub enum Scope {
 ///
 /// # Errors
 ///
-/// A process or a control group does not exist.
+/// If a process or a control group doesn't exist.
 pub(super) fn resolve(
     scope: Scope,
     host: &mut Host,

@@ -1,5 +1,6 @@
-//! Runs a command and reads its time, memory and faults from the kernel. Counts the interrupts that it sends to flush
-//! TLBs; records nothing else.
+//! Runs a command and returns its time, memory and page faults, by the kernel's account.
+//!
+//! Also counts the interrupts that it sends to flush TLBs. Records nothing else.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,19 +17,19 @@ use crate::perf::tracefs::Tracefs;
 /// The resources used by a command and by all that it started and waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// From its start to its end.
+    /// The time from start to end.
     pub wall: Duration,
-    /// CPU time.
+    /// The total CPU time.
     pub cpu: Duration,
-    /// Of that, in the kernel.
+    /// The part of `cpu` in the kernel.
     pub kernel: Duration,
     /// Page faults.
     pub faults: u64,
-    /// Interrupts that it sent to flush TLBs; `None` if they cannot be counted.
+    /// Interrupts that it sent to flush TLBs. `None` if we can't count them.
     pub interrupts: Option<u64>,
     /// Peak memory of its largest process, in bytes.
     pub peak: u64,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
 }
 
@@ -37,9 +38,9 @@ impl Spent {
     ///
     /// # Errors
     ///
-    /// It cannot be started.
+    /// If it can't be started.
     pub fn of(command: &mut Command) -> io::Result<Self> {
-        // The counter includes all that this thread starts.
+        // The counter includes all processes that this thread starts.
         let mut counter = interrupts_sent();
         let begun = Instant::now();
         let child = command.spawn()?;
@@ -62,7 +63,7 @@ impl Spent {
     }
 }
 
-/// Counts from now on the interrupts to flush TLBs that this thread sends, and all threads and processes that it starts.
+/// Starts to count flush interrupts that this thread and all its descendants send.
 fn interrupts_sent() -> Option<Counter> {
     let tracefs = Tracefs::find().ok()?;
     let format = tracefs.format("csd:csd_queue_cpu", &mut Names::default());

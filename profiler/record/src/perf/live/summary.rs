@@ -25,30 +25,33 @@ pub struct Summary {
     pub recorder: Duration,
     /// CPU time that recording took from all programs.
     pub kernel: Duration,
-    /// The measured cost as a share of the programs' CPU time without recording. If `None`, `kernel` is estimated from the
-    /// number and the price of events.
+    /// The measured cost as a share of the programs' CPU time without recording.
+    ///
+    /// If it's `None`, `kernel` is estimated from the number and the price of events.
     pub measured: Option<Measured>,
-    /// CPU time of everything else.
+    /// The CPU time of everything else.
     pub busy: Duration,
     /// The part of `kernel` that may have been taken from the recorded programs.
     pub hit: Duration,
-    /// CPU time of these programs without `hit`; `None` if all are recorded.
+    /// The CPU time of these programs without `hit`. `None` if all programs are recorded.
     pub used: Option<Duration>,
-    /// Changes of the phase.
+    /// The number of changes of the phase.
     pub turns: u64,
-    /// CPU time before and after: opening events, looking up names.
+    /// The recorder's CPU time before and after the recording: opening events, and looking up names.
     pub around: Duration,
-    /// The price of an event.
+    /// The price of one event.
     pub price: Price,
     /// The exit status of the recorded command, if there is one.
     pub exit: Option<ExitStatus>,
-    /// Whether the recording ended with its command although descendants still ran.
+    /// Whether descendants of the command still ran when the recording ended.
     pub outlived: bool,
 }
 
 impl Summary {
-    /// Returns the cost of the recording: the largest of its share of all CPU time, its share of the recorded programs' CPU
-    /// time, and the measured share. Infinite if the programs used no time beside the cost.
+    /// Returns the cost of the recording as a share.
+    ///
+    /// It's the largest of three: the share of all CPU time, the share of the recorded programs' CPU time, and the
+    /// measured share. Infinite if the programs used no time beside the cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
@@ -56,7 +59,7 @@ impl Summary {
         of_all.max(of_used).max(measured)
     }
 
-    /// Formats the cost; in milliseconds if the programs ran too briefly for a percentage.
+    /// Formats the cost. Uses milliseconds if the programs ran too briefly for a percentage.
     pub fn overhead_text(&self) -> String {
         let spent = self.recorder + self.kernel;
         let (spent, of) = match self.used {
@@ -70,10 +73,10 @@ impl Summary {
     }
 }
 
-/// Programs that used less CPU time are too short for a percentage.
+/// Below this CPU time of the programs, a percentage is meaningless.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Returns `spent` as a share of `of`. Nothing of nothing is zero.
+/// Returns `spent` as a share of `of`. If both are zero, returns zero.
 fn share(spent: Duration, of: Duration) -> f64 {
     match (spent.as_secs_f64(), of.as_secs_f64()) {
         (0.0, 0.0) => 0.0,
@@ -156,7 +159,7 @@ mod tests {
         assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
         assert_eq!(summary(97, 13).overhead_text(), "97.0 ms");
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
-        // Prices of events give 1 %, turns with and without them 24 %.
+        // By the prices of events the cost is 1 %. By the measurement it's 24 %.
         let measured = Summary {
             measured: Some(Measured {
                 share: 0.24,

@@ -1,14 +1,15 @@
-//! Measures the CPU time of the recorded processes, by looking at the kernel's account of each from time to time. The file
-//! is long because its tests simulate these accounts step by step.
+//! Measures the CPU time of the recorded processes, from the kernel's account of each.
 //!
-//! No look sees a process that lives between two looks. Its time is known once its parent has waited for it: then it is in
-//! the parent's account of its children. The part of that account that no look explains is split evenly among the children
-//! that ended unseen, and includes the time of their own children. If all children were seen, the part is their time after
-//! the last look, and counts for the parent's name. An ended process is added to the others of its name once no more records
-//! of it can come.
+//! We read the accounts from time to time. The file is long because its tests simulate these accounts step by step.
 //!
-//! Time after the last look is only in the parent's account. The parent of a recorded command is this process: once the
-//! command has ended, the kernel's account of this process's children gives the total ([`Times::whole`]).
+//! A process may start and end between two readings. Its time is known once its parent has waited for it, because then
+//! it's in the parent's account of its children. Part of that account isn't explained by any reading. We split that
+//! part evenly among the children that ended unseen, and it includes the time of their own children. If we saw all
+//! children, the part is their time after their last reading, and we charge it to the parent's name. We add an ended
+//! process to the sum of its name once no more records of it can come.
+//!
+//! Time after the last reading is only in the parent's account. The parent of a recorded command is this process. So
+//! once the command has ended, the kernel's account of our children gives the total ([`Times::whole`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -19,30 +20,31 @@ use rustc_hash::FxHashMap;
 use crate::perf::counters::{Process, Used, process};
 use crate::perf::sample::{Change, CpuTime};
 
-/// The number of processes in one look: more would cost too much. The next look continues behind them.
+/// The largest number of processes to read at once. Reading more would cost too much, so the next reading continues
+/// after them.
 const MOST: usize = 64;
 
-/// A process at its first and last look.
+/// The accounts of a process at its first and last reading.
 #[derive(Debug)]
 struct Observation {
     first: Process,
     last: Process,
     /// The process that forked it, if known.
     parent: Option<u32>,
-    /// Its ending, if it has ended.
+    /// The kind of its end, if it has ended.
     ended: Option<Ending>,
 }
 
-/// The kind of a process that has ended.
+/// The kind of an ended process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Ending {
-    /// Forked, and still running its parent's program.
+    /// It was forked, and still ran its parent's program.
     Forked,
-    /// Older than the recording, or running another program.
+    /// It's older than the recording, or ran another program.
     Otherwise,
 }
 
-/// Counts of processes that ended unseen, by name and kind.
+/// The number of processes that ended unseen, by name and kind.
 type Unseen = FxHashMap<(Arc<str>, Ending), u64>;
 
 /// The recorded processes and their times.
@@ -50,27 +52,28 @@ type Unseen = FxHashMap<(Arc<str>, Ending), u64>;
 pub(super) struct Times {
     /// Processes that may be running.
     running: BTreeSet<u32>,
-    /// The last of them in the latest look.
+    /// The last process of the latest reading.
     looked_at: u32,
-    /// Processes known to have ended since the last look.
+    /// Processes that are known to have ended since the last reading.
     over: BTreeSet<u32>,
-    /// Processes gone at the last look. Records of them and of their children may come until the next.
+    /// Processes that no longer existed at the last reading. Records of them and of their children may come until the
+    /// next.
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Observation>,
-    /// Forked processes that have not ended: the parent, and whether another program was loaded.
+    /// Forked processes that haven't ended: the parent, and whether they loaded another program.
     forked: FxHashMap<u32, (u32, bool)>,
     /// Children that ended unseen, by parent.
     unseen: FxHashMap<u32, Unseen>,
-    /// The part of each process's account that belongs to children no longer in `seen`.
+    /// The part of each process's account for children that are no longer in `seen`.
     explained: FxHashMap<u32, Used>,
-    /// The sums of processes no longer in `seen`.
+    /// The sums of processes that are no longer in `seen`.
     past: Sums,
-    /// The total, if it is known, and the name for it if no process was seen.
+    /// The total, if it's known, and the name to charge if no process was seen.
     whole: Option<(Used, String)>,
 }
 
 impl Times {
-    /// Looks at these as the recording begins. Their earlier time does not count.
+    /// Reads these processes at the start of the recording. Their earlier time doesn't count.
     pub(super) fn begin(&mut self, pids: impl Iterator<Item = u32>) {
         for pid in pids {
             self.running.insert(pid);
@@ -80,20 +83,21 @@ impl Times {
         }
     }
 
-    /// Adds a process that begins now.
+    /// Adds a process that starts now.
     pub(super) fn started(&mut self, pid: u32) {
         self.running.insert(pid);
     }
 
-    /// Sets the total of the command that was started here and has ended, with all descendants that were waited for.
+    /// Sets the total of the ended command and of all descendants that were waited for.
     ///
-    /// The part that no look has seen is split among the seen names in proportion; if there are none, it counts for
-    /// the command's name. Processes that nobody waited for are not in the total.
+    /// The part that no reading has seen is split among the seen names in proportion. If there are none, it's charged
+    /// to the command's name. The total doesn't include processes that no parent waited for.
     pub(super) fn whole(&mut self, used: Used, command: &str) {
         self.whole = Some((used, command.to_owned()));
     }
 
-    /// Takes a change of a recorded process of this name. If `over`, it has no thread left and needs no further look.
+    /// Applies a change of a recorded process of this name. If `over` is set, it has no thread left, and we don't read
+    /// it again.
     pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
         if let (Change::Exited { pid, .. }, true) = (change, over)
             && self.running.remove(pid)
@@ -108,7 +112,7 @@ impl Times {
                 }
                 self.running.insert(pid);
                 self.forked.insert(pid, (parent, false));
-                // The number is used again: the time of the process before stays in its parent's account.
+                // The number is reused. The time of the previous process remains in its parent's account.
                 self.seen.remove(&pid);
             }
             Change::Named {
@@ -147,17 +151,17 @@ impl Times {
         }
     }
 
-    /// Looks at some of the processes, new ones included.
+    /// Reads some of the processes, including new ones.
     pub(super) fn look(&mut self) {
         self.look_by(MOST, process);
     }
 
-    /// Looks at all processes.
+    /// Reads all processes.
     pub(super) fn look_at_all(&mut self) {
         self.look_by(usize::MAX, process);
     }
 
-    /// Looks at up to `most` running processes, by turns.
+    /// Reads up to `most` running processes, in turn.
     fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
         let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
         self.forget(gone);
@@ -183,7 +187,7 @@ impl Times {
         }
     }
 
-    /// Adds these to the sums of past processes: no more records of them come.
+    /// Adds these processes to the past sums, because no more records of them come.
     fn forget(&mut self, gone: BTreeSet<u32>) {
         if gone.is_empty() {
             return;
@@ -207,10 +211,10 @@ impl Times {
         }
     }
 
-    /// Returns the part of each process's account of children that seen, ended children explain.
+    /// Returns the part of each process's account of children that ended children explain.
     ///
-    /// No look sees the children that a process waits for just before it ends, but they are in its parent's account. So the
-    /// sum begins with the youngest of a line of forks.
+    /// A process may wait for children just before it ends. No reading of it contains these, but its parent's account
+    /// does. So we add up from the youngest of a line of forks.
     fn all_explained(&self) -> FxHashMap<u32, Used> {
         let mut explained = self.explained.clone();
         let ended = |seen: &Observation| seen.parent.filter(|_| seen.ended.is_some());
@@ -231,7 +235,7 @@ impl Times {
             let of = explained.get(&pid).copied().unwrap_or_default();
             let below = explained.entry(parent).or_default();
             *below = below.plus(seen.used(of));
-            // Reused numbers may make a ring of parents, in which none is the youngest.
+            // Reused numbers may form a ring of parents, which has no youngest process.
             if let Some(left) = children.get_mut(&parent) {
                 *left -= 1;
                 if *left == 0 {
@@ -248,7 +252,7 @@ impl Times {
         !self.running.iter().any(|&pid| is_running(pid))
     }
 
-    /// Records a look at a process. `first` is its earlier usage if this is the first look.
+    /// Stores a reading of a process. `first` is its earlier usage if this is the first reading.
     fn see(&mut self, pid: u32, first: Process, now: Process) {
         let parent = self.forked.get(&pid).map(|(parent, _)| *parent);
         let seen = self.seen.entry(pid).or_insert_with(|| Observation {
@@ -260,12 +264,12 @@ impl Times {
         seen.last = now;
     }
 
-    /// Returns the CPU time of all processes since the begin, in nanoseconds.
+    /// Returns the CPU time of all processes since the start, in nanoseconds.
     pub(super) fn ns(&self) -> u64 {
         self.ran().iter().map(CpuTime::ns).sum()
     }
 
-    /// Returns the usage since the begin by name.
+    /// Returns the usage since the start by name.
     pub(super) fn ran(&self) -> Vec<CpuTime> {
         let mut sums = self.past.clone();
         let explained = self.all_explained();
@@ -281,7 +285,7 @@ impl Times {
 }
 
 impl Observation {
-    /// Returns the lifetime usage of the process and of the children it waited for, at least `explained` for these.
+    /// Returns the lifetime usage of the process and its children. These count with at least `explained`.
     fn used(&self, explained: Used) -> Used {
         self.last.own.plus(self.last.children.most(explained))
     }
@@ -292,14 +296,15 @@ impl Observation {
 struct Sums(BTreeMap<Arc<str>, CpuTime>);
 
 impl Sums {
-    /// Adds a process and its children that ended unseen. `explained` of its account of children is added elsewhere.
+    /// Adds a process and its children that ended unseen. The part `explained` of its account of children is added
+    /// elsewhere.
     fn add(&mut self, seen: &Observation, explained: Used, unseen: Option<&Unseen>) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
         let rest = last.children.minus(first.children).minus(explained);
         let Some(unseen) = unseen else {
-            // The time of seen children after their last look.
+            // This is the time of seen children after their last reading.
             return self.put(&last.comm, rest, None, 0);
         };
         let all: u64 = unseen.values().sum();
@@ -322,7 +327,7 @@ impl Sums {
         if seen.ns() == 0 {
             return self.put(command, missing, None, 0);
         }
-        // Ticks may have found a name in the kernel alone, so both parts of the missing time are split by the whole time.
+        // A name's few ticks may all be in the kernel, so we split both parts of the missing time by the whole time.
         for ran in self.0.values_mut() {
             let part = missing.part(ran.ns() as f64 / seen.ns() as f64);
             let forked = ran.forked_user_ns as f64 / ran.user_ns.max(1) as f64;
@@ -354,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// A process whose own usage and whose children's are given by their user time.
+    /// Returns a process with this user time of its own and of its children.
     fn told(comm: &str, own: u64, children: u64) -> Process {
         let used = |user_ns| Used {
             user_ns,
@@ -370,7 +375,7 @@ mod tests {
         }
     }
 
-    /// The name, user time, kernel time, user time of forked processes, and pages that went.
+    /// Returns each name with its user time, kernel time, forked user time, and shrunk pages.
     fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
         let each = times.ran().into_iter();
         each.map(|ran| {
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_a_grandchild_did_is_not_counted_again_in_the_account_of_who_waited_for_its_parent() {
-        // A shell runs a tool that runs a program and ends as soon as it has waited for it.
+        // A shell runs a tool. The tool runs a program, and ends as soon as it has waited for it.
         let name: Arc<str> = "sh".into();
         let all = [(1, 1, 0), (2, 2, 0), (3, 500, 0)];
         for forgotten in [false, true] {
@@ -429,12 +434,12 @@ mod tests {
             times.change(&Change::forked(0, pid, 1), &server, false);
         }
         times.change(&Change::named(0, 4, "tool", true), &tool, false);
-        // One of them lives long enough to be looked at.
+        // One of them lives long enough to be read.
         times.see(2, Process::default(), told("server", 30, 0));
         for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
             times.change(&Change::exited(0, pid), name, false);
         }
-        // It has used 30 until the look; the other two, together, 100.
+        // That one has used 30 until the reading. The other two have used 100 together.
         times.see(1, Process::default(), told("server", 100, 180));
         let faults = times.ran().into_iter().map(|ran| ran.faults);
         assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
@@ -470,7 +475,7 @@ mod tests {
             }
             let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
             assert_eq!(look(&mut times, 90), expected);
-            // The second's number is another's by now.
+            // By now, the number of the second process is reused.
             times.change(&Change::forked(0, 2, 1), &name, false);
             look(&mut times, 90);
             look(&mut times, 90);
@@ -527,7 +532,7 @@ mod tests {
         times.running.insert(1);
         let mut waited = 0;
         for build in 0..100 {
-            // A shell that is looked at, and of its compilers one that is, and one that is not.
+            // Each shell is read. One of its compilers is read, and the other one isn't.
             let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
             times.change(&Change::forked(0, parent, 1), &shell, false);
             for child in [seen, unseen] {
@@ -583,7 +588,7 @@ mod tests {
         };
         assert_eq!((used("sh"), used("cc1")), ((100, 50), (300, 150)));
         assert_eq!(times.ns(), whole.ns());
-        // Those that nobody waited for are not in the whole.
+        // Processes that no parent waited for aren't in the total.
         times.see(3, Process::default(), told("daemon", 900, 0));
         assert_eq!(times.ns(), 940 + 470);
     }

@@ -1,11 +1,11 @@
-//! Unwinds the program's part of a stack, if its code was compiled without frame pointers.
+//! Unwinds the program's part of a stack if its code was compiled without frame pointers.
 //!
-//! The kernel copies the registers and the top of the stack. The unwind tables of the mapped files (`.eh_frame`) give the
-//! layout of each function's frame. A system call does not change the program's stack, so one event of a call brings the
-//! copy, and the others carry registers alone.
+//! The kernel copies the registers and the top of the stack. The unwind tables of the mapped files (`.eh_frame`) give
+//! the layout of each function's frame. A system call doesn't change the program's stack, so one event of a call
+//! contains the copy, and the others contain only registers.
 //!
-//! Not guaranteed: frames deeper than the copy, and frames of code whose tables are missing or wrong; there, frame pointers
-//! are followed instead. Tables are untrusted: unwinding ends whatever they contain.
+//! We can't unwind frames beyond the copy, or code whose tables are missing or wrong. There we follow frame pointers
+//! instead. We don't trust the tables: unwinding ends whatever they contain.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,16 +23,17 @@ use rustc_hash::FxHashMap;
 use super::processes::{Mapping, Processes, Removal};
 use crate::perf::symbols;
 
-/// Bytes of a stack that are copied.
+/// The number of bytes of a stack to copy.
 pub(super) const COPIED: u32 = 4096;
 
-/// The most frames that are followed.
+/// The largest number of frames to follow.
 const DEEPEST: usize = 128;
 
-/// Larger tables are not read.
+/// The largest size of a table to read, in bytes.
 const MOST_TABLE: u64 = 256 << 20;
 
-/// The copied registers as the kernel's bit mask, and their conversion for the unwinder. Values come in the order of bits.
+/// The copied registers as the kernel's bit mask, and their conversion for the unwinder. Values are in the order of
+/// bits.
 #[cfg(target_arch = "x86_64")]
 mod registers {
     /// `rbp`, `rsp`, `rip`.
@@ -91,8 +92,9 @@ pub(super) struct Unwinder {
 }
 
 impl Unwinder {
-    /// Returns the frames of a program's stack, innermost first: addresses, and whether each is a return address. `None` if the
-    /// kernel's stack by frame pointers is at least as good.
+    /// Returns the frames of a program's stack, innermost first. Each has a flag for a return address.
+    ///
+    /// Returns `None` if the kernel's stack by frame pointers is at least as good.
     pub(super) fn frames(
         &mut self,
         pid: u32,
@@ -104,7 +106,7 @@ impl Unwinder {
         let (ip, sp, registers) = registers::of(values)?;
         let generation = processes.generation(pid);
         if let Some(stack) = stack.filter(|stack| !stack.is_empty()) {
-            // A loop comes to the same place with the same stack again and again.
+            // A loop comes to the same place with the same stack again and again. Then we reuse the result.
             let same = self.last.get(&tid).is_some_and(|last| {
                 (last.ip, last.sp, last.generation) == (ip, sp, generation) && last.stack == stack
             });
@@ -117,7 +119,7 @@ impl Unwinder {
             }
         }
         let last = self.last.get(&tid)?;
-        // One frame is no better than the stack by frame pointers.
+        // A single frame is no better than the stack by frame pointers.
         let same = (last.ip, last.sp) == (ip, sp) && last.frames.len() > 1;
         same.then_some(&last.frames[..])
     }
@@ -130,7 +132,7 @@ impl Unwinder {
         }
     }
 
-    /// Follows a copied stack.
+    /// Unwinds a copied stack.
     fn follow(
         &mut self,
         pid: u32,
@@ -165,7 +167,7 @@ impl Unwinder {
         frames
     }
 
-    /// Makes an unwinder with all files that a process has mapped.
+    /// Creates an unwinder with all files that a process has mapped.
     fn unwinder(
         &mut self,
         pid: u32,
@@ -193,7 +195,7 @@ impl Unwinder {
 impl Unwinding {
     /// Returns the file's tables for this mapping.
     fn module(&self, start: u64, mapping: &Mapping) -> Option<Module<Tables>> {
-        // A segment is mapped from the page in which it begins; the segment before may end in the same page.
+        // A segment is mapped from the start of its first page. The segment before may end in the same page.
         let largest_page = mapping.offset..mapping.offset.saturating_add(1 << 16);
         let mut segments = self.segments.iter();
         let begins = segments
@@ -223,7 +225,7 @@ impl Unwinding {
     }
 }
 
-/// Reads a file's tables; `None` if it has none.
+/// Reads a file's tables. Returns `None` if it has none.
 fn read(path: &str, pid: u32) -> Option<Unwinding> {
     let file = File::open(symbols::seen(path, pid)).ok()?;
     file.metadata()
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
     use crate::perf::sample::{Host, Names};
 
-    /// Unwinds any stack with this program's own tables, damaged. It must end without a panic.
+    /// Unwinds any stack with this program's own tables, damaged. This must end without a panic.
     fn damaged(changes: &[(prop::sample::Index, u8)], stack: &[u8], at: u64, bp: u64) {
         let own = std::env::current_exe().unwrap();
         let path: Arc<str> = own.to_str().unwrap().into();

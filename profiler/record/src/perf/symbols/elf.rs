@@ -1,7 +1,7 @@
-//! The functions of ELF files, by their place in the file.
+//! Reads the functions of ELF files, by offset in the file.
 //!
-//! A stack has addresses of memory; which part of a file is mapped there, the recording says, so that what is asked for
-//! here is a place in the file. The segments of the file turn it into the address that its symbols use.
+//! A stack contains addresses in memory. The recording contains the mappings, so we look functions up by their offset
+//! in the file. The file's segments convert the offset to the address that its symbols use.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) struct Functions {
     table: Table,
 }
 
-/// A part of the file that is mapped: its place in the file, and the address that symbols give it.
+/// A mapped part of the file: its offset, its size, and its symbols' address.
 struct Segment {
     offset: u64,
     bytes: u64,
@@ -26,12 +26,12 @@ struct Segment {
 }
 
 impl Functions {
-    /// Whether it names no function: it was stripped.
+    /// Returns whether the file names no function, because it was stripped.
     pub(super) fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// The function at this offset of the file.
+    /// Returns the function at this offset of the file.
     pub(super) fn name(&mut self, offset: u64) -> Option<Arc<str>> {
         let within = |s: &&Segment| offset.checked_sub(s.offset).is_some_and(|at| at < s.bytes);
         let segment = self.segments.iter().find(within)?;
@@ -40,17 +40,17 @@ impl Functions {
     }
 }
 
-/// Reads a file's functions, and those of its debug file if it was stripped and that is installed.
+/// Reads a file's functions. If the file was stripped, uses its debug file, if that's installed.
 ///
 /// # Errors
 ///
-/// A sentence that says why there are none.
+/// If the file can't be read. The text is a sentence.
 pub(super) fn read(path: &Path) -> Result<Functions, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     if !file.metadata().is_ok_and(|data| data.is_file()) {
         return Err("it is no ordinary file".to_owned());
     }
-    // Read piece by piece, not mapped: a file that shrinks meanwhile is an error, not a signal.
+    // We read the file piece by piece instead of mapping it. If it shrinks meanwhile, we get an error and not a signal.
     let cache = ReadCache::new(file);
     let mut functions = parse(&cache)?;
     if let Some(debug) = debug_file(&cache)
@@ -63,7 +63,7 @@ pub(super) fn read(path: &Path) -> Result<Functions, String> {
     Ok(functions)
 }
 
-/// The functions that the symbol tables of a file name.
+/// Parses the symbol tables of a file.
 fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
     let file = object::File::parse(data).map_err(|error| error.to_string())?;
     let segments = file.segments().map(|segment| {
@@ -77,7 +77,7 @@ fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
     let segments = segments.collect();
     let mut table = Table::default();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        // Labels of assembly have no type; they serve where they have a name and lie in code.
+        // Labels in assembly code have no type. We use those that have a name and are in code.
         if symbol.kind() == SymbolKind::Text
             && symbol.is_definition()
             && let Ok(name) = symbol.name()
@@ -89,7 +89,7 @@ fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
     Ok(Functions { segments, table })
 }
 
-/// Where distributions install the symbols that they have stripped from a file.
+/// Returns the path at which distributions install a file's debug symbols.
 fn debug_file<'d>(data: impl ReadRef<'d>) -> Option<PathBuf> {
     let file = object::File::parse(data).ok()?;
     let id = file.build_id().ok()??;
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// A small ELF file: an image with one segment and one function.
+    /// Returns a small ELF file with one segment and one function.
     fn image() -> Vec<u8> {
         use object::write::{Object, StandardSection, Symbol, SymbolSection};
         use object::{Architecture, BinaryFormat, Endianness, SymbolFlags, SymbolScope};

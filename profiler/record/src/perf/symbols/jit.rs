@@ -1,24 +1,26 @@
-//! Functions that a process compiled at run time, from the map that it writes for profilers.
+//! Reads the functions that a process compiled at run time. The process writes a map of them for profilers.
 //!
-//! Each line is a begin and a size in hexadecimal digits, and a name up to the end of the line.
+//! Each line has a start and a size in hexadecimal digits, and a name up to the end of the line.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::table::Table;
 
-/// At most so much of a map is read: its writer may write anything.
+/// The largest part of a map to read, in bytes. Its writer may write anything.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// A map that was read.
 pub(super) struct Map {
     pub(super) path: PathBuf,
     pub(super) table: Table,
-    /// How many lines are none of this form.
+    /// The number of lines that don't have this form.
     pub(super) unreadable: usize,
 }
 
-/// Reads the map of a process: as it sees `/tmp` itself, under the number by which it knows itself, or else ours.
+/// Reads the map of a process.
+///
+/// We read it from the process's own `/tmp`, by its number in its own namespace. If that file is missing, we read ours.
 pub(super) fn read(pid: u32) -> io::Result<Map> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -33,7 +35,6 @@ pub(super) fn read(pid: u32) -> io::Result<Map> {
     read_from(&path)
 }
 
-/// Reads a map.
 fn read_from(path: &Path) -> io::Result<Map> {
     use std::io::Read;
     let file = std::fs::File::open(path)?;
@@ -51,7 +52,7 @@ fn read_from(path: &Path) -> io::Result<Map> {
     })
 }
 
-/// The functions in the text, and how many lines say nothing.
+/// Parses the functions in a text. Also returns the number of unreadable lines.
 fn parse(text: &str) -> (Table, usize) {
     let mut table = Table::default();
     let mut unreadable = 0;

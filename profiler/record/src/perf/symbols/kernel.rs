@@ -1,12 +1,12 @@
-//! The kernel's functions, from `/proc/kallsyms`.
+//! Reads the kernel's functions from `/proc/kallsyms`.
 
 use super::table::Table;
 
-/// Reads them.
+/// Reads the kernel's functions.
 ///
 /// # Errors
 ///
-/// A sentence: the file cannot be read, or the kernel hides the addresses from us.
+/// If the file can't be read, or the kernel hides the addresses from us. The text is a sentence.
 pub(super) fn read() -> Result<Table, String> {
     let text = std::fs::read_to_string("/proc/kallsyms")
         .map_err(|error| format!("/proc/kallsyms: {error}"))?;
@@ -16,7 +16,7 @@ pub(super) fn read() -> Result<Table, String> {
     })
 }
 
-/// The functions in the text; `None` if none has an address.
+/// Parses the functions in a text. Returns `None` if no function has an address.
 fn parse(text: &str) -> Option<Table> {
     let mut table = Table::default();
     for line in text.lines() {

@@ -1,11 +1,9 @@
-//! The names of the functions at addresses: of the kernel, of ELF files, of code that was compiled at run time.
+//! Looks up function names by address: of the kernel, of files, and of compiled code.
 //!
-//! A file is looked into when the first address in it is asked for, and its symbols are kept. One that cannot be read,
-//! or that is not what it claims to be, costs its names and a note ([`Symbols::notes`]), nothing else: the address
-//! stands for itself then.
+//! We read a file at the first address in it, and keep its symbols. If a file can't be read or isn't valid, its
+//! functions have no names, and a note explains why ([`Symbols::notes`]). The report then shows addresses.
 //!
-//! Not guaranteed: that a file is still the one that ran. One that was replaced since gives the new one's names, or
-//! none.
+//! We don't check that a file is still the one that ran. If it was replaced, names may be wrong or missing.
 
 mod elf;
 mod jit;
@@ -18,7 +16,7 @@ use std::sync::Arc;
 
 use table::Table;
 
-/// Finds names, and keeps what it has read.
+/// Looks up names, and caches the symbols that it has read.
 #[derive(Default)]
 pub struct Symbols {
     kernel: Option<Option<Table>>,
@@ -30,7 +28,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The function of the running kernel at this address.
+    /// Returns the function of the running kernel at this address.
     pub fn kernel(&mut self, address: u64) -> Option<Arc<str>> {
         let notes = &mut self.notes;
         let table = self.kernel.get_or_insert_with(|| match kernel::read() {
@@ -43,14 +41,15 @@ impl Symbols {
         table.as_mut()?.name(address)
     }
 
-    /// Where the kernel's function of this name begins.
+    /// Returns the start address of the kernel's function of this name.
     pub fn address(&mut self, name: &str) -> Option<u64> {
         self.kernel(0);
         self.kernel.as_ref()?.as_ref()?.address(name)
     }
 
-    /// The function at this offset of an ELF file. `pid` is a process that has it mapped: where that still runs, the
-    /// file is looked for as it sees it, in its own root.
+    /// Returns the function at this offset of an ELF file.
+    ///
+    /// `pid` is a process that has it mapped. While that process runs, we search for the file in its root directory.
     pub fn file(&mut self, path: &Arc<str>, pid: u32, offset: u64) -> Option<Arc<str>> {
         if !self.files.contains_key(path) {
             let read = elf::read(&seen(path, pid));
@@ -66,9 +65,10 @@ impl Symbols {
         self.files.get_mut(path)?.as_mut()?.name(offset)
     }
 
-    /// The function that a process compiled at run time to this address, by the map that it or its virtual machine
-    /// keeps for profilers: `/tmp/perf-PID.map`. Code that took the place of other code is found under the name that
-    /// stands last.
+    /// Returns the function that a process compiled at run time to this address.
+    ///
+    /// The name comes from the map that the process writes for profilers: `/tmp/perf-PID.map`. If code replaced other
+    /// code, the name that was written last counts.
     pub fn compiled(&mut self, pid: u32, address: u64) -> Option<Arc<str>> {
         let notes = &mut self.notes;
         let table = self
@@ -84,7 +84,7 @@ impl Symbols {
                     }
                     Some(map.table)
                 }
-                // Most processes compile nothing.
+                // Most processes compile no code at run time.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => {
                     notes.push(format!(
@@ -96,7 +96,7 @@ impl Symbols {
         table.as_mut()?.name(address)
     }
 
-    /// What could not be read, in sentences; each once.
+    /// Returns notes on files that couldn't be read, each once.
     pub fn notes(&mut self) -> Vec<String> {
         let stripped = std::mem::take(&mut self.stripped);
         let mut notes = std::mem::take(&mut self.notes);
@@ -114,13 +114,15 @@ impl Symbols {
     }
 }
 
-/// Where a file is that `pid` has mapped: as it sees it in its own root, if it still runs, or as we do.
+/// Returns the path of a mapped file, in the root directory of `pid`. If that has ended, uses our root directory.
 pub(crate) fn seen(path: &str, pid: u32) -> PathBuf {
     let seen = PathBuf::from(format!("/proc/{pid}/root{path}"));
     if seen.exists() { seen } else { path.into() }
 }
 
-/// Whether a mapping's name is that of a file with symbols, rather than what the kernel calls memory without one.
+/// Returns whether a mapping's name is that of a file with symbols.
+///
+/// Otherwise it's the kernel's name for memory without a file.
 pub(crate) fn is_file(module: &str) -> bool {
     module.starts_with('/')
         && !module.starts_with("//")

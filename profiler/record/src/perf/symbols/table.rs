@@ -1,8 +1,8 @@
-//! Functions by their addresses.
+//! A table of functions by address.
 
 use std::sync::Arc;
 
-/// A function: where it begins and ends, and where its name stands.
+/// A function: its range, and the position and length of its name in the text.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     start: u64,
@@ -10,8 +10,10 @@ struct Function {
     name: (u32, u32),
 }
 
-/// Functions in the order of their addresses. Names are kept in one text, because a kernel has two hundred thousand and
-/// a recording asks for a hundred; those that were asked for are kept demangled.
+/// Functions in the order of their addresses.
+///
+/// A kernel has two hundred thousand functions, and a recording needs about a hundred. So all names are in one text,
+/// and only those that were looked up are kept demangled.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     functions: Vec<Function>,
@@ -21,7 +23,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Adds a function of `size` bytes; 0 if it reaches to the next one. Names beyond 4 GiB of them are left out.
+    /// Adds a function of `size` bytes. With size 0 it reaches to the next function.
+    ///
+    /// Names beyond 4 GiB in total are dropped.
     pub(super) fn add(&mut self, start: u64, size: u64, name: &str) {
         let at = self.text.len() as u64;
         let (Ok(at), Ok(length)) = (u32::try_from(at), u32::try_from(name.len())) else {
@@ -37,12 +41,12 @@ impl Table {
         self.sorted = false;
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     pub(super) fn len(&self) -> usize {
         self.functions.len()
     }
 
-    /// Where the function of this name begins, the first of its kind.
+    /// Returns the start of the first function of this name.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
         let named = |function: &&Function| {
             let (at, length) = function.name;
@@ -51,7 +55,7 @@ impl Table {
         self.functions.iter().find(named).map(|found| found.start)
     }
 
-    /// The name of the function at this address. Where several begin at one place, the one that was added last.
+    /// Returns the name of the function at this address. If several begin there, the last one added counts.
     pub(super) fn name(&mut self, address: u64) -> Option<Arc<str>> {
         if !self.sorted {
             self.functions.sort_by_key(|function| function.start);
@@ -60,7 +64,8 @@ impl Table {
         let behind = self
             .functions
             .partition_point(|function| function.start <= address);
-        // A function may lie inside another, or an empty label behind its begin: a few steps back find the outer one.
+        // An address may be behind a function that lies inside another, or behind an empty label. A few steps back find
+        // the outer function.
         let mut near = self.functions[..behind].iter().rev().take(4);
         let first = near.next()?;
         let covers = |function: &Function| address < function.end;
@@ -80,12 +85,12 @@ impl Table {
     }
 }
 
-/// The name as it stands in the source, of Rust and C++.
+/// Demangles a name of Rust or C++.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
-    // Names longer than this are no program's, and demangling them may take long.
+    // No program has longer names, and demangling them may take long.
     if name.starts_with("_Z")
         && name.len() < 4096
         && let Ok(symbol) = cpp_demangle::Symbol::new(name)
