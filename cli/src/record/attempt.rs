@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use quell_record::figures::{count, time};
-use quell_record::perf::live::Spent;
+use quell_record::perf::live::CommandUsage;
 use quell_record::report::Report;
-use quell_record::trial::{Finding, Pairs, signed};
+use quell_record::trial::{Finding, PairedRuns, signed};
 use serde_json::{Value, json};
 
 use super::live::{seconds, told_to_end};
@@ -49,7 +49,7 @@ struct Measure {
     key: &'static str,
     name: &'static str,
     shown: fn(f64) -> String,
-    of: fn(&Spent) -> Option<f64>,
+    of: fn(&CommandUsage) -> Option<f64>,
 }
 
 /// What is measured. The first one decides.
@@ -100,7 +100,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let set = args.set()?;
     let shown = set.join(" ");
-    let run = |changed: bool| -> anyhow::Result<Spent> {
+    let run = |changed: bool| -> anyhow::Result<CommandUsage> {
         let (program, arguments) = args.command.split_first().expect("clap requires one");
         let mut command = Command::new(program);
         command
@@ -111,7 +111,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
             let pairs = set.iter().filter_map(|set| set.split_once('='));
             command.envs(pairs);
         }
-        let spent = Spent::of(&mut command)
+        let spent = CommandUsage::of(&mut command)
             .with_context(|| format!("{} cannot be started", program.to_string_lossy()))?;
         let with = if changed {
             format!(" with {shown}")
@@ -126,7 +126,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     // What comes into caches and memory with the first run is nobody's difference.
     run(false)?;
-    let mut pairs: [Pairs; MEASURES.len()] = std::array::from_fn(|_| Pairs::default());
+    let mut pairs: [PairedRuns; MEASURES.len()] = std::array::from_fn(|_| PairedRuns::default());
     let mut done = 0;
     while !pairs[0].is_known() && begun.elapsed() < args.seconds {
         let first_changed = done % 2 == 1;
@@ -190,7 +190,7 @@ impl TryArgs {
 }
 
 /// What came of it, in one sentence.
-fn verdict(cpu: &Pairs, shown: &str, pairs: usize, took: Duration) -> String {
+fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> String {
     let change = cpu.change().map(signed);
     let change = change.unwrap_or_else(|| "not known".to_owned());
     let within = format!("{pairs} pairs of runs, {:.0} s", took.as_secs_f64());
@@ -207,7 +207,7 @@ fn verdict(cpu: &Pairs, shown: &str, pairs: usize, took: Duration) -> String {
 }
 
 /// Each measure before and after.
-fn table(pairs: &[Pairs]) -> Table {
+fn table(pairs: &[PairedRuns]) -> Table {
     let mut table = Table::new([
         words("what"),
         number("as it is"),
@@ -236,7 +236,7 @@ fn table(pairs: &[Pairs]) -> Table {
 }
 
 /// A measure as JSON: medians, the bounds of the change, and what these say.
-fn told(pairs: &Pairs) -> Value {
+fn told(pairs: &PairedRuns) -> Value {
     if pairs.before.is_empty() {
         return Value::Null;
     }

@@ -17,8 +17,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quell_experiments::machines;
 use quell_record::events;
 use quell_record::perf::file::Recording;
-use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summary, Summing};
-use quell_record::perf::{Statistics, When, counters};
+use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summary, Summing};
+use quell_record::perf::{ReadTime, Statistics, counters};
 use rustix::fs::FlockOperation;
 
 use crate::output::{note, object, paragraph, say};
@@ -117,8 +117,8 @@ impl LiveArgs {
         }
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(Refused::Absent(what)) => return Err(usage(what)),
-            Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            Err(RecordError::Absent(what)) => return Err(usage(what)),
+            Err(refused @ (RecordError::Missing(_) | RecordError::Event { .. })) => {
                 note!("cannot record: {refused}");
                 let (times, seconds) = self.counted(&over)?;
                 if json {
@@ -173,8 +173,8 @@ impl LiveArgs {
     }
 
     /// Says what is left of a recording that could not go on.
-    fn broken_off(&self, why: &Refused, name: &str) {
-        if let Refused::Command { .. } = why {
+    fn broken_off(&self, why: &RecordError, name: &str) {
+        if let RecordError::Command { .. } = why {
             return;
         }
         if !self.command.is_empty() {
@@ -291,7 +291,7 @@ impl LiveArgs {
     /// Without rights: what the kernel counts of the whole machine, and in how many seconds.
     fn counted(&self, over: &AtomicBool) -> anyhow::Result<(Vec<(String, u64)>, f64)> {
         let begin = Instant::now();
-        let before = counters::read(When::Before, 0)?;
+        let before = counters::read(ReadTime::Before, 0)?;
         let mut child = match self.scope() {
             Scope::Command(mut command) => {
                 Some(command.spawn().context("the command cannot be started")?)
@@ -307,7 +307,7 @@ impl LiveArgs {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let after = counters::read(When::After, 0)?;
+        let after = counters::read(ReadTime::After, 0)?;
         Ok((counts(&before, &after), begin.elapsed().as_secs_f64()))
     }
 }

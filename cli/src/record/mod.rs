@@ -31,7 +31,7 @@ use quell_clock::MachineFile;
 use quell_host::predict::recorded::replay_busiest;
 use quell_record::perf::Source;
 use quell_record::report::Report;
-use quell_record::show::folded::By;
+use quell_record::show::folded::WeightKind;
 use quell_record::show::perfetto::Perfetto;
 use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
@@ -131,7 +131,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What else is asked for, and can be had.
-struct Places {
+struct OutputPlaces {
     machine: Option<MachineFile>,
     html: Option<Destination>,
     trace: Option<Destination>,
@@ -143,13 +143,13 @@ impl ShowArgs {
     ///
     /// # Errors
     /// If it cannot.
-    fn places(&self) -> anyhow::Result<Places> {
+    fn places(&self) -> anyhow::Result<OutputPlaces> {
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
             path.map(|path| Destination::open(option, Some(path), ""))
                 .transpose()
         };
-        Ok(Places {
+        Ok(OutputPlaces {
             machine: self.replay.machine()?,
             html: place("--html", &self.html)?,
             trace: place("--perfetto", &self.perfetto)?,
@@ -165,12 +165,12 @@ impl ShowArgs {
         &self,
         source: &mut dyn Source,
         name: &str,
-        Places {
+        OutputPlaces {
             machine,
             html,
             trace,
             workload,
-        }: Places,
+        }: OutputPlaces,
     ) -> anyhow::Result<ExitCode> {
         let perfetto = match &self.perfetto {
             Some(path) => {
@@ -217,9 +217,9 @@ impl ShowArgs {
             replay::print_json(report.json(), replayed.as_ref())?;
         } else if let Some(weigh) = self.folded {
             let by = match weigh {
-                Weigh::Interrupts => By::Interrupts,
-                Weigh::Stolen => By::Stolen,
-                Weigh::Waited => By::Waited,
+                Weigh::Interrupts => WeightKind::Interrupts,
+                Weigh::Stolen => WeightKind::Stolen,
+                Weigh::Waited => WeightKind::Waited,
             };
             let mut text = Vec::new();
             folded::write(&report, by, &mut text)?;

@@ -7,7 +7,7 @@ use quell_record::attribute::{Attribution, Observer};
 use quell_record::import::Import;
 use quell_record::perf::Source;
 use quell_record::perf::file::Recording;
-use quell_record::workload::{Calls, Listening};
+use quell_record::workload::{CallCollector, Calls};
 
 use crate::usage::usage;
 
@@ -17,7 +17,7 @@ pub fn analysed(
     observer: &mut dyn Observer,
 ) -> anyhow::Result<(Attribution, Calls)> {
     let bar = bar();
-    let mut heard = Listening::new(source);
+    let mut heard = CallCollector::new(source);
     let all = quell_record::analyse(&mut heard, observer, &mut |share, events| {
         if let Some(share) = share {
             bar.set_position((share * 1000.0) as u64);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use console::Term;
 use quell_record::figures::{count, counted, percent, percents};
-use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summing, is_running};
-use quell_record::top::{Row, Second, Top};
+use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summing, is_running};
+use quell_record::top::{Row, Top, TopSecond};
 
 use super::live::{percent as percentage, seconds, told_to_end};
 use crate::output::{self, note, say};
@@ -58,14 +58,14 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     // Interrupts begin in one process and end in another, so all are recorded whichever are shown.
     let recorder = match Recorder::open(options, Scope::Everything) {
         Ok(recorder) => recorder,
-        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+        Err(refused @ (RecordError::Missing(_) | RecordError::Event { .. })) => {
             note!("cannot record: {refused}");
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),
     };
     let mut shown = 0_u64;
-    let top = Top::new(|mut second: Second| {
+    let top = Top::new(|mut second: TopSecond| {
         shown += 1;
         if !args.pids.is_empty() {
             second.processes.retain(|row| args.pids.contains(&row.pid));
@@ -90,7 +90,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// Lines below the table: how many processes more there are, and one for the cursor.
 const BELOW: usize = 2;
 
-fn show(second: &Second, json: bool) -> io::Result<()> {
+fn show(second: &TopSecond, json: bool) -> io::Result<()> {
     if json {
         output::document_line(second)?;
         return Ok(());
@@ -122,7 +122,7 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
 
 /// The first processes of a second in at most so many lines: how many they are, and their table. A row may take several
 /// lines, and headings and what was left out take some, too.
-fn fitting(second: &Second, width: Option<usize>, lines: usize) -> (usize, String) {
+fn fitting(second: &TopSecond, width: Option<usize>, lines: usize) -> (usize, String) {
     let mut rows = second.processes.len();
     loop {
         let table = first(second, rows).render(width, output::colour());
@@ -136,7 +136,7 @@ fn fitting(second: &Second, width: Option<usize>, lines: usize) -> (usize, Strin
 }
 
 /// The first processes of a second, so many of them.
-fn first(second: &Second, rows: usize) -> Table {
+fn first(second: &TopSecond, rows: usize) -> Table {
     let mut table = Table::new([
         number("PID"),
         words("program"),
@@ -153,7 +153,7 @@ fn first(second: &Second, rows: usize) -> Table {
     table
 }
 
-fn heading(second: &Second) -> String {
+fn heading(second: &TopSecond) -> String {
     let mut text = format!(
         "after {:.0} s: {} in this second, of {}",
         second.at,
@@ -210,7 +210,7 @@ mod tests {
             },
             call: "madvise".into(),
         };
-        let second = Second {
+        let second = TopSecond {
             at: 3.0,
             recorded: 1.0,
             lost: 0,

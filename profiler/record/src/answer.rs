@@ -9,7 +9,7 @@ use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
-use judged::{Judged, MATTERS};
+use judged::{JudgedPrograms, MATTERS};
 
 /// The largest number of lines of the answer.
 const LINES: usize = 10;
@@ -48,7 +48,7 @@ pub fn answer<'r>(
         .collect();
     let ran = |program: &str| only.map_or_else(|| is_about(program), |only| program == only);
     let ran = from.ran.iter().filter(|of| ran(&of.comm));
-    let judged = Judged::new(programs, ran.map(|ran| ran.ns() as f64).sum());
+    let judged = JudgedPrograms::new(programs, ran.map(|ran| ran.ns() as f64).sum());
     let answer = Answer {
         from,
         report,
@@ -112,7 +112,7 @@ struct Answer<'r> {
     /// The recording's own program that pays most.
     worst: Option<(&'r ProgramRow, Range)>,
     /// The programs that the verdict covers.
-    judged: Judged<'r>,
+    judged: JudgedPrograms<'r>,
     /// The program that the user chose.
     only: Option<&'r str>,
     /// Programs that only shared the machine, and the one that sent the most interrupts.

@@ -84,7 +84,7 @@ pub enum Event<'a> {
         /// The file's descriptor and the mapping's offset, if it's a shared file mapping.
         maps: Option<(u64, u64)>,
         /// The memory that it gives back if it succeeds.
-        gives: Gives,
+        gives: ReleasedRange,
     },
     /// A system call returned, with this result if it's known.
     Exit { call: &'a str, result: Option<u64> },
@@ -102,7 +102,7 @@ pub enum Event<'a> {
 
 /// Memory that a call gives back. A later touch finds zeros, or no mapping at all.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Gives {
+pub enum ReleasedRange {
     /// None.
     Nothing,
     /// This range: start, bytes.
@@ -215,31 +215,33 @@ const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
 
 /// Returns the memory that a call with these arguments gives back. `first` returns the first argument with one of the
 /// names.
-fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> Gives {
+fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> ReleasedRange {
     let (start, bytes) = (first(&["start", "addr"]), first(&["len_in", "len"]));
     match call {
-        "madvise" if GIVES_BACK.contains(&first(&["behavior"])) => Gives::Range(start, bytes),
-        "munmap" => Gives::Range(start, bytes),
-        "mmap" if first(&["flags"]) & MAP_FIXED == 0 => Gives::Nothing,
-        "mmap" if first(&["prot"]) & PROT_USED == 0 => Gives::Range(start, bytes),
-        "mmap" => Gives::Over(start, bytes),
+        "madvise" if GIVES_BACK.contains(&first(&["behavior"])) => {
+            ReleasedRange::Range(start, bytes)
+        }
+        "munmap" => ReleasedRange::Range(start, bytes),
+        "mmap" if first(&["flags"]) & MAP_FIXED == 0 => ReleasedRange::Nothing,
+        "mmap" if first(&["prot"]) & PROT_USED == 0 => ReleasedRange::Range(start, bytes),
+        "mmap" => ReleasedRange::Over(start, bytes),
         "mremap" => match first(&["old_len"]).checked_sub(first(&["new_len"])) {
-            Some(less) if less > 0 => Gives::Range(start + first(&["new_len"]), less),
-            _ => Gives::Nothing,
+            Some(less) if less > 0 => ReleasedRange::Range(start + first(&["new_len"]), less),
+            _ => ReleasedRange::Nothing,
         },
-        "brk" => Gives::Break,
-        "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => Gives::Somewhere,
-        "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => Gives::File {
+        "brk" => ReleasedRange::Break,
+        "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => ReleasedRange::Somewhere,
+        "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => ReleasedRange::File {
             file: first(&["fd"]),
             offset: first(&["offset"]),
             bytes: first(&["len"]),
         },
-        "ftruncate" => Gives::File {
+        "ftruncate" => ReleasedRange::File {
             file: first(&["fd"]),
             offset: first(&["length"]),
             bytes: u64::MAX,
         },
-        _ => Gives::Nothing,
+        _ => ReleasedRange::Nothing,
     }
 }
 

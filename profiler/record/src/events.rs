@@ -1,7 +1,7 @@
 //! Lists the events that a recording needs to find the cost of shootdowns.
 
 use crate::event::CALLS;
-use crate::perf::live::{Counted, Filter, Stack, Wanted};
+use crate::perf::live::{CountMode, EventRequest, Filter, Stack};
 
 /// The event of each queued piece of work. A shootdown has one for each target.
 const QUEUED: &str = "csd:csd_queue_cpu";
@@ -23,18 +23,18 @@ const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
 };
 
 /// Returns the events of a recording. A kernel may lack some of them.
-pub fn recorded() -> Vec<Wanted> {
-    let one = |event: &str, everywhere, stack| Wanted {
+pub fn recorded() -> Vec<EventRequest> {
+    let one = |event: &str, everywhere, stack| EventRequest {
         event: event.to_owned(),
         everywhere,
         stack,
         counted: match COUNTED.contains(&event) {
-            true => Counted::Without(QUEUED),
-            false => Counted::No,
+            true => CountMode::Without(QUEUED),
+            false => CountMode::No,
         },
         filter: None,
     };
-    let with = |event, stack, filter: &str, or_all| Wanted {
+    let with = |event, stack, filter: &str, or_all| EventRequest {
         filter: Some(Filter {
             text: filter.to_owned(),
             or_all,
@@ -49,8 +49,8 @@ pub fn recorded() -> Vec<Wanted> {
         with("tlb:tlb_flush", Stack::Unwound, "reason > 1", or_all),
         with("tlb:tlb_flush", Stack::Absent, "reason <= 1", or_none),
         // Each shootdown interrupt is counted, whether a window is open or not.
-        Wanted {
-            counted: Counted::Yes,
+        EventRequest {
+            counted: CountMode::Yes,
             ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_all)
         },
         with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),

@@ -71,14 +71,14 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
         ));
     }
     if from.lost > 0 {
-        let full = from.lost - from.untold;
-        let why = match (full, from.untold) {
+        let full = from.lost - from.unexplained;
+        let why = match (full, from.unexplained) {
             (_, 0) => "lost while their buffer was full".to_owned(),
             (0, _) => "lost, and the kernel does not say why".to_owned(),
-            (_, untold) => format!(
+            (_, unexplained) => format!(
                 "lost, {} while their buffer was full and {} for a reason that the kernel does not give",
                 count(full),
-                count(untold)
+                count(unexplained)
             ),
         };
         notes.push(format!(

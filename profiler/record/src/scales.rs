@@ -20,7 +20,7 @@ pub fn is_much(of: f64, all: f64) -> bool {
 
 /// The factors from recorded calls and page faults to real ones.
 #[derive(Clone, Copy)]
-pub struct Scales {
+pub struct SampleScales {
     /// Whether fewer than [`ENOUGH`] interrupts were recorded in all.
     few: bool,
     /// The real page faults for each recorded one, over all programs. The kernel counts all of them anyway.
@@ -51,7 +51,7 @@ impl Kernel {
     ///
     /// Returns `None` if the kernel's account of its time is missing or below a tenth of [`RAN_NS`], or if no recorded
     /// work has a price.
-    pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
+    pub fn of(from: &Attribution, scales: SampleScales, program: &str) -> Option<Kernel> {
         let ran = from.ran(program)?;
         let ns = ran.kernel_ns as f64;
         let of = |site: &&Site| &*site.place.program == program;
@@ -76,7 +76,7 @@ impl Kernel {
     }
 }
 
-impl Scales {
+impl SampleScales {
     /// Computes the factors of a recording.
     pub fn of(from: &Attribution) -> Self {
         let time = from.scale_of_time();
@@ -86,7 +86,7 @@ impl Scales {
         });
         let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
         let calls = if few { time } else { scale(from) };
-        Scales { few, faults, calls }
+        SampleScales { few, faults, calls }
     }
 
     /// Returns the number of real page faults for each recorded one of this program.

@@ -54,7 +54,7 @@ impl Row {
 
 /// The figures of one second.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Second {
+pub struct TopSecond {
     /// Seconds since the start.
     pub at: f64,
     /// The share of the second in which flushes were added up.
@@ -107,7 +107,7 @@ pub struct Top<F> {
     last: (Duration, Duration),
 }
 
-impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
+impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
     /// Creates empty sums.
     pub fn new(tell: F) -> Self {
         Top {
@@ -119,7 +119,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
     }
 
     /// Computes the figures of the second that ends now.
-    fn end(&mut self, progress: Progress) -> Second {
+    fn end(&mut self, progress: Progress) -> TopSecond {
         let (elapsed, summed) = (progress.elapsed, progress.summed);
         let seconds = elapsed.saturating_sub(self.last.0).as_secs_f64().max(1e-9);
         let recorded = summed.saturating_sub(self.last.1).as_secs_f64() / seconds;
@@ -155,7 +155,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
             let pays = b.paid().total_cmp(&a.paid());
             pays.then(b.sent.cmp(&a.sent)).then(a.pid.cmp(&b.pid))
         });
-        Second {
+        TopSecond {
             at: elapsed.as_secs_f64(),
             recorded: recorded.min(1.0),
             lost: 0,
@@ -165,7 +165,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
     }
 }
 
-impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
+impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
     type Output = ();
 
     fn item(&mut self, _: &Item) -> io::Result<()> {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn each_second_has_its_own_figures_and_a_line_for_each_process() {
-        let mut told: Vec<Second> = Vec::new();
+        let mut told: Vec<TopSecond> = Vec::new();
         let mut top = Top::new(|second| {
             told.push(second);
             Ok(())
@@ -287,7 +287,7 @@ mod tests {
             top.second(progress(at, at / 2)).unwrap();
         }
         drop(top);
-        let row = |second: &Second, pid| {
+        let row = |second: &TopSecond, pid| {
             let mut rows = second.processes.iter();
             rows.find(|row| row.pid == pid).cloned().unwrap()
         };

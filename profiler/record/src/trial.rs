@@ -45,14 +45,14 @@ pub enum Finding {
 
 /// A measured value for each pair of runs.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Pairs {
+pub struct PairedRuns {
     /// The unchanged runs.
     pub before: Vec<f64>,
     /// The changed runs.
     pub after: Vec<f64>,
 }
 
-impl Pairs {
+impl PairedRuns {
     /// Adds a pair.
     pub fn add(&mut self, before: f64, after: f64) {
         self.before.push(before);
@@ -128,9 +128,9 @@ mod tests {
     }
 
     /// Runs at most `most` pairs with this noise and true factor.
-    fn tried(seed: u64, noise: f64, factor: f64, most: usize) -> Pairs {
+    fn tried(seed: u64, noise: f64, factor: f64, most: usize) -> PairedRuns {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
-        let mut pairs = Pairs::default();
+        let mut pairs = PairedRuns::default();
         while pairs.before.len() < most && !pairs.is_known() {
             let mut run = |factor: f64| {
                 let sum: f64 = (0..12).map(|_| random(&mut state)).sum();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_change_and_few_pairs_say_nothing() {
-        let mut pairs = Pairs::default();
+        let mut pairs = PairedRuns::default();
         for _ in 0..3 {
             pairs.add(0.0, 0.0);
         }

@@ -7,7 +7,7 @@ use crate::attribute::site::{Site, spread};
 use crate::attribute::{Attribution, Program, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
-use crate::scales::{RAN_NS, Scales, scale};
+use crate::scales::{RAN_NS, SampleScales, scale};
 use crate::{advise, answer, notes};
 
 /// The owners of functions other than flushes, by the beginning of the function's name.
@@ -71,7 +71,7 @@ impl Report {
                 .cmp(&weight(a))
                 .then_with(|| a.place.frames.cmp(&b.place.frames))
         });
-        let scales = Scales::of(&from);
+        let scales = SampleScales::of(&from);
         let sites: Vec<SiteRow> = chosen
             .iter()
             .map(|site| {
@@ -125,7 +125,7 @@ fn scaled(count: u64, scale: f64) -> u64 {
     (count as f64 * scale).round() as u64
 }
 
-fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
+fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
     let (scale, calls) = (site.weight, scales.calls(site));
     let faults = scales.faults(from, &site.place.program);
     let interrupts = scaled(site.interrupts, scale);

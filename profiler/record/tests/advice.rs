@@ -5,7 +5,7 @@
 use crate::written::{add, count, interrupt, number, prices, ran, read, sample, work};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Change, CpuTime, Frame, Item, Sample, Statistics, When};
+use quell_record::perf::{Change, CpuTime, Frame, Item, ReadTime, Sample, Statistics};
 use quell_record::report::Report;
 
 /// A program that gives memory back in 200 rounds, and reuses it at once.
@@ -140,9 +140,9 @@ fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
         });
         let elapsed_ns = all.elapsed_ns();
         let cpus = 2;
-        for (when, ran) in [(When::Before, 0), (When::After, busy_ns)] {
-            let idle = (u64::from(when == When::After) * cpus * elapsed_ns).saturating_sub(ran);
-            let time_ns = 1 + u64::from(when == When::After) * elapsed_ns;
+        for (when, ran) in [(ReadTime::Before, 0), (ReadTime::After, busy_ns)] {
+            let idle = (u64::from(when == ReadTime::After) * cpus * elapsed_ns).saturating_sub(ran);
+            let time_ns = 1 + u64::from(when == ReadTime::After) * elapsed_ns;
             let read = Statistics {
                 cpu_ns: vec![("user".into(), ran), ("idle".into(), idle)],
                 ..read(when, time_ns)

@@ -6,7 +6,7 @@
 use crate::written::{add, count, interrupt, number, ran, read, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
-    Change, Host, Interrupts, Item, LossReason, Lost, Statistics, Value, When, Window,
+    Change, Host, Interrupts, Item, LossReason, Lost, ReadTime, Statistics, Value, Window,
 };
 use quell_record::report::Report;
 
@@ -198,13 +198,13 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
         full.starts_with("3 events were lost while their buffer was full;"),
         "{full}"
     );
-    let untold = note(&[(LossReason::Untold, 1)]);
+    let unexplained = note(&[(LossReason::Unexplained, 1)]);
     assert!(
-        untold.starts_with("1 event was lost, and the kernel does not say why;"),
-        "{untold}"
+        unexplained.starts_with("1 event was lost, and the kernel does not say why;"),
+        "{unexplained}"
     );
-    assert!(!untold.contains("buffer"), "{untold}");
-    let both = note(&[(LossReason::Full, 3), (LossReason::Untold, 2)]);
+    assert!(!unexplained.contains("buffer"), "{unexplained}");
+    let both = note(&[(LossReason::Full, 3), (LossReason::Unexplained, 2)]);
     assert!(
         both.starts_with(
             "5 events were lost, 3 while their buffer was full and 2 for a reason that the kernel does not give; together"
@@ -282,8 +282,8 @@ fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
         let fields = vec![number("reason", 3), number("pages", 1)];
         add(&mut all, 1_000, (7, "server"), "tlb:tlb_flush", fields);
         for (when, counts, time_ns) in [
-            (When::Before, vec![0, 0], 1),
-            (When::After, vec![row, 0], 4_000_000_001),
+            (ReadTime::Before, vec![0, 0], 1),
+            (ReadTime::After, vec![row, 0], 4_000_000_001),
         ] {
             let name = "TLB".into();
             let interrupts = vec![Interrupts {

@@ -39,7 +39,7 @@ fn others() -> Vec<Item> {
             ..Host::default()
         }),
         Item::Lost(Lost {
-            why: LossReason::Untold,
+            why: LossReason::Unexplained,
             time_ns: 5,
             cpu: 1,
             count: 7,

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
-    Counted, Filter, Options, Recorder, Refused, Scope, Stack, Summary, Summing, Wanted,
+    CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack, Summary, Summing,
 };
-use quell_record::perf::{Host, Item, LossReason, Progress, Sample, Source, Statistics, When};
+use quell_record::perf::{Host, Item, LossReason, Progress, ReadTime, Sample, Source, Statistics};
 
 const CALLS: usize = 5_000;
 
@@ -29,19 +29,21 @@ fn churn() -> PathBuf {
     program
 }
 
-fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
-    let wanted = names.iter().map(|&(event, everywhere, stack)| Wanted {
-        event: event.to_owned(),
-        everywhere,
-        stack,
-        counted: Counted::Yes,
-        filter: None,
-    });
+fn wanted(names: &[(&str, bool, Stack)]) -> Vec<EventRequest> {
+    let wanted = names
+        .iter()
+        .map(|&(event, everywhere, stack)| EventRequest {
+            event: event.to_owned(),
+            everywhere,
+            stack,
+            counted: CountMode::Yes,
+            filter: None,
+        });
     wanted.collect()
 }
 
 /// The content of a recording of the program.
-struct Recorded {
+struct ProgramRecording {
     summary: Summary,
     samples: Vec<Sample>,
     before: Statistics,
@@ -110,7 +112,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn open(options: Options, scope: Scope) -> Option<Recorder> {
     match Recorder::open(options, scope) {
         Ok(recorder) => Some(recorder),
-        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+        Err(refused @ (RecordError::Missing(_) | RecordError::Event { .. })) => {
             eprintln!("NOT RUN: {refused}");
             None
         }
@@ -128,7 +130,7 @@ fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> (Summary, Reco
 }
 
 /// Records the program. Returns `None` if this host doesn't allow it.
-fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
+fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<ProgramRecording> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
@@ -148,7 +150,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
     while let Some(item) = recording.next().unwrap() {
         match item {
             Item::Sample(sample) => samples.push(sample),
-            Item::Statistics(read) if read.when == When::Before => before = Some(read),
+            Item::Statistics(read) if read.when == ReadTime::Before => before = Some(read),
             Item::Statistics(read) => after = Some(read),
             Item::Window(window) => {
                 let last = samples.last().map_or(0, |sample: &Sample| sample.time_ns);
@@ -166,7 +168,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
         "the buffers of the CPUs are merged by time"
     );
     let (before, after) = (before.unwrap(), after.unwrap());
-    Some(Recorded {
+    Some(ProgramRecording {
         summary,
         samples,
         before,
@@ -175,7 +177,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
     })
 }
 
-impl Recorded {
+impl ProgramRecording {
     fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
         self.samples
             .iter()
@@ -292,7 +294,7 @@ fn calls_without_stacks_are_told_from_the_tracepoint_that_all_calls_share() {
     let names = ["syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise"];
     let mut events = wanted(&names.map(|name| (name, false, Stack::Absent)));
     for event in &mut events {
-        event.counted = Counted::No;
+        event.counted = CountMode::No;
     }
     let Some(recorded) = record(calls, f64::INFINITY, events) else {
         return;

@@ -8,7 +8,7 @@ use std::io::Cursor;
 use proptest::prelude::*;
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
-use quell_record::perf::{Item, Source, When, Window};
+use quell_record::perf::{Item, ReadTime, Source, Window};
 use quell_record::report::{Report, SiteRow};
 use quell_record::workload::Calls;
 use unicode_width::UnicodeWidthStr;
@@ -454,7 +454,7 @@ fn ten_times_as_long() -> Attribution {
     let mut all = analysed(PERF);
     let end_ns = all.elapsed_ns();
     let (start_ns, whole) = (0, 10 * end_ns);
-    let readings = [read(When::Before, 1), read(When::After, 1 + whole)];
+    let readings = [read(ReadTime::Before, 1), read(ReadTime::After, 1 + whole)];
     let [before, after] = readings.map(Item::Statistics);
     for item in [before, Item::Window(Window { start_ns, end_ns }), after] {
         all.item(item, &mut ());

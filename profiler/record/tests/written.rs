@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Count, CpuTime, Item, Prices, Sample, Statistics, Value, When};
+use quell_record::perf::{Count, CpuTime, Item, Prices, ReadTime, Sample, Statistics, Value};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
@@ -114,7 +114,7 @@ pub(crate) fn prices(fault_ns: f64) -> Item {
 }
 
 /// Returns a reading of the kernel's counters that contains none.
-pub(crate) fn read(when: When, time_ns: u64) -> Statistics {
+pub(crate) fn read(when: ReadTime, time_ns: u64) -> Statistics {
     Statistics {
         when,
         time_ns,

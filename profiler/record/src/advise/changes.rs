@@ -7,11 +7,11 @@ use crate::perf::Prices;
 
 use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
-use crate::attribute::reuse::Reuse;
+use crate::attribute::reuse::ReuseTimes;
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
 use crate::line::Line;
-use crate::scales::Scales;
+use crate::scales::SampleScales;
 
 /// The least number of real interrupts (not recorded ones) that can show a pattern.
 pub(super) const LEAST: f64 = 50.0;
@@ -38,16 +38,16 @@ const BATCH: u64 = 64;
 /// Bounds for the recorded interrupts that a change leaves at a site. They're fractions, because each recorded
 /// interrupt represents many.
 #[derive(Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct RemainingInterrupts {
     pub(super) least: f64,
     pub(super) most: f64,
 }
 
-impl Left {
+impl RemainingInterrupts {
     /// Returns the rest of `all` if these shares disappear.
-    fn of(all: u64, gone: Range) -> Left {
+    fn of(all: u64, gone: Range) -> RemainingInterrupts {
         let left = |gone: f64| all as f64 * (1.0 - gone);
-        Left {
+        RemainingInterrupts {
             least: left(gone.most),
             most: left(gone.least),
         }
@@ -56,7 +56,7 @@ impl Left {
 
 /// The largest scope of unrecorded work that a change may remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Surroundings {
+pub(super) enum RemovableWork {
     /// Nothing.
     Nothing,
     /// Other kernel work for the program: reading a file or copying pages, for example.
@@ -71,20 +71,20 @@ pub(super) struct Proposal {
     pub(super) said: String,
     /// The change in a few words.
     pub(super) brief: Line,
-    pub(super) left: Left,
+    pub(super) left: RemainingInterrupts,
     /// The share of the refill time that the change removes, too.
     pub(super) filled: Range,
     /// The share of the time in the calls themselves that the change removes, too.
     pub(super) served: Range,
     /// Unrecorded work that the change may remove, too.
-    pub(super) around: Surroundings,
+    pub(super) around: RemovableWork,
     /// Whether the change keeps the memory. Then other sites needn't flush for memory that was given back.
     pub(super) kept: bool,
 }
 
 impl Proposal {
     /// Creates a proposal that removes interrupts and nothing else.
-    fn new(kind: &'static str, said: String, brief: Line, left: Left) -> Self {
+    fn new(kind: &'static str, said: String, brief: Line, left: RemainingInterrupts) -> Self {
         Proposal {
             kind,
             said,
@@ -92,13 +92,13 @@ impl Proposal {
             left,
             filled: Range::default(),
             served: Range::default(),
-            around: Surroundings::Nothing,
+            around: RemovableWork::Nothing,
             kept: false,
         }
     }
 
     /// Returns the proposal with unrecorded work around the flush.
-    fn with(self, around: Surroundings) -> Self {
+    fn with(self, around: RemovableWork) -> Self {
         Proposal { around, ..self }
     }
 }
@@ -132,7 +132,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub(super) fn of(from: &Attribution, scales: Scales, name: &str) -> Program {
+    pub(super) fn of(from: &Attribution, scales: SampleScales, name: &str) -> Program {
         let gives = |site: &&Site| {
             let call = &*site.place.call;
             &*site.place.program == name && GIVES_BACK.contains(&call)
@@ -170,7 +170,12 @@ impl Program {
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {
-        vec![Proposal::new(kind, said, brief, Left { least, most })]
+        vec![Proposal::new(
+            kind,
+            said,
+            brief,
+            RemainingInterrupts { least, most },
+        )]
     };
     match call {
         "munmap" if site.files > site.memory => vec![read(&at)],
@@ -204,12 +209,12 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             let what = "write less between fork and the child's exit, fork from a small process, or fork less often and give \
                         each child more work";
             let said = format!("{call} of {}: {what}", site.place.program);
-            let left = Left {
+            let left = RemainingInterrupts {
                 least: 0.0,
                 most: all / 2.0,
             };
             let brief = few("fork less often, or write less between fork and the child's exit");
-            vec![Proposal::new("fork", said, brief, left).with(Surroundings::Forked)]
+            vec![Proposal::new("fork", said, brief, left).with(RemovableWork::Forked)]
         }
         "NUMA balancing" => {
             let said = format!(
@@ -244,12 +249,12 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             );
             let more = few("raise the memory limit, or read files (pread), not map them");
             let other = few("a kernel that defers such flushes (lazy unmap), or batches them");
-            let left = Left {
+            let left = RemainingInterrupts {
                 least: 0.0,
                 most: batched as f64,
             };
             vec![
-                Proposal::new("reclaim", limit, more, left).with(Surroundings::Kernel),
+                Proposal::new("reclaim", limit, more, left).with(RemovableWork::Kernel),
                 Proposal::new("kernel", kernel, other, left),
             ]
         }
@@ -287,7 +292,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
             least: gone,
             most: gone,
         };
-        let left = Left::of(whole.interrupts, gone);
+        let left = RemainingInterrupts::of(whole.interrupts, gone);
         return vec![Proposal::new("pin", said, brief, left)];
     }
     let own = |(&(sender, target), count): (&(usize, usize), &u64)| {
@@ -313,7 +318,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         few("run the threads of ")
             .name(name)
             .text(" as processes, one for each CPU"),
-        Left::of(whole.interrupts, gone),
+        RemainingInterrupts::of(whole.interrupts, gone),
     )]
 }
 
@@ -356,7 +361,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
         "merge",
         text,
         brief,
-        Left {
+        RemainingInterrupts {
             least: left(merged),
             most: left(merged - hasty),
         },
@@ -385,7 +390,7 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
 ///
 /// Each bound has two standard deviations of slack, both for a plain share and for the estimate from followed ranges.
 /// `missed` is the share of all ranges that wasn't recorded.
-fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
+fn share_touched(reuse: &ReuseTimes, missed: f64, chosen: usize) -> Range {
     const DEVIATIONS: f64 = 2.0;
     let within = reuse.within();
     let followed = reuse.followed(chosen + 1);
@@ -472,7 +477,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
             kind,
             format!("At {at}, {what}"),
             brief,
-            Left::of(site.interrupts, share),
+            RemainingInterrupts::of(site.interrupts, share),
         )
     })
 }
@@ -489,7 +494,7 @@ fn read(at: &str) -> Proposal {
         "At {at}, read these files into memory that is used again (pread), instead of mapping and unmapping each"
     );
     let brief = few_at("read these files (pread), not map them", "", at);
-    let none = Left {
+    let none = RemainingInterrupts {
         least: 0.0,
         most: 0.0,
     };
@@ -520,7 +525,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
             "free",
             said,
             few_at("MADV_FREE instead of MADV_DONTNEED", "", at),
-            Left {
+            RemainingInterrupts {
                 least: all,
                 most: all,
             },
@@ -552,7 +557,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
             "huge",
             said,
             few_at("huge pages for this memory", " (MADV_HUGEPAGE)", at),
-            Left {
+            RemainingInterrupts {
                 least: all,
                 most: all,
             },

@@ -19,13 +19,13 @@ use serde::Serialize;
 
 use crate::perf::Prices;
 
-use changes::{LEAST, Program, Proposal, Surroundings, changes, place, placed};
+use changes::{LEAST, Program, Proposal, RemovableWork, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time, was};
 use crate::line::Line;
-use crate::scales::{Kernel, Scales};
+use crate::scales::{Kernel, SampleScales};
 pub use knobs::Knob;
 
 /// The least gain to advise for, as a share of a program's CPU time.
@@ -81,10 +81,10 @@ impl Advice {
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
-    scales: Scales,
+    scales: SampleScales,
     cpu_ns: &dyn Fn(&str) -> Option<f64>,
 ) -> Vec<Advice> {
-    let about = About {
+    let about = AdviceInputs {
         from,
         scales,
         cpu_ns,
@@ -139,15 +139,15 @@ fn promising(one: &Advice, other: &Advice) -> Ordering {
 }
 
 /// The inputs that all advice shares.
-struct About<'a> {
+struct AdviceInputs<'a> {
     from: &'a Attribution,
-    scales: Scales,
+    scales: SampleScales,
     cpu_ns: &'a dyn Fn(&str) -> Option<f64>,
     /// All interrupts of the recording.
     all: f64,
 }
 
-impl About<'_> {
+impl AdviceInputs<'_> {
     /// Returns advice for a change at a site, if it promises more than noise.
     ///
     /// `refilled` is the number of page faults that may have filled memory which the site gave back.
@@ -158,7 +158,7 @@ impl About<'_> {
         refilled: f64,
         at: &str,
     ) -> Option<Advice> {
-        let About { from, scales, .. } = *self;
+        let AdviceInputs { from, scales, .. } = *self;
         let matter = site.estimate() >= LEAST;
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
@@ -169,8 +169,8 @@ impl About<'_> {
             most: (all - left.least).max(0.0),
         };
         let along = match proposal.kept {
-            true => Along::of(from, site),
-            false => Along::default(),
+            true => RelatedInterrupts::of(from, site),
+            false => RelatedInterrupts::default(),
         };
         let by_part = |along: Range| {
             let part = |gone: f64| gone / site.interrupts.max(1) as f64;
@@ -181,7 +181,7 @@ impl About<'_> {
         };
         let cpu = (self.cpu_ns)(program);
         let faults = scales.faults(from, program);
-        let around = Rest {
+        let around = ProgramFacts {
             refilled,
             faults,
             forked_faults: from
@@ -317,16 +317,16 @@ fn recorded_for_that(interrupts: u64) -> String {
 /// whose giver we don't know, because nothing was recorded at that time. It also adds those of sites that protect
 /// memory, if only the sender of their interrupts was recorded.
 #[derive(Clone, Copy, Default)]
-struct Along {
+struct RelatedInterrupts {
     interrupts: Range,
     /// The cost of these interrupts, in nanoseconds.
     ns: Range,
 }
 
-impl Along {
-    fn of(from: &Attribution, giver: &Site) -> Along {
+impl RelatedInterrupts {
+    fn of(from: &Attribution, giver: &Site) -> RelatedInterrupts {
         let number = from.sites.iter().position(|site| site.place == giver.place);
-        let mut all = Along::default();
+        let mut all = RelatedInterrupts::default();
         for site in &from.sites {
             let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
                 if site.whole == 0 && protects(site) && site.place.program == giver.place.program {
@@ -397,7 +397,7 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
 
 /// Facts about a whole program that determine its gain.
 #[derive(Clone, Copy)]
-struct Rest {
+struct ProgramFacts {
     /// Page faults that may have filled memory which the site gave back.
     refilled: f64,
     /// The number of real page faults for each recorded one.
@@ -421,14 +421,14 @@ fn won(
     gone: Range,
     proposal: &Proposal,
     prices: Option<&Prices>,
-    scales: Scales,
-    Rest {
+    scales: SampleScales,
+    ProgramFacts {
         refilled,
         faults,
         forked_faults,
         kernel,
         beside,
-    }: Rest,
+    }: ProgramFacts,
 ) -> Range {
     // A merged site may contain sites without timed interrupts.
     let each = site.stands_for() / site.interrupts.max(1) as f64;
@@ -452,9 +452,9 @@ fn won(
         + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
-        (Surroundings::Nothing, _) | (_, None) => most * dearer,
-        (Surroundings::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (Surroundings::Forked, Some(kernel)) => {
+        (RemovableWork::Nothing, _) | (_, None) => most * dearer,
+        (RemovableWork::Kernel, Some(kernel)) => kernel.ns.max(most),
+        (RemovableWork::Forked, Some(kernel)) => {
             (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
         }
     };
@@ -468,9 +468,9 @@ fn won(
 /// Returns the least time to copy pages after forks that the change would avoid.
 ///
 /// Each flush is for one page, and copying a page takes at least as long as zeroing one.
-fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
+fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: SampleScales) -> f64 {
     match (proposal.around, &*site.place.call, prices) {
-        (Surroundings::Forked, "copy-on-write", Some(prices)) => {
+        (RemovableWork::Forked, "copy-on-write", Some(prices)) => {
             prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
         }
         _ => 0.0,
@@ -483,7 +483,7 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
 /// part of the price.
 fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
     match (proposal.around, prices) {
-        (Surroundings::Forked, Some(prices)) => {
+        (RemovableWork::Forked, Some(prices)) => {
             forked_faults * (prices.fault_ns.0 - prices.zero_ns.0).max(0.0)
         }
         _ => 0.0,
@@ -495,7 +495,7 @@ fn next(
     site: &Site,
     proposal: &Proposal,
     prices: Option<&Prices>,
-    scales: Scales,
+    scales: SampleScales,
     faults: f64,
 ) -> Option<String> {
     let lock = site.locked_ns as f64 * scales.calls(site);

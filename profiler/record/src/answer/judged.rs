@@ -17,7 +17,7 @@ pub(super) const LONGEST_NS: f64 = 1e6;
 ///
 /// We leave a program out if it sent a handful of untimed interrupts beside another that sent more, or if all sent few.
 /// For example, this applies to a shell that starts the recorded program.
-pub(super) struct Judged<'r> {
+pub(super) struct JudgedPrograms<'r> {
     pub(super) programs: Vec<&'r ProgramRow>,
     /// The number of interrupts that all sent, and the number that one sent at most.
     sent: u64,
@@ -26,14 +26,14 @@ pub(super) struct Judged<'r> {
     pub(super) few: bool,
 }
 
-impl<'r> Judged<'r> {
+impl<'r> JudgedPrograms<'r> {
     /// Creates the selection. `ran_ns` is the CPU time of all programs by the kernel's account, in nanoseconds. If the
     /// known times of the programs add up to more, we use these.
     pub(super) fn new(programs: Vec<&'r ProgramRow>, ran_ns: f64) -> Self {
         let sent = programs.iter().map(|program| program.sent).sum();
         let known: f64 = programs.iter().filter_map(|program| program.cpu_ns).sum();
         let most = programs.iter().map(|program| program.sent).max();
-        Judged {
+        JudgedPrograms {
             programs,
             sent,
             most: most.unwrap_or(0),

@@ -7,7 +7,7 @@ use crate::line::Line;
 use crate::scales::RAN_NS;
 
 /// The cost of page faults in one program or in all.
-pub(super) struct Filling<'r> {
+pub(super) struct FaultCost<'r> {
     /// The program; `None` for all of them.
     name: Option<&'r str>,
     faults: u64,
@@ -17,7 +17,7 @@ pub(super) struct Filling<'r> {
     pub(super) share: Option<Range>,
 }
 
-impl<'r> Filling<'r> {
+impl<'r> FaultCost<'r> {
     /// Computes the shares from page faults, CPU time and the kernel's part of that. Page faults can't take more time
     /// than the kernel did.
     fn of(
@@ -34,7 +34,7 @@ impl<'r> Filling<'r> {
                 most: share(most),
             }
         });
-        (all_ns >= RAN_NS).then_some(Filling {
+        (all_ns >= RAN_NS).then_some(FaultCost {
             name,
             faults,
             kernel,
@@ -61,7 +61,7 @@ impl<'r> Filling<'r> {
 
 impl Answer<'_> {
     /// Returns the cost of page faults in the own program that has the most.
-    pub(super) fn filling(&self) -> Option<Filling<'_>> {
+    pub(super) fn filling(&self) -> Option<FaultCost<'_>> {
         let from = self.from;
         let each = from.prices.map(|prices| prices.fault_ns);
         if from.ran.is_empty() {
@@ -73,7 +73,7 @@ impl Answer<'_> {
                 found.map(|(_, ns)| *ns)
             };
             let kernel = system(after)?.checked_sub(system(before)?)? as f64;
-            return Filling::of(None, faults, (busy, kernel), each);
+            return FaultCost::of(None, faults, (busy, kernel), each);
         }
         let own = from.ran.iter().filter(|ran| match self.only {
             Some(only) => only == ran.comm,
@@ -81,7 +81,7 @@ impl Answer<'_> {
         });
         let most = own.max_by_key(|ran| (ran.faults, ran.kernel_ns))?;
         let times = (most.ns() as f64, most.kernel_ns as f64);
-        Filling::of(Some(&most.comm), most.faults, times, each)
+        FaultCost::of(Some(&most.comm), most.faults, times, each)
     }
 
     /// Reports other costs: system time, page faults, refaults, and `mmap_lock`.

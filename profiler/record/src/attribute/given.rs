@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Attribution, Call};
-use crate::event::Gives;
+use crate::event::ReleasedRange;
 
 /// The largest number of mappings to remember for one file.
 const MAPPED: usize = 64;
@@ -88,18 +88,18 @@ impl Attribution {
             }
         }
         match call.gives {
-            Gives::Nothing => ReturnedMemory::default(),
-            Gives::Range(start, bytes) => ReturnedMemory::range(start, bytes),
+            ReleasedRange::Nothing => ReturnedMemory::default(),
+            ReleasedRange::Range(start, bytes) => ReturnedMemory::range(start, bytes),
             // If another site gave this memory back and no access touched it since, the call only makes it usable
             // again.
-            Gives::Over(start, bytes) => {
+            ReleasedRange::Over(start, bytes) => {
                 let known = self.discards.find(owner, start);
                 match known.is_some_and(|known| !known.followed && Some(known.site) != site) {
                     true => ReturnedMemory::default(),
                     false => ReturnedMemory::range(start, bytes),
                 }
             }
-            Gives::Break => {
+            ReleasedRange::Break => {
                 let Some(now) = result else {
                     return ReturnedMemory::default();
                 };
@@ -109,11 +109,11 @@ impl Attribution {
                     false => ReturnedMemory::default(),
                 }
             }
-            Gives::Somewhere => ReturnedMemory {
+            ReleasedRange::Somewhere => ReturnedMemory {
                 ranges: Vec::new(),
                 bytes: result.unwrap_or(0),
             },
-            Gives::File {
+            ReleasedRange::File {
                 file,
                 offset,
                 bytes,

@@ -32,11 +32,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::perf::{
-    Change, Count, CpuTime, Host, Item, LossReason, Prices, Sample, Statistics, When,
+    Change, Count, CpuTime, Host, Item, LossReason, Prices, ReadTime, Sample, Statistics,
 };
 use rustc_hash::FxHashMap;
 
-use crate::event::{self, Event, Gives};
+use crate::event::{self, Event, ReleasedRange};
 use crate::stack::{StackInfo, Stacks};
 use discard::Discards;
 use request::Requests;
@@ -107,7 +107,7 @@ pub struct Attribution {
     /// Events that were lost.
     pub lost: u64,
     /// Lost events for which the kernel gives no reason.
-    pub untold: u64,
+    pub unexplained: u64,
     /// Samples that were read.
     pub samples: u64,
     /// The first and the last time.
@@ -167,7 +167,7 @@ struct Call {
     /// Whether it maps a file. `None` if that isn't known.
     file: Option<bool>,
     maps: Option<(u64, u64)>,
-    gives: Gives,
+    gives: ReleasedRange,
     site: Option<usize>,
     locked_ns: u64,
     locks: u64,
@@ -208,16 +208,16 @@ impl Attribution {
         match item {
             Item::Sample(sample) => {
                 self.sample(&sample, observer);
-                self.tell_waits(observer);
+                self.report_waits(observer);
             }
             Item::Host(host) => self.host = Some(host),
             Item::Statistics(statistics) => match statistics.when {
-                When::Before => self.before = Some(statistics),
-                When::After => self.after = Some(statistics),
+                ReadTime::Before => self.before = Some(statistics),
+                ReadTime::After => self.after = Some(statistics),
             },
             Item::Lost(lost) => {
                 self.lost += lost.count;
-                self.untold += lost.count * u64::from(lost.why == LossReason::Untold);
+                self.unexplained += lost.count * u64::from(lost.why == LossReason::Unexplained);
             }
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
@@ -226,7 +226,7 @@ impl Attribution {
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
                 self.window_closed(window.end_ns);
-                self.tell_waits(observer);
+                self.report_waits(observer);
                 if window.end_ns > window.start_ns {
                     let before = self.last_window_ns.replace(window.end_ns);
                     let begun = self.before.as_ref().map(|before| before.time_ns);

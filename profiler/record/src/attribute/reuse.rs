@@ -39,7 +39,7 @@ impl Endings {
 /// The weight of a range is its number of interrupts, at least 1. We also count ranges without interrupts: a program
 /// that seldom runs on two CPUs at once uses its memory in the same way when it does.
 #[derive(Clone, Debug, Default)]
-pub struct Reuse {
+pub struct ReuseTimes {
     touched: Endings,
     /// Ranges that were given back again, or that we couldn't follow any longer.
     left: Endings,
@@ -55,7 +55,7 @@ struct Step {
     observed: f64,
 }
 
-impl Reuse {
+impl ReuseTimes {
     /// Counts a range that was touched `after_ns` after its call, which sent this many interrupts.
     pub fn touched(&mut self, after_ns: u64, interrupts: u64) {
         self.touched.add(after_ns, interrupts);
@@ -168,7 +168,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_that_is_followed_long_enough_counts_as_it_is() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTimes::default();
         reuse.touched(5 * MS, 60);
         reuse.touched(50 * MS, 30);
         reuse.left(20_000 * MS, 10);
@@ -180,8 +180,8 @@ pub(crate) mod tests {
     }
 
     /// Returns ranges touched after 1 to 20 ms, recorded in windows of `stretch` ms.
-    fn in_stretches(stretch: u64) -> Reuse {
-        let mut reuse = Reuse::default();
+    fn in_stretches(stretch: u64) -> ReuseTimes {
+        let mut reuse = ReuseTimes::default();
         for given_back in 0..stretch * 10 {
             for touched in 1..=20 {
                 let left = (stretch * 10 - given_back) * MS / 10;
@@ -197,7 +197,7 @@ pub(crate) mod tests {
     #[test]
     fn short_stretches_do_not_make_reuse_rare() {
         let (long, short) = (in_stretches(10_000), in_stretches(30));
-        let share = |reuse: &Reuse| reuse.within()[bin(20 * MS)];
+        let share = |reuse: &ReuseTimes| reuse.within()[bin(20 * MS)];
         assert!(share(&long) > 0.99, "{:?}", long.within());
         assert!(share(&short) > 0.9, "{:?}", short.within());
         // If the ranges that left counted as never touched, a third would be hidden.
@@ -207,17 +207,17 @@ pub(crate) mod tests {
 
     #[test]
     fn of_what_cannot_be_followed_nothing_more_is_said() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTimes::default();
         reuse.touched(MS / 2, 50);
         reuse.left(2 * MS, 50);
         let within = reuse.within();
         assert!((within[BINS.len() - 1] - 0.5).abs() < 1e-9, "{within:?}");
         assert!((reuse.followed(BINS.len() - 1) - 0.5).abs() < 1e-9);
-        assert_eq!(Reuse::default().within(), [0.0; BINS.len()]);
+        assert_eq!(ReuseTimes::default().within(), [0.0; BINS.len()]);
     }
 
     /// Returns the bounds of that bin, in thousandths.
-    fn thousandths(reuse: &Reuse, deviations: f64, at: usize) -> (i64, i64) {
+    fn thousandths(reuse: &ReuseTimes, deviations: f64, at: usize) -> (i64, i64) {
         let (least, most) = reuse.between(deviations, 1.0)[at];
         let of = |share: f64| (share * 1000.0).round() as i64;
         (of(least), of(most))
@@ -237,7 +237,7 @@ pub(crate) mod tests {
     /// 10, and 0.432 to 0.849 after 13.
     #[test]
     fn bounds_are_those_of_a_known_trial() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTimes::default();
         let weeks = [(true, 3), (false, 1), (true, 1), (false, 1), (true, 1)];
         let weeks = weeks
             .into_iter()
@@ -266,7 +266,7 @@ pub(crate) mod tests {
     #[test]
     fn of_none_of_all_and_of_one_nothing_is_sure() {
         let of = |touched: u64, left: u64| {
-            let mut reuse = Reuse::default();
+            let mut reuse = ReuseTimes::default();
             (0..touched).for_each(|_| reuse.touched(MS / 2, 0));
             (0..left).for_each(|_| reuse.left(20_000 * MS, 0));
             thousandths(&reuse, 2.0, bin(MS / 2))
@@ -276,13 +276,13 @@ pub(crate) mod tests {
         }
         assert_eq!((of(100, 0), of(0, 100)), ((970, 1000), (0, 30)));
         // If nothing was missed, there is no uncertainty.
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTimes::default();
         reuse.touched(MS / 2, 1);
         let all = reuse.between(2.0, 0.0)[bin(MS / 2)];
         assert_eq!(all, (1.0, 1.0));
         // The 20 ranges that were left at 1 ms were all touched in the end. Bounds from 20 observations are wider than
         // from 100.
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseTimes::default();
         (0..80).for_each(|_| reuse.touched(MS / 2, 0));
         (0..20).for_each(|_| reuse.touched(5 * MS, 0));
         let (least, most) = thousandths(&reuse, 2.0, bin(5 * MS));
@@ -292,7 +292,7 @@ pub(crate) mod tests {
     #[test]
     fn a_range_that_interrupted_many_is_one_observation() {
         let of = |ranges: u64, interrupts: u64| {
-            let mut reuse = Reuse::default();
+            let mut reuse = ReuseTimes::default();
             (0..ranges).for_each(|_| reuse.touched(MS / 2, interrupts));
             (0..ranges).for_each(|_| reuse.left(20_000 * MS, interrupts));
             thousandths(&reuse, 2.0, bin(MS / 2))
@@ -310,9 +310,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns a [`Reuse`] with each of these ranges, repeated `times` times.
-    pub(crate) fn seen(ranges: &[(bool, usize, u64)], times: u64) -> Reuse {
-        let mut reuse = Reuse::default();
+    /// Returns a [`ReuseTimes`] with each of these ranges, repeated `times` times.
+    pub(crate) fn seen(ranges: &[(bool, usize, u64)], times: u64) -> ReuseTimes {
+        let mut reuse = ReuseTimes::default();
         for &(touched, at, interrupts) in ranges {
             for _ in 0..times {
                 match touched {
@@ -334,7 +334,7 @@ pub(crate) mod tests {
         fn fewer_observations_never_say_more(ranges in ranges(), times in 2..9u64, missed in 0.0..1.0f64) {
             let (few, many) = (seen(&ranges, 1), seen(&ranges, times));
             // The same interrupts, each from a range of its own.
-            let mut alone = Reuse::default();
+            let mut alone = ReuseTimes::default();
             for &(touched, at, interrupts) in &ranges {
                 let each = seen(&[(touched, at, 1)], interrupts.max(1));
                 for (all, each) in [(&mut alone.touched, each.touched), (&mut alone.left, each.left)] {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::perf::{Flushes, Prices, Sample};
 
 use super::bins::Bins;
-use super::reuse::Reuse;
+use super::reuse::ReuseTimes;
 use crate::stack::StackInfo;
 
 /// A time that events enclose only loosely: bounds in nanoseconds.
@@ -144,7 +144,7 @@ pub struct Site {
     /// The number of refaults that were timed.
     pub refaults_timed: u64,
     /// The times until ranges of its calls were touched again.
-    pub reuse: Reuse,
+    pub reuse: ReuseTimes,
     /// Interrupts by the time since the same thread's last interrupt from here.
     pub gaps: Bins,
     /// Interrupts whose range was touched again within that gap. Deferring these would have delayed the program.
@@ -196,7 +196,7 @@ impl Site {
             refaults: 0,
             refault_ns: 0,
             refaults_timed: 0,
-            reuse: Reuse::default(),
+            reuse: ReuseTimes::default(),
             gaps: Bins::default(),
             hasty: Bins::default(),
             adjacent: 0,

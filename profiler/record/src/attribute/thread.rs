@@ -66,7 +66,7 @@ impl Attribution {
     }
 
     /// Reports waits that ended, of all requests, in a call or not.
-    pub(super) fn tell_waits(&mut self, observer: &mut dyn Observer) {
+    pub(super) fn report_waits(&mut self, observer: &mut dyn Observer) {
         for (id, sent) in std::mem::take(&mut self.waited) {
             let Some(request) = self.requests.get(id) else {
                 continue;

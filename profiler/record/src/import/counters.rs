@@ -3,7 +3,7 @@
 //! They come from `/proc/interrupts`, the sum of `/proc/stat`, and the flags of `/proc/cpuinfo`.
 
 use crate::perf::counters::{cpu_ns, interrupt};
-use crate::perf::{Interrupts, Statistics, When};
+use crate::perf::{Interrupts, ReadTime, Statistics};
 
 /// Extracts the lines of counters from a text.
 #[derive(Debug, Default)]
@@ -56,9 +56,9 @@ impl Counters {
         self.blocks += 1;
         Some(Statistics {
             when: if self.blocks == 1 {
-                When::Before
+                ReadTime::Before
             } else {
-                When::After
+                ReadTime::After
             },
             time_ns: 0,
             interrupts: std::mem::take(&mut self.rows),
@@ -102,7 +102,7 @@ cpu  10 0 20 300 0 0 0 7 0 0
         }
         let found = counters.line("churn 1 [000] 1.5: a:b: c").unwrap();
         assert!(!counters.took());
-        assert_eq!(found.when, When::Before);
+        assert_eq!(found.when, ReadTime::Before);
         assert_eq!(found.interrupts.len(), 3);
         assert_eq!(found.interrupts[1].name, "TLB");
         assert_eq!(found.interrupts[1].counts, [100, 50]);
@@ -111,7 +111,7 @@ cpu  10 0 20 300 0 0 0 7 0 0
         for line in BLOCK.lines() {
             counters.line(line);
         }
-        assert_eq!(counters.end().unwrap().when, When::After);
+        assert_eq!(counters.end().unwrap().when, ReadTime::After);
         assert!(counters.end().is_none());
     }
 }

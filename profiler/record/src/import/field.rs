@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use crate::perf::{Names, Value};
+use crate::perf::{NameTable, Value};
 
 /// The fields of an event, as [`crate::perf::Sample`] keeps them.
 pub type Fields = Vec<(Arc<str>, Value)>;
 
 /// Parses `text`, which the event `name` printed.
-pub fn of(name: &str, text: &str, names: &mut Names) -> Fields {
+pub fn of(name: &str, text: &str, names: &mut NameTable) -> Fields {
     let text = text.trim();
     let event = name.rsplit(':').next().unwrap_or(name);
     match event {
@@ -23,7 +23,7 @@ pub fn of(name: &str, text: &str, names: &mut Names) -> Fields {
 }
 
 /// Parses `0x0`, or `madvise(…) = 0` and `-> 0x0` as other printers write it.
-fn returned(text: &str, names: &mut Names) -> Fields {
+fn returned(text: &str, names: &mut NameTable) -> Fields {
     let last = text.rsplit(['=', '>', ' ']).next().unwrap_or(text);
     match number(last) {
         Some(Value::Unsigned(bits)) => vec![(names.get("ret"), Value::Signed(bits.cast_signed()))],
@@ -34,7 +34,7 @@ fn returned(text: &str, names: &mut Names) -> Fields {
 
 /// Parses `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, or `a:1 [120] S ==> b:2 [120]`. Names may contain
 /// any character.
-fn switch(text: &str, names: &mut Names) -> Fields {
+fn switch(text: &str, names: &mut NameTable) -> Fields {
     let Some((from, to)) = text.split_once(" ==> ") else {
         return pairs(text, names);
     };
@@ -71,7 +71,7 @@ fn first_number(text: &str) -> Option<i64> {
 }
 
 /// Parses `name=value` and `name: value`, in any mixture, separated by blanks or commas.
-fn pairs(text: &str, names: &mut Names) -> Fields {
+fn pairs(text: &str, names: &mut NameTable) -> Fields {
     let mut keys: Vec<(usize, usize, usize)> = Vec::with_capacity(8);
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -107,7 +107,7 @@ fn pairs(text: &str, names: &mut Names) -> Fields {
     filled.collect()
 }
 
-fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
+fn value_of(name: &str, text: &str, names: &mut NameTable) -> Value {
     if name == "cpumask" {
         return match cpus(text) {
             Some(cpus) => Value::Cpus(cpus.into()),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn read(event: &str, text: &str) -> Vec<(String, Value)> {
-        let fields = of(event, text, &mut Names::default());
+        let fields = of(event, text, &mut NameTable::default());
         let fields = fields.into_iter();
         fields
             .map(|(name, value)| (name.to_string(), value))

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::perf::{Frame, Names};
+use crate::perf::{Frame, NameTable};
 
 /// The module of kernel frames.
 pub const KERNEL: &str = "[kernel]";
 
 /// Parses a stack line of `perf script` without its leading blanks: `address symbol+0x12 (module)`.
-pub fn of_perf(line: &str, names: &mut Names) -> Option<Frame> {
+pub fn of_perf(line: &str, names: &mut NameTable) -> Option<Frame> {
     let (address, rest) = line.split_once(' ').unwrap_or((line, ""));
     let address = u64::from_str_radix(address, 16).ok()?;
     let rest = rest.trim();
@@ -36,7 +36,7 @@ fn module_at(text: &str) -> Option<usize> {
 ///
 /// The forms are `symbol (address)`, `symbol`, ` <00007f238148bb07>`, `/path/to/file[+0x4f]` and `0x5587606b62c3`.
 /// Returns `None` for a frame without information.
-pub fn of_trace(text: &str, kernel: bool, names: &mut Names) -> Option<Frame> {
+pub fn of_trace(text: &str, kernel: bool, names: &mut NameTable) -> Option<Frame> {
     let text = text.trim();
     if kernel {
         let (symbol, address) = match text.strip_suffix(')').and_then(|t| t.rsplit_once(" (")) {
@@ -59,7 +59,7 @@ pub fn of_trace(text: &str, kernel: bool, names: &mut Names) -> Option<Frame> {
     Some(frame(address, false, "", module, names))
 }
 
-fn frame(address: u64, kernel: bool, symbol: &str, module: &str, names: &mut Names) -> Frame {
+fn frame(address: u64, kernel: bool, symbol: &str, module: &str, names: &mut NameTable) -> Frame {
     let symbol = match symbol.rsplit_once("+0x") {
         Some((name, offset)) if offset.bytes().all(|b| b.is_ascii_hexdigit()) => name,
         _ => symbol,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn perf(line: &str) -> (Option<String>, Option<String>, bool) {
-        let frame = of_perf(line, &mut Names::default()).unwrap();
+        let frame = of_perf(line, &mut NameTable::default()).unwrap();
         let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
         (text(frame.symbol), text(frame.module), frame.kernel)
     }
@@ -118,12 +118,12 @@ mod tests {
             perf("7ffa88400000 [unknown] ([unknown])"),
             (None, None, false)
         );
-        assert!(of_perf("=> nothing", &mut Names::default()).is_none());
+        assert!(of_perf("=> nothing", &mut NameTable::default()).is_none());
     }
 
     #[test]
     fn both_spellings_of_the_kernels_own_stacks_are_read() {
-        let names = &mut Names::default();
+        let names = &mut NameTable::default();
         let one = of_trace(" flush_tlb_func (ffffffff813446ac)", true, names).unwrap();
         assert_eq!(one.symbol.as_deref(), Some("flush_tlb_func"));
         assert_eq!(one.address, 0xffff_ffff_8134_46ac);

@@ -23,14 +23,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::perf::{
-    Change, Frame, Host, Item, LossReason, Lost, Names, Sample, Source, SourceError,
+    Change, Frame, Host, Item, LossReason, Lost, NameTable, Sample, Source, SourceError,
 };
 use rustc_hash::FxHashMap;
 
 use counters::Counters;
 use head::Head;
 use lines::{ENDLESS, Lines};
-use waiting::{Kind, Waiting, keep};
+use waiting::{Kind, PendingEvent, keep};
 
 /// The number of different stacks to remember. At the limit we forget all of them.
 const STACKS: usize = 1 << 15;
@@ -44,12 +44,12 @@ pub struct Import {
     lines: Lines<Box<dyn BufRead + Send>>,
     name: String,
     size: Option<u64>,
-    names: Names,
+    names: NameTable,
     stacks: FxHashMap<Box<[u8]>, Arc<[Frame]>>,
     counters: Counters,
     host: Option<Host>,
     /// Events in the order of the text, until their stacks are complete.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingEvent>,
     /// The process of each thread, from task events. We need it if lines contain no process.
     processes: FxHashMap<u32, u32>,
     ready: VecDeque<Item>,
@@ -131,7 +131,7 @@ impl Import {
             lines: Lines::new(Box::new(io::Cursor::new(start).chain(from))),
             name: name.to_owned(),
             size,
-            names: Names::default(),
+            names: NameTable::default(),
             stacks: FxHashMap::default(),
             counters: Counters::default(),
             host: None,
@@ -162,7 +162,7 @@ impl Import {
         };
         // Most lines are frames of known stacks, so we keep them without parsing.
         if line.first() == Some(&b'\t') && line.get(1) != Some(&b'=') {
-            let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
+            let perf = |waiting: &&mut PendingEvent| waiting.goes_on == Some(Kind::Perf);
             if let Some(waiting) = self.waiting.back_mut().filter(perf) {
                 keep(&mut waiting.raw, Kind::Perf, line);
                 return Ok(true);
@@ -176,7 +176,7 @@ impl Import {
     fn line(&mut self, line: &str, number: u64) {
         let text = line.trim();
         if text.is_empty() {
-            let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
+            let perf = |waiting: &&mut PendingEvent| waiting.goes_on == Some(Kind::Perf);
             if let Some(last) = self.waiting.back_mut().filter(perf) {
                 last.complete = true;
                 last.goes_on = None;
@@ -313,7 +313,7 @@ impl Import {
             stack: Arc::default(),
         };
         self.samples += 1;
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(PendingEvent {
             sample,
             raw: Vec::new(),
             goes_on: (!head.trace).then_some(Kind::Perf),

@@ -3,7 +3,7 @@
 use crate::perf::Sample;
 
 /// An event whose stack may be incomplete.
-pub struct Waiting {
+pub struct PendingEvent {
     /// The event.
     pub sample: Sample,
     /// The lines of its stack, each after a letter for its form.

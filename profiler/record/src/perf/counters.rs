@@ -6,14 +6,14 @@
 use std::io;
 use std::path::Path;
 
-use crate::perf::sample::{Interrupts, Statistics, When};
+use crate::perf::sample::{Interrupts, ReadTime, Statistics};
 
 /// Reads the counters now.
 ///
 /// # Errors
 ///
 /// If `/proc/interrupts`, `/proc/vmstat` or `/proc/stat` can't be read. The error names the file.
-pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
+pub fn read(when: ReadTime, time_ns: u64) -> io::Result<Statistics> {
     let text = |path: &str| {
         std::fs::read_to_string(Path::new(path))
             .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
@@ -55,7 +55,7 @@ pub fn process_ns(pid: u32) -> Option<u64> {
 
 /// CPU time in nanoseconds, and page faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct Usage {
     /// Time in user mode.
     pub(crate) user_ns: u64,
     /// Time in the kernel.
@@ -64,14 +64,14 @@ pub(crate) struct Used {
     pub(crate) faults: u64,
 }
 
-impl Used {
+impl Usage {
     /// Returns the sum of user and kernel time.
     pub(crate) fn ns(self) -> u64 {
         self.user_ns.saturating_add(self.kernel_ns)
     }
 
-    fn with(self, other: Used, each: fn(u64, u64) -> u64) -> Used {
-        Used {
+    fn with(self, other: Usage, each: fn(u64, u64) -> u64) -> Usage {
+        Usage {
             user_ns: each(self.user_ns, other.user_ns),
             kernel_ns: each(self.kernel_ns, other.kernel_ns),
             faults: each(self.faults, other.faults),
@@ -79,23 +79,23 @@ impl Used {
     }
 
     /// Adds each value.
-    pub(crate) fn plus(self, other: Used) -> Used {
+    pub(crate) fn plus(self, other: Usage) -> Usage {
         self.with(other, u64::saturating_add)
     }
 
     /// Subtracts each value, down to zero.
-    pub(crate) fn minus(self, other: Used) -> Used {
+    pub(crate) fn minus(self, other: Usage) -> Usage {
         self.with(other, u64::saturating_sub)
     }
 
     /// Returns the larger of each value.
-    pub(crate) fn most(self, other: Used) -> Used {
+    pub(crate) fn most(self, other: Usage) -> Usage {
         self.with(other, u64::max)
     }
 
     /// Multiplies each value by a factor.
-    pub(crate) fn part(self, part: f64) -> Used {
-        Used {
+    pub(crate) fn part(self, part: f64) -> Usage {
+        Usage {
             user_ns: (self.user_ns as f64 * part) as u64,
             kernel_ns: (self.kernel_ns as f64 * part) as u64,
             faults: (self.faults as f64 * part) as u64,
@@ -104,8 +104,8 @@ impl Used {
 }
 
 /// Reads the usage of all children that this process has waited for, with their descendants.
-pub(crate) fn waited_for() -> Used {
-    process(std::process::id()).map_or(Used::default(), |own| own.children)
+pub(crate) fn waited_for() -> Usage {
+    process(std::process::id()).map_or(Usage::default(), |own| own.children)
 }
 
 /// The kernel's account of a process.
@@ -116,9 +116,9 @@ pub(crate) struct Process {
     /// The process that started it, or that adopted it later.
     pub(crate) parent: u32,
     /// The usage of its own threads.
-    pub(crate) own: Used,
+    pub(crate) own: Usage,
     /// The usage of ended children that it has waited for, with their descendants.
-    pub(crate) children: Used,
+    pub(crate) children: Usage,
     /// Its resident memory in pages.
     pub(crate) pages: u64,
 }
@@ -146,7 +146,7 @@ fn told(stat: &[u8]) -> Option<Process> {
         [number()?, number()?, number()?, number()?];
     let mut used = |faults| {
         let mut time_ns = || Some(number()?.saturating_mul(TICK_NS));
-        Some(Used {
+        Some(Usage {
             user_ns: time_ns()?,
             kernel_ns: time_ns()?,
             faults,
@@ -284,7 +284,7 @@ mod tests {
         let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 8 3 2 1 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 \
                      1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
         let process = told(line).expect("a line of the kernel's");
-        let used = |user, kernel, faults| Used {
+        let used = |user, kernel, faults| Usage {
             user_ns: user * TICK_NS,
             kernel_ns: kernel * TICK_NS,
             faults,

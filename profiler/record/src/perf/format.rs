@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::perf::sample::{Names, Value};
+use crate::perf::sample::{NameTable, Value};
 
 /// The layout of one tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +45,12 @@ enum Kind {
     /// Bytes inside the fixed part.
     Bytes,
     /// A word with the offset of the data from the record's start. If `relative`, from the word's end.
-    Elsewhere { relative: bool, what: Far },
+    Elsewhere { relative: bool, what: VariableKind },
 }
 
 /// The type of data beyond the fixed part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Far {
+enum VariableKind {
     Text,
     Cpus,
     Bytes,
@@ -61,7 +61,7 @@ const MOST_BYTES: usize = 64;
 
 impl Format {
     /// Parses a `format` file. Returns `None` if it has no number.
-    pub fn parse(text: &str, names: &mut Names) -> Option<Self> {
+    pub fn parse(text: &str, names: &mut NameTable) -> Option<Self> {
         let mut id = None;
         let mut fields = Vec::new();
         let mut print = "";
@@ -93,7 +93,7 @@ impl Format {
     pub fn decode(
         &self,
         record: &[u8],
-        names: &mut Names,
+        names: &mut NameTable,
         mut function: impl FnMut(u64) -> Option<Arc<str>>,
     ) -> Vec<(Arc<str>, Value)> {
         let mut values = Vec::with_capacity(self.fields.len());
@@ -116,9 +116,9 @@ impl Format {
                         0
                     };
                     elsewhere(record, bytes, base).map(|bytes| match what {
-                        Far::Text => Value::Text(names.get(&text(bytes))),
-                        Far::Cpus => Value::Cpus(set_bits(bytes).into()),
-                        Far::Bytes => Value::Text(hexadecimal(bytes).into()),
+                        VariableKind::Text => Value::Text(names.get(&text(bytes))),
+                        VariableKind::Cpus => Value::Cpus(set_bits(bytes).into()),
+                        VariableKind::Bytes => Value::Text(hexadecimal(bytes).into()),
                     })
                 }
             };
@@ -192,7 +192,7 @@ fn set_bits(bytes: &[u8]) -> Vec<u32> {
 }
 
 /// Parses a field's line, after `field:`.
-fn field_of(line: &str, names: &mut Names) -> Option<Field> {
+fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declaration = parts.next()?;
     let (mut offset, mut size, mut signed) = (None, None, false);
@@ -220,9 +220,9 @@ fn field_of(line: &str, names: &mut Names) -> Option<Field> {
         .rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
     let kind = kind.trim();
     let far = |kind: &str| match kind {
-        _ if kind.contains("cpumask") => Far::Cpus,
-        _ if kind.contains("char") => Far::Text,
-        _ => Far::Bytes,
+        _ if kind.contains("cpumask") => VariableKind::Cpus,
+        _ if kind.contains("char") => VariableKind::Text,
+        _ => VariableKind::Bytes,
     };
     let kind = if let Some(rest) = kind.strip_prefix("__data_loc ") {
         Kind::Elsewhere {
@@ -371,7 +371,7 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
 "#;
 
     fn decoded(text: &str, record: &[u8]) -> Vec<(String, Value)> {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let format = Format::parse(text, &mut names).unwrap();
         let values = format.decode(record, &mut names, |address| {
             (address == 0x10).then(|| "flush_tlb_func".into())
@@ -434,7 +434,7 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
                 text.splice(at..end, with.chars().rev());
             }
             let text: String = text.into_iter().collect();
-            let mut names = Names::default();
+            let mut names = NameTable::default();
             if let Some(format) = Format::parse(&text, &mut names) {
                 format.decode(&record, &mut names, |_| None);
             }

@@ -20,6 +20,6 @@ pub mod tracefs;
 
 pub use sample::{
     Change, Count, CpuTime, FAULTS, Flushes, Frame, Host, Interrupts, Item, LossReason, Lost,
-    Names, Prices, Sample, Source, SourceError, Statistics, Value, When, Window,
+    NameTable, Prices, ReadTime, Sample, Source, SourceError, Statistics, Value, Window,
 };
 pub use sink::{Progress, Sink};

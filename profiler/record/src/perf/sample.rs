@@ -112,7 +112,7 @@ pub enum LossReason {
     /// We know two reasons. Since 2026, Linux counts an event but drops its record if recording stopped on its CPU in
     /// between (`perf_swevent_event`). And some guest kernels record nothing of the idle task on some CPUs: `perf
     /// record` beside `perf stat` shows the same.
-    Untold,
+    Unexplained,
 }
 
 /// Events that happened and weren't recorded.
@@ -297,7 +297,7 @@ pub struct Host {
 
 /// Whether counters were read before the recording or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum When {
+pub enum ReadTime {
     /// Before.
     Before,
     /// After.
@@ -319,7 +319,7 @@ pub struct Interrupts {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Statistics {
     /// Whether they were read before the recording or after it.
-    pub when: When,
+    pub when: ReadTime,
     /// The time of the reading on the recording's clock.
     pub time_ns: u64,
     /// `/proc/interrupts`.
@@ -552,9 +552,9 @@ impl Flushes {
 
 /// A set of names that stores each name once.
 #[derive(Clone, Debug, Default)]
-pub struct Names(HashSet<Arc<str>>);
+pub struct NameTable(HashSet<Arc<str>>);
 
-impl Names {
+impl NameTable {
     /// Returns the shared copy of this name.
     pub fn get(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.0.get(name) {
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_once() {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let first = names.get("tlb:tlb_flush");
         assert!(Arc::ptr_eq(&first, &names.get("tlb:tlb_flush")));
         assert!(!Arc::ptr_eq(&first, &names.get("ipi:ipi_send_cpu")));

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::perf::format::Format;
-use crate::perf::sample::Names;
+use crate::perf::sample::NameTable;
 
 /// The usual mount points of tracefs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -96,7 +96,7 @@ impl Tracefs {
     /// # Errors
     ///
     /// If the description exists and can't be read.
-    pub fn format(&self, event: &str, names: &mut Names) -> io::Result<Option<Format>> {
+    pub fn format(&self, event: &str, names: &mut NameTable) -> io::Result<Option<Format>> {
         let Some((group, name)) = event.split_once(':') else {
             return Ok(None);
         };
@@ -136,7 +136,7 @@ mod tests {
                 return eprintln!("NOT RUN: {error}");
             }
         };
-        let format = mounted.format("sched:sched_switch", &mut Names::default());
+        let format = mounted.format("sched:sched_switch", &mut NameTable::default());
         assert!(format.unwrap().is_some());
         assert!(!mounted.group("sched").is_empty());
     }

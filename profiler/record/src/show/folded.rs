@@ -9,7 +9,7 @@ use crate::report::Report;
 
 /// The meaning of a frame's width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum By {
+pub enum WeightKind {
     /// Interrupts that were sent.
     #[default]
     Interrupts,
@@ -19,13 +19,13 @@ pub enum By {
     Waited,
 }
 
-impl By {
+impl WeightKind {
     /// Returns the weight of this kind.
     pub fn of(self, weight: &Weight) -> u64 {
         match self {
-            By::Interrupts => weight.interrupts,
-            By::Stolen => weight.stolen_ns,
-            By::Waited => weight.waited_ns,
+            WeightKind::Interrupts => weight.interrupts,
+            WeightKind::Stolen => weight.stolen_ns,
+            WeightKind::Waited => weight.waited_ns,
         }
     }
 }
@@ -34,7 +34,7 @@ impl By {
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(report: &Report, by: By, to: &mut dyn Write) -> io::Result<()> {
+pub fn write(report: &Report, by: WeightKind, to: &mut dyn Write) -> io::Result<()> {
     for (stack, weight) in &report.folded {
         let weight = by.of(weight);
         if weight > 0 {

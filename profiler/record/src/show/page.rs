@@ -10,7 +10,7 @@ use maud::{PreEscaped, html};
 use quell_workloads::pages::{PageStyle, colour};
 use serde_json::{Value, json};
 
-use super::timeline::{Kept, unrecorded};
+use super::timeline::{TimelineSlice, unrecorded};
 use crate::figures::{count, percent, percents, time, times};
 use crate::line::parted;
 use crate::report::{Report, SiteRow};
@@ -48,7 +48,7 @@ pub struct Findings {
 /// Writes the page.
 pub fn page(
     report: &Report,
-    timeline: &[Kept],
+    timeline: &[TimelineSlice],
     replayed: Option<&Findings>,
     title: &str,
 ) -> String {
@@ -156,7 +156,7 @@ fn changes(replayed: &Findings) -> maud::Markup {
     }
 }
 
-fn timeline_part(timeline: &[Kept]) -> maud::Markup {
+fn timeline_part(timeline: &[TimelineSlice]) -> maud::Markup {
     html! {
         @if timeline.is_empty() {
             p { "The recording has no events of interrupts as they begin and end." }

@@ -11,7 +11,7 @@ const KEPT: usize = 4000;
 
 /// A slice, in nanoseconds since the start of the stretch.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kept {
+pub struct TimelineSlice {
     cpu: u32,
     kind: &'static str,
     start: u64,
@@ -23,20 +23,20 @@ pub struct Kept {
 /// Keeps the stretch with the highest density of slices.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    now: Vec<Kept>,
-    best: Vec<Kept>,
+    now: Vec<TimelineSlice>,
+    best: Vec<TimelineSlice>,
     /// Stretches in which nothing was recorded.
     gaps: Vec<(u64, u64)>,
 }
 
-fn length(kept: &[Kept]) -> u64 {
+fn length(kept: &[TimelineSlice]) -> u64 {
     let start = kept.iter().map(|one| one.start).min().unwrap_or(0);
     let end = kept.iter().map(|one| one.end).max().unwrap_or(0);
     end - start
 }
 
 /// Returns the part of the kept stretch that was not recorded.
-pub fn unrecorded(kept: &[Kept]) -> f64 {
+pub fn unrecorded(kept: &[TimelineSlice]) -> f64 {
     // All CPUs have the same gaps.
     let of_one = kept.first().map(|one| one.cpu);
     let gaps = kept
@@ -48,7 +48,7 @@ pub fn unrecorded(kept: &[Kept]) -> f64 {
 
 impl Timeline {
     /// Returns the kept stretch, with times counted from its start.
-    pub fn finish(mut self) -> Vec<Kept> {
+    pub fn finish(mut self) -> Vec<TimelineSlice> {
         self.choose();
         let first = self.best.iter().map(|one| one.start).min().unwrap_or(0);
         let last = self.best.iter().map(|one| one.end).max().unwrap_or(0);
@@ -58,7 +58,7 @@ impl Timeline {
             .iter()
             .map(|&(from, to)| (from.max(first), to.min(last)));
         for (start, end) in gaps.filter(|(from, to)| from < to) {
-            self.best.extend(cpus.iter().map(|&cpu| Kept {
+            self.best.extend(cpus.iter().map(|&cpu| TimelineSlice {
                 cpu,
                 kind: "gap",
                 start,
@@ -75,8 +75,8 @@ impl Timeline {
     }
 
     fn choose(&mut self) {
-        let denser = |a: &[Kept], b: &[Kept]| {
-            let per = |kept: &[Kept]| kept.len() as f64 / (length(kept).max(1)) as f64;
+        let denser = |a: &[TimelineSlice], b: &[TimelineSlice]| {
+            let per = |kept: &[TimelineSlice]| kept.len() as f64 / (length(kept).max(1)) as f64;
             a.len() == KEPT && (b.len() < KEPT || per(a) > per(b))
         };
         if self.best.is_empty() || denser(&self.now, &self.best) {
@@ -99,7 +99,7 @@ impl Observer for Timeline {
             // A call alone doesn't show that a CPU was kept from its work.
             Stretch::Call => return,
         };
-        self.now.push(Kept {
+        self.now.push(TimelineSlice {
             cpu: slice.cpu,
             kind,
             start: slice.start_ns,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::order::Block;
-use super::statement::{Alike, Kind, Made, PAGE};
+use super::statement::{CallKey, CallTotals, Kind, PAGE};
 use super::thread::Thread;
 
 /// The largest number of different calls of a looping thread in the file. We choose the most frequent ones.
@@ -19,7 +19,7 @@ const TOGETHER: u64 = 10_000;
 const LONGEST_NS: u64 = 100_000_000;
 
 /// Counts of calls and events that aren't in the file.
-pub struct Lost {
+pub struct OmittedContent {
     pub processes: u64,
     pub kinds: u64,
     pub calls: u64,
@@ -31,7 +31,7 @@ pub struct Loop {
     /// The index of its process.
     pub process: usize,
     /// The calls, the most frequent kind first.
-    pub calls: Vec<(Alike, Made)>,
+    pub calls: Vec<(CallKey, CallTotals)>,
     /// The calls in their order, if that's kept.
     order: Option<Vec<Block>>,
     between_ns: u64,
@@ -90,7 +90,7 @@ impl Loop {
 
     /// Returns the bytes that it touches, with page tables. Copies count twice, because the child has the original.
     fn touched(&self) -> u64 {
-        let of = |(alike, made): &(Alike, Made)| match alike.asked {
+        let of = |(alike, made): &(CallKey, CallTotals)| match alike.asked {
             true => {
                 let pages = made.pages * if alike.kind == Kind::Copy { 2 } else { 1 };
                 (pages + pages / 512 + 8) * PAGE
@@ -179,11 +179,11 @@ impl Loop {
 }
 
 /// Returns the calls of ordered blocks, added up by kind.
-fn sum(blocks: &[Block]) -> Vec<(Alike, Made)> {
-    let mut calls = BTreeMap::<Alike, Made>::new();
+fn sum(blocks: &[Block]) -> Vec<(CallKey, CallTotals)> {
+    let mut calls = BTreeMap::<CallKey, CallTotals>::new();
     for block in blocks {
         for step in &block.steps {
-            calls.entry(step.alike).or_default().add(Made {
+            calls.entry(step.alike).or_default().add(CallTotals {
                 count: step.made.count * block.times,
                 ..step.made
             });
@@ -193,7 +193,7 @@ fn sum(blocks: &[Block]) -> Vec<(Alike, Made)> {
 }
 
 /// Returns the number of variables that these calls need.
-fn variables(calls: &[(Alike, Made)]) -> usize {
+fn variables(calls: &[(CallKey, CallTotals)]) -> usize {
     let more = |kind| usize::from(matches!(kind, Kind::Copy | Kind::Reclaim));
     calls.iter().map(|(alike, _)| 1 + more(alike.kind)).sum()
 }
@@ -237,7 +237,7 @@ impl Lines<'_> {
         }
     }
 
-    fn call(&mut self, at: usize, alike: &Alike, pages: u64) {
+    fn call(&mut self, at: usize, alike: &CallKey, pages: u64) {
         for statement in statements(at, alike, pages * PAGE) {
             self.statement(&statement);
         }
@@ -246,7 +246,7 @@ impl Lines<'_> {
 }
 
 /// Returns the statements that a call needs before its first time.
-fn begins(at: usize, alike: &Alike) -> Vec<String> {
+fn begins(at: usize, alike: &CallKey) -> Vec<String> {
     let bytes = alike.bytes;
     let area = format!("map = \"a{at}\", bytes = {bytes}");
     match alike.kind {
@@ -261,7 +261,7 @@ fn begins(at: usize, alike: &Alike) -> Vec<String> {
 }
 
 /// Returns the statements for a call. If it flushed other CPUs, these first let it find pages.
-fn statements(at: usize, alike: &Alike, touched: u64) -> Vec<String> {
+fn statements(at: usize, alike: &CallKey, touched: u64) -> Vec<String> {
     let bytes = alike.bytes;
     let write = format!("write = \"a{at}\", bytes = {touched}, value = \"round\"");
     let mut all = Vec::new();
@@ -304,7 +304,7 @@ pub fn file(
     threads: &[Loop],
     bystanders: &[usize],
     (kept, asked): (u64, u64),
-    lost: &Lost,
+    lost: &OmittedContent,
 ) -> String {
     // A program chooses its own name, so we replace all characters that could end the comment or the string.
     let program: String = program

@@ -29,9 +29,9 @@ use std::collections::BTreeMap;
 
 use crate::perf::{Item, Source, SourceError};
 
-pub use process::{Process, Written};
-use statement::{Alike, Kind, LARGEST, PAGE};
-use thread::{Open, PAGES, Thread};
+pub use process::{Process, WorkloadFile};
+use statement::{CallKey, Kind, LARGEST, PAGE};
+use thread::{OpenCall, PAGES, Thread};
 
 use crate::event::{Event, flushes, of, reason};
 use crate::stack::Stacks;
@@ -66,7 +66,7 @@ const ALIKE: u64 = 10;
 
 /// A process of a recording.
 #[derive(Clone, Debug, Default)]
-struct Candidate {
+struct ProcessCalls {
     name: String,
     threads: Threads,
     /// Its interrupts, by events and by the kernel's sums. The sums also cover the time outside of windows.
@@ -76,7 +76,7 @@ struct Candidate {
     sent: u64,
 }
 
-impl Candidate {
+impl ProcessCalls {
     /// Returns the number of its calls.
     fn calls(&self) -> u64 {
         self.threads.values().map(Thread::count).sum()
@@ -89,7 +89,7 @@ impl Candidate {
 #[derive(Debug, Default)]
 pub struct Calls {
     stacks: Stacks,
-    processes: BTreeMap<u32, Candidate>,
+    processes: BTreeMap<u32, ProcessCalls>,
     lost: u64,
     /// Whether the recording contains the interrupts. If not, we assume them for each call that was about to send some.
     queued: bool,
@@ -148,9 +148,9 @@ impl Calls {
                 thread.computes_until(sample.time_ns);
                 let bytes = bytes.min(LARGEST).next_multiple_of(PAGE);
                 let kind = Kind::of(call, how).filter(|_| bytes > 0);
-                thread.open = Some(Open {
+                thread.open = Some(OpenCall {
                     entered_ns: sample.time_ns,
-                    alike: kind.map(|kind| Alike {
+                    alike: kind.map(|kind| CallKey {
                         kind,
                         bytes,
                         said: false,
@@ -188,7 +188,7 @@ impl Calls {
         let mut all = Vec::from_iter(self.processes.values().cloned());
         let threads = all.iter_mut().flat_map(|of| of.threads.values_mut());
         threads.for_each(Thread::end);
-        let calls: u64 = all.iter().map(Candidate::calls).sum();
+        let calls: u64 = all.iter().map(ProcessCalls::calls).sum();
         all.retain(|of| only.is_none_or(|only| of.name == only) && of.calls() > 0);
         all.sort_by_key(|of| Reverse((of.sent, of.calls())));
         let Some(first) = all.first() else {
@@ -198,7 +198,7 @@ impl Calls {
         // A server with several similar processes is replayed as several processes.
         all.retain(|other| other.name == name && other.calls() * ALIKE >= most);
         all.truncate(PROCESSES);
-        let elsewhere = calls - all.iter().map(Candidate::calls).sum::<u64>();
+        let elsewhere = calls - all.iter().map(ProcessCalls::calls).sum::<u64>();
         let mut together = Vec::new();
         for (process, of) in all.into_iter().enumerate() {
             together.extend(of.threads.into_values().map(|mut thread| {
@@ -206,7 +206,7 @@ impl Calls {
                 thread
             }));
         }
-        let asks = |alike: Alike| Alike {
+        let asks = |alike: CallKey| CallKey {
             said: false,
             asked: alike.asked || alike.said && !queued,
             ..alike
@@ -228,21 +228,21 @@ impl Calls {
 }
 
 /// A source that passes on the items of another, and collects their calls.
-pub struct Listening<'a> {
+pub struct CallCollector<'a> {
     source: &'a mut dyn Source,
     /// The calls so far.
     pub calls: Calls,
 }
 
-impl<'a> Listening<'a> {
+impl<'a> CallCollector<'a> {
     /// Creates a source that reads from `source`.
     pub fn new(source: &'a mut dyn Source) -> Self {
         let calls = Calls::default();
-        Listening { source, calls }
+        CallCollector { source, calls }
     }
 }
 
-impl Source for Listening<'_> {
+impl Source for CallCollector<'_> {
     fn next(&mut self) -> Result<Option<Item>, SourceError> {
         let item = self.source.next()?;
         if let Some(item) = &item {

@@ -4,7 +4,7 @@
 //! become one block. If a thread doesn't repeat itself enough, we drop its whole order, because a part of it could be
 //! mistaken for everything.
 
-use super::statement::{Alike, Made};
+use super::statement::{CallKey, CallTotals};
 
 /// The largest number of steps of a thread to remember.
 const REMEMBERED: usize = 8192;
@@ -14,9 +14,9 @@ const PERIOD: usize = 32;
 /// Successive calls of one kind.
 #[derive(Clone, Debug)]
 pub struct Step {
-    pub alike: Alike,
+    pub alike: CallKey,
     /// The calls, and their interrupts. In a block, the count is for one repetition, but the interrupts are for all.
-    pub made: Made,
+    pub made: CallTotals,
     /// The total time that the thread computed before these calls.
     pub gap_ns: u64,
 }
@@ -40,7 +40,7 @@ impl Default for Order {
 
 impl Order {
     /// Appends calls of one kind, after `gap_ns` of computing.
-    pub fn push(&mut self, alike: Alike, made: Made, gap_ns: u64) {
+    pub fn push(&mut self, alike: CallKey, made: CallTotals, gap_ns: u64) {
         let Some(steps) = &mut self.0 else { return };
         if let Some(last) = steps.last_mut()
             && last.alike == alike
@@ -64,7 +64,7 @@ impl Order {
     }
 
     /// Changes every step. Neighbouring steps that become alike are merged.
-    pub fn each(&mut self, change: impl Fn(Alike) -> Alike) {
+    pub fn each(&mut self, change: impl Fn(CallKey) -> CallKey) {
         let mut changed = Order(self.0.as_ref().map(|_| Vec::new()));
         for step in self.0.take().into_iter().flatten() {
             changed.push(change(step.alike), step.made, step.gap_ns);
@@ -144,13 +144,13 @@ mod tests {
     fn order(calls: impl IntoIterator<Item = u64>) -> Order {
         let mut order = Order::default();
         for pages in calls {
-            let alike = Alike {
+            let alike = CallKey {
                 kind: Kind::Discard,
                 bytes: pages * 4096,
                 said: true,
                 asked: true,
             };
-            let made = Made {
+            let made = CallTotals {
                 count: 1,
                 pages,
                 interrupts: 2,
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn steps_that_become_alike_are_one() {
         let mut both = order([1, 2, 1, 2]);
-        both.each(|alike| Alike {
+        both.each(|alike| CallKey {
             bytes: 4096,
             ..alike
         });

@@ -4,8 +4,8 @@
 
 use std::cmp::Reverse;
 
-use super::file::{Loop, Lost, file};
-use super::statement::{Alike, LARGEST, Made, PAGE};
+use super::file::{Loop, OmittedContent, file};
+use super::statement::{CallKey, CallTotals, LARGEST, PAGE};
 use super::thread::Thread;
 
 /// The largest number of threads that make calls in the file. We choose the busiest ones.
@@ -26,7 +26,7 @@ pub struct Process {
 
 /// A workload file, and the part of the recording that it represents.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WorkloadFile {
     /// The file.
     pub text: String,
     /// The program.
@@ -59,12 +59,12 @@ impl Process {
             }
             let by = by.min(made.count);
             let bytes = alike.bytes.saturating_mul(by).min(LARGEST);
-            let merged = Made {
+            let merged = CallTotals {
                 count: made.count.div_ceil(by),
                 pages: made.pages.saturating_mul(by).min(bytes / PAGE),
                 interrupts: made.interrupts.div_ceil(by),
             };
-            (Alike { bytes, ..alike }, merged)
+            (CallKey { bytes, ..alike }, merged)
         })
     }
 
@@ -72,7 +72,7 @@ impl Process {
     #[must_use]
     pub fn thinned(self, by: u64) -> Process {
         let mut thinned = self.unordered().each(|alike, made| {
-            let fewer = Made {
+            let fewer = CallTotals {
                 count: made.count.div_ceil(by),
                 interrupts: made.interrupts / by,
                 ..made
@@ -122,7 +122,7 @@ impl Process {
     /// interrupts.
     pub fn targets(&self) -> Option<f64> {
         let all = self.threads.iter().flat_map(|thread| &thread.calls);
-        let of = |(asked, interrupts), (alike, made): (&Alike, &Made)| match alike.asked {
+        let of = |(asked, interrupts), (alike, made): (&CallKey, &CallTotals)| match alike.asked {
             true => (asked + made.flushes(alike), interrupts + made.interrupts),
             false => (asked, interrupts),
         };
@@ -154,7 +154,10 @@ impl Process {
     }
 
     /// Changes every kind of call of every thread.
-    pub(super) fn each(mut self, change: impl Fn(Alike, Made) -> (Alike, Made)) -> Process {
+    pub(super) fn each(
+        mut self,
+        change: impl Fn(CallKey, CallTotals) -> (CallKey, CallTotals),
+    ) -> Process {
         for thread in &mut self.threads {
             let calls = std::mem::take(&mut thread.calls);
             for (alike, made) in calls {
@@ -168,7 +171,7 @@ impl Process {
     /// Returns the workload file. Its calls keep their order unless they were changed.
     ///
     /// `quell-workloads` reads the file. Its header lists what isn't contained of this recording.
-    pub fn workload(&self) -> Written {
+    pub fn workload(&self) -> WorkloadFile {
         let mut threads: Vec<&Thread> = self.threads.iter().collect();
         threads.sort_by_key(|thread| Reverse(thread.count()));
         let callers = threads.iter().filter(|thread| thread.count() > 0).count();
@@ -183,7 +186,7 @@ impl Process {
         let of_asked = made().filter(|(alike, _)| alike.asked);
         let asked = of_asked.map(|(alike, made)| made.flushes(alike)).sum();
         let calls = loops.iter().map(Loop::count).sum();
-        let lost = Lost {
+        let lost = OmittedContent {
             processes: self.elsewhere,
             kinds: self.count().saturating_sub(calls),
             calls: threads.iter().map(|thread| thread.others).sum(),
@@ -203,7 +206,7 @@ impl Process {
             bystanders.extend(std::iter::repeat_n(process, others));
         }
         bystanders.truncate(THREADS.saturating_sub(loops.len()).max(1));
-        Written {
+        WorkloadFile {
             text: file(&self.name, &loops, &bystanders, (calls, asked), &lost),
             program: self.name.clone(),
             calls,

@@ -66,7 +66,7 @@ impl Kind {
 
 /// The properties of similar calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Alike {
+pub struct CallKey {
     pub kind: Kind,
     pub bytes: u64,
     /// Whether it was about to interrupt others ("remote IPI send"). After that event, the kernel still skips lazy
@@ -78,7 +78,7 @@ pub struct Alike {
 
 /// The number of similar calls, and their effects.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Made {
+pub struct CallTotals {
     pub count: u64,
     /// The largest number of pages that one of them found.
     pub pages: u64,
@@ -86,31 +86,31 @@ pub struct Made {
     pub interrupts: u64,
 }
 
-impl Made {
+impl CallTotals {
     /// Combines several copies into one statement. A fork for each would cost more than the copy.
-    pub fn together(self, alike: Alike) -> (Alike, Made) {
+    pub fn together(self, alike: CallKey) -> (CallKey, CallTotals) {
         if alike.kind != Kind::Copy || self.count == 0 {
             return (alike, self);
         }
         let pages = self.count.min(COPIED);
-        let made = Made {
+        let made = CallTotals {
             count: self.count.div_ceil(pages),
             pages,
             ..self
         };
         let bytes = pages * PAGE;
-        (Alike { bytes, ..alike }, made)
+        (CallKey { bytes, ..alike }, made)
     }
 
     /// Returns the number of flushes by these calls, if they flush other CPUs.
-    pub fn flushes(self, alike: &Alike) -> u64 {
+    pub fn flushes(self, alike: &CallKey) -> u64 {
         match alike.kind {
             Kind::Copy => self.count * self.pages,
             _ => self.count,
         }
     }
 
-    pub fn add(&mut self, other: Made) {
+    pub fn add(&mut self, other: CallTotals) {
         self.count += other.count;
         self.pages = self.pages.max(other.pages);
         self.interrupts += other.interrupts;

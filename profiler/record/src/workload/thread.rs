@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::order::Order;
-use super::statement::{Alike, Kind, Made, PAGE};
+use super::statement::{CallKey, CallTotals, Kind, PAGE};
 
 /// The number of pages that we assume for a flush of everything.
 pub const PAGES: u64 = 1024;
 
 /// A call that hasn't returned.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct OpenCall {
     pub entered_ns: u64,
-    pub alike: Option<Alike>,
+    pub alike: Option<CallKey>,
     pub pages: u64,
     pub interrupts: u64,
 }
@@ -22,10 +22,10 @@ pub struct Open {
 pub struct Thread {
     /// The index of its process.
     pub process: usize,
-    pub open: Option<Open>,
+    pub open: Option<OpenCall>,
     /// The kernel's current flush for its own reason, and the number of interrupts so far.
     aside: Option<(Kind, u64)>,
-    pub calls: BTreeMap<Alike, Made>,
+    pub calls: BTreeMap<CallKey, CallTotals>,
     /// The same calls in their order.
     pub order: Order,
     /// Calls that don't become a statement.
@@ -52,7 +52,7 @@ impl Thread {
         }
     }
 
-    fn add(&mut self, alike: Alike, made: Made) {
+    fn add(&mut self, alike: CallKey, made: CallTotals) {
         self.calls.entry(alike).or_default().add(made);
         self.order
             .push(alike, made, std::mem::take(&mut self.gap_ns));
@@ -66,7 +66,7 @@ impl Thread {
         match open.alike {
             Some(alike) => self.add(
                 alike,
-                Made {
+                CallTotals {
                     count: 1,
                     pages: open.pages,
                     interrupts: open.interrupts,
@@ -112,13 +112,13 @@ impl Thread {
         let Some((kind, interrupts)) = self.aside.take() else {
             return;
         };
-        let alike = Alike {
+        let alike = CallKey {
             kind,
             bytes: kind.unit(),
             said: true,
             asked: interrupts > 0,
         };
-        let made = Made {
+        let made = CallTotals {
             count: 1,
             pages: kind.unit() / PAGE,
             interrupts,

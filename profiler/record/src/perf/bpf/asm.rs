@@ -34,7 +34,7 @@ pub(super) enum Size {
 /// A condition of a jump, on unsigned numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Is {
+pub(super) enum Condition {
     Equal = 0x10,
     Above = 0x20,
     Different = 0x50,
@@ -176,13 +176,13 @@ impl Assembler {
     }
 
     /// Jumps to the label if the condition holds for a register and a number.
-    pub(super) fn jump_if(&mut self, register: Reg, is: Is, value: i32, to: Label) {
+    pub(super) fn jump_if(&mut self, register: Reg, is: Condition, value: i32, to: Label) {
         self.jumps.push((self.code.len(), to));
         self.push(0x05 | is as u8, register, Reg::R0, 0, value);
     }
 
     /// Jumps to the label if the condition holds for two registers.
-    pub(super) fn jump_if_register(&mut self, register: Reg, is: Is, other: Reg, to: Label) {
+    pub(super) fn jump_if_register(&mut self, register: Reg, is: Condition, other: Reg, to: Label) {
         self.jumps.push((self.code.len(), to));
         self.push(0x0d | is as u8, register, other, 0, 0);
     }
@@ -207,7 +207,7 @@ mod tests {
         let mut asm = Assembler::default();
         let end = asm.label();
         asm.load(Size::U64, Reg::R6, Reg::R1, 8);
-        asm.jump_if(Reg::R6, Is::Below, 2, end);
+        asm.jump_if(Reg::R6, Condition::Below, 2, end);
         asm.store(Size::U32, Reg::R10, -4, Reg::R6);
         asm.set_wide(Reg::R7, 0x1234_5678_9abc_def0);
         asm.here(end);

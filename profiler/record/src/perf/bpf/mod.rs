@@ -3,7 +3,7 @@
 //! Four small BPF programs run at the tracepoints of a shootdown ([`programs`]). We write them in Rust with [`asm`], so
 //! we need neither a BPF compiler nor an object file. The kernel's verifier checks them each time they're loaded. The
 //! sums contain the exact numbers of flushes, pages, interrupts and nanoseconds for each place in a program, apart from
-//! rare losses (see [`Sums::take`] and [`Taken::lost`]). A place is the system call and the two innermost addresses of
+//! rare losses (see [`Sums::take`] and [`SumReading::lost`]). A place is the system call and the two innermost addresses of
 //! the program. Recorded events have the whole stacks.
 //!
 //! The programs need x86-64, `CAP_BPF` and `CAP_PERFMON`, and a kernel with BPF and the names of its functions. If one
@@ -129,7 +129,7 @@ pub struct Caller {
 
 /// The sums since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct SumReading {
     /// Flushes by place.
     pub sites: Vec<(Caller, Flushes)>,
     /// Flushes that CPUs still hold for the place that flushed last.
@@ -187,7 +187,7 @@ impl Sums {
     /// # Errors
     ///
     /// If the kernel refuses to return its maps.
-    pub fn take(&self) -> io::Result<Taken> {
+    pub fn take(&self) -> io::Result<SumReading> {
         let maps = &self.programs.maps;
         let sites = maps.sites.take()?.into_iter().map(|(key, values)| {
             let flushes = flushes(|offset| added(&values, site::BYTES, offset));
@@ -203,11 +203,11 @@ impl Sums {
         });
         let others = maps.others.take()?.into_iter();
         let others = others.map(|(key, values)| (word(&key, 0), values.iter().sum()));
-        let mut taken = Taken {
+        let mut taken = SumReading {
             sites: sites.collect(),
             victims: victims.collect(),
             others: others.collect(),
-            ..Taken::default()
+            ..SumReading::default()
         };
         for slot in self.slots()? {
             taken.hold(&slot);
@@ -228,7 +228,7 @@ impl Sums {
     }
 }
 
-impl Taken {
+impl SumReading {
     /// Adds the sums that a CPU holds.
     fn hold(&mut self, slot: &[u64]) {
         let of = |offset: i16| slot[offset as usize / 8];

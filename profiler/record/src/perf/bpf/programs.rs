@@ -8,7 +8,7 @@
 //! A slot contains the sums of the place that flushed last. When another place flushes, we add them to the sums of all
 //! CPUs ([`site`]). So a program that flushes in a loop needs no look-up.
 
-use super::asm::{Assembler, Helper, Is, Label, Reg, Size};
+use super::asm::{Assembler, Condition, Helper, Label, Reg, Size};
 
 /// The maps and addresses that the programs share.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
     asm.copy(Reg::R2, Reg::R10);
     asm.add(Reg::R2, key.into());
     asm.call(Helper::MapLookup);
-    asm.jump_if(Reg::R0, Is::Equal, 0, none);
+    asm.jump_if(Reg::R0, Condition::Equal, 0, none);
 }
 
 /// Looks up an element like [`look_up`]. If there is none, adds one of zeros first. The zeros use `bytes` at the
@@ -176,12 +176,12 @@ fn find_call(asm: &mut Assembler, at: i16) {
     // A kernel thread has no user registers. Then the segment doesn't have user privilege.
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::SEGMENT);
     asm.mask(Reg::R1, 3);
-    asm.jump_if(Reg::R1, Is::Equal, 3, user);
+    asm.jump_if(Reg::R1, Condition::Equal, 3, user);
     asm.jump(end);
     asm.here(user);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::CALL);
     // Page faults have -1 there, and interrupts have a number that is as large.
-    asm.jump_if(Reg::R1, Is::Below, 1024, call);
+    asm.jump_if(Reg::R1, Condition::Below, 1024, call);
     asm.jump(end);
     asm.here(call);
     asm.store(Size::U32, Reg::R10, at + place::CALL, Reg::R1);
@@ -196,7 +196,7 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.store_value(Reg::R10, at + place::AFTER, 0);
     asm.store_value(Reg::R10, at + place::RETURN, 0);
     asm.load(Size::U32, Reg::R1, Reg::R10, at + place::CALL);
-    asm.jump_if(Reg::R1, Is::Above, 1024, done);
+    asm.jump_if(Reg::R1, Condition::Above, 1024, done);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::INSTRUCTION);
     asm.store(Size::U64, Reg::R10, at + place::AFTER, Reg::R1);
     // The C library's system call functions have no frame: the return address is on top of the stack.
@@ -208,17 +208,17 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.load(Size::U64, Reg::R3, Reg::R10, at + place::RETURN);
     // The return address of the slot's last place was checked before.
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::PLACE + place::RETURN);
-    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R3, done);
+    asm.jump_if_register(Reg::R1, Condition::Equal, Reg::R3, done);
     // If the function has a frame, the word may be anything. A return address has a call instruction before it.
     asm.copy(Reg::R1, Reg::R10);
     asm.add(Reg::R1, scratch.into());
     asm.set(Reg::R2, 8);
     asm.add(Reg::R3, -8);
     asm.call(Helper::ProbeReadUser);
-    asm.jump_if(Reg::R0, Is::Different, 0, none);
+    asm.jump_if(Reg::R0, Condition::Different, 0, none);
     for (before, first) in [(5, 0xe8), (6, 0xff), (3, 0xff), (2, 0xff)] {
         asm.load(Size::U8, Reg::R1, Reg::R10, scratch + 8 - before);
-        asm.jump_if(Reg::R1, Is::Equal, first, is_call);
+        asm.jump_if(Reg::R1, Condition::Equal, first, is_call);
     }
     asm.here(none);
     asm.store_value(Reg::R10, at + place::RETURN, 0);
@@ -244,7 +244,7 @@ fn add_up(
     asm.copy(Reg::R2, key.0);
     asm.add(Reg::R2, key.1.into());
     asm.call(Helper::MapLookup);
-    asm.jump_if(Reg::R0, Is::Different, 0, found);
+    asm.jump_if(Reg::R0, Condition::Different, 0, found);
     asm.set_map(Reg::R1, sites);
     asm.copy(Reg::R2, key.0);
     asm.add(Reg::R2, key.1.into());
@@ -252,7 +252,7 @@ fn add_up(
     asm.add(Reg::R3, new.1.into());
     asm.set(Reg::R4, 0);
     asm.call(Helper::MapUpdate);
-    asm.jump_if(Reg::R0, Is::Different, 0, lost);
+    asm.jump_if(Reg::R0, Condition::Different, 0, lost);
     asm.jump(end);
     asm.here(found);
     for at in (0..bytes as i16).step_by(8) {
@@ -275,7 +275,7 @@ fn count(asm: &mut Assembler, sums: i16) {
     let [full, end] = [(); 2].map(|()| asm.label());
     asm.copy(Reg::R0, Reg::R8);
     increment(asm, sums + site::FLUSHES);
-    asm.jump_if(Reg::R7, Is::Equal, ALL_PAGES, full);
+    asm.jump_if(Reg::R7, Condition::Equal, ALL_PAGES, full);
     asm.copy(Reg::R1, Reg::R7);
     sum(asm, sums + site::PAGES);
     asm.jump(end);
@@ -288,7 +288,7 @@ fn count(asm: &mut Assembler, sums: i16) {
 fn end_request(asm: &mut Assembler) {
     let end = asm.label();
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::TARGETS);
-    asm.jump_if(Reg::R1, Is::Equal, 0, end);
+    asm.jump_if(Reg::R1, Condition::Equal, 0, end);
     asm.copy(Reg::R0, Reg::R8);
     sum(asm, slot::SITE + site::INTERRUPTS);
     increment(asm, slot::SITE + site::REMOTE);
@@ -297,7 +297,7 @@ fn end_request(asm: &mut Assembler) {
     asm.store_value(Reg::R8, slot::TARGETS, 0);
     asm.store_value(Reg::R8, slot::FIRST, 0);
     asm.store_value(Reg::R8, slot::LAST, 0);
-    asm.jump_if_register(Reg::R2, Is::Above, Reg::R1, end);
+    asm.jump_if_register(Reg::R2, Condition::Above, Reg::R1, end);
     asm.subtract(Reg::R1, Reg::R2);
     sum(asm, slot::SITE + site::WAITED);
     asm.here(end);
@@ -315,12 +315,12 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R7, Reg::R1, 8);
     asm.mask(Reg::R6, 0xff);
     // Context switches and targets aren't initiators.
-    asm.jump_if(Reg::R6, Is::Below, FIRST_OF_INITIATORS, end);
-    asm.jump_if(Reg::R6, Is::Above, REMOTE, end);
+    asm.jump_if(Reg::R6, Condition::Below, FIRST_OF_INITIATORS, end);
+    asm.jump_if(Reg::R6, Condition::Above, REMOTE, end);
     own_slot(asm, maps.slots, CPU, end);
     asm.call(Helper::GetCurrentPidTgid);
     asm.copy(Reg::R9, Reg::R0);
-    asm.jump_if(Reg::R6, Is::Different, REMOTE, local);
+    asm.jump_if(Reg::R6, Condition::Different, REMOTE, local);
 
     asm.store(Size::U64, Reg::R8, slot::THREAD, Reg::R9);
     end_request(asm);
@@ -329,13 +329,13 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     for at in (0..place::BYTES as i16).step_by(8) {
         asm.load(Size::U64, Reg::R1, Reg::R10, PLACE + at);
         asm.load(Size::U64, Reg::R2, Reg::R8, slot::PLACE + at);
-        asm.jump_if_register(Reg::R1, Is::Different, Reg::R2, other);
+        asm.jump_if_register(Reg::R1, Condition::Different, Reg::R2, other);
     }
     asm.jump(same);
     asm.here(other);
     let first = asm.label();
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::SITE + site::FLUSHES);
-    asm.jump_if(Reg::R1, Is::Equal, 0, first);
+    asm.jump_if(Reg::R1, Condition::Equal, 0, first);
     let key = (Reg::R8, slot::PLACE);
     let new = (Reg::R8, slot::SITE);
     add_up(asm, maps.sites, key, slot::SITE, site::BYTES, new);
@@ -352,11 +352,11 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     // The local part of a remote flush doesn't count as a flush of its own.
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::THREAD);
     asm.store_value(Reg::R8, slot::THREAD, 0);
-    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R9, end);
+    asm.jump_if_register(Reg::R1, Condition::Equal, Reg::R9, end);
     find_call(asm, PLACE);
     asm.load(Size::U64, Reg::R1, Reg::R10, PLACE);
     asm.load(Size::U64, Reg::R2, Reg::R8, slot::LOCAL);
-    asm.jump_if_register(Reg::R1, Is::Equal, Reg::R2, same_local);
+    asm.jump_if_register(Reg::R1, Condition::Equal, Reg::R2, same_local);
     asm.load(Size::U64, Reg::R9, Reg::R10, PLACE);
     asm.load(
         Size::U64,
@@ -364,7 +364,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
         Reg::R8,
         slot::LOCAL_SITE + site::FLUSHES,
     );
-    asm.jump_if(Reg::R3, Is::Equal, 0, first_local);
+    asm.jump_if(Reg::R3, Condition::Equal, 0, first_local);
     asm.store(Size::U64, Reg::R10, PLACE, Reg::R2);
     asm.store_value(Reg::R10, PLACE + place::AFTER, 0);
     asm.store_value(Reg::R10, PLACE + place::RETURN, 0);
@@ -397,12 +397,12 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R6, Reg::R1, 16);
     asm.load(Size::U64, Reg::R7, Reg::R1, 24);
     asm.set_wide(Reg::R1, maps.flush);
-    asm.jump_if_register(Reg::R6, Is::Different, Reg::R1, other);
+    asm.jump_if_register(Reg::R6, Condition::Different, Reg::R1, other);
     own_slot(&mut asm, maps.slots, CPU, end);
     asm.copy(Reg::R0, Reg::R8);
     increment(&mut asm, slot::TARGETS);
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::FIRST);
-    asm.jump_if(Reg::R1, Is::Different, 0, asked);
+    asm.jump_if(Reg::R1, Condition::Different, 0, asked);
     asm.call(Helper::KtimeGetNs);
     asm.store(Size::U64, Reg::R8, slot::FIRST, Reg::R0);
     asm.here(asked);
@@ -464,7 +464,7 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     own_slot(&mut asm, maps.slots, CPU, end);
     asm.load(Size::U64, Reg::R6, Reg::R8, slot::BEGUN);
     // The work began before the programs were attached.
-    asm.jump_if(Reg::R6, Is::Equal, 0, end);
+    asm.jump_if(Reg::R6, Condition::Equal, 0, end);
     asm.call(Helper::KtimeGetNs);
     asm.copy(Reg::R9, Reg::R0);
     asm.copy(Reg::R7, Reg::R0);
@@ -494,6 +494,6 @@ fn flushes_for_another(asm: &mut Assembler, maps: &Maps, end: Label) {
     asm.load(Size::U64, Reg::R6, Reg::R1, 0);
     asm.load(Size::U64, Reg::R7, Reg::R1, 8);
     asm.set_wide(Reg::R1, maps.flush);
-    asm.jump_if_register(Reg::R6, Is::Different, Reg::R1, end);
-    asm.jump_if(Reg::R7, Is::Equal, 0, end);
+    asm.jump_if_register(Reg::R6, Condition::Different, Reg::R1, end);
+    asm.jump_if(Reg::R7, Condition::Equal, 0, end);
 }

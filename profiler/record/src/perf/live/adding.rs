@@ -11,7 +11,7 @@ use super::host::now_ns;
 use super::processes::Processes;
 use crate::perf::bpf::{Caller, Sums};
 use crate::perf::file::Place;
-use crate::perf::sample::{Flushes, Names, Sample, Value};
+use crate::perf::sample::{Flushes, NameTable, Sample, Value};
 use crate::perf::symbols::Symbols;
 
 /// The function that the row `TLB` of `/proc/interrupts` counts.
@@ -48,7 +48,7 @@ impl Total {
 }
 
 /// The kernel's sums, and the part of them that was written.
-pub(super) struct Adding {
+pub(super) struct SumReader {
     sums: Sums,
     totals: FxHashMap<Caller, Total>,
     victims: FxHashMap<u32, (u64, u64)>,
@@ -61,7 +61,7 @@ pub(super) struct Adding {
     was_stopped_ns: u64,
 }
 
-impl Adding {
+impl SumReader {
     /// Loads the programs that sum in the kernel.
     ///
     /// # Errors
@@ -165,10 +165,10 @@ impl Adding {
     }
 
     /// Lists the processes with sums that aren't written yet.
-    pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn unexplained(&self) -> impl Iterator<Item = u32> {
         let totals = self.totals.iter();
-        let untold = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
-        untold.map(|(caller, _)| caller.pid)
+        let unexplained = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
+        unexplained.map(|(caller, _)| caller.pid)
     }
 
     /// Returns the total number of interrupts.
@@ -186,7 +186,7 @@ impl Adding {
         &mut self,
         time_ns: u64,
         processes: &mut Processes,
-        names: &mut Names,
+        names: &mut NameTable,
         symbols: &mut Symbols,
     ) -> Vec<(Sample, Vec<Place>)> {
         let mut told = Vec::new();
@@ -239,7 +239,7 @@ impl Adding {
     }
 }
 
-fn text(text: &str, names: &mut Names) -> Value {
+fn text(text: &str, names: &mut NameTable) -> Value {
     Value::Text(names.get(text))
 }
 
@@ -250,7 +250,7 @@ fn sample(
     event: &Arc<str>,
     fields: Vec<(Arc<str>, Value)>,
     processes: &Processes,
-    names: &mut Names,
+    names: &mut NameTable,
 ) -> Sample {
     Sample {
         time_ns,

@@ -27,11 +27,11 @@ impl Mode {
 }
 
 /// The work of each process until now.
-pub(super) type Reading = FxHashMap<u32, Done>;
+pub(super) type Reading = FxHashMap<u32, WorkDone>;
 
 /// The work of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct WorkDone {
     pub(super) cpu_ns: u64,
     pub(super) flushes: u64,
     pub(super) faults: u64,
@@ -42,7 +42,7 @@ pub(super) struct Done {
 struct Turn {
     mode: Mode,
     begun_ns: u64,
-    done: Done,
+    done: WorkDone,
 }
 
 /// The largest distance of compared turns. Further apart, the program may do something else.
@@ -68,7 +68,7 @@ pub(super) struct Cost {
 
 /// A measured share by which the programs' time grew, with its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredCost {
     /// The median of all pairs of turns.
     pub share: f64,
     /// Two standard errors.
@@ -77,7 +77,7 @@ pub struct Measured {
     pub pairs: usize,
 }
 
-impl Measured {
+impl MeasuredCost {
     /// Returns the certain part of the share. On a busy host, turns may differ by more than the cost.
     fn certain(self) -> f64 {
         match self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0) {
@@ -106,8 +106,8 @@ impl Cost {
     }
 
     /// Returns the work since the turn began, of processes that existed all the time.
-    fn since(&self, now: &Reading) -> Done {
-        let mut done = Done::default();
+    fn since(&self, now: &Reading) -> WorkDone {
+        let mut done = WorkDone::default();
         for (pid, of) in now {
             if let Some(was) = self.before.as_ref().and_then(|before| before.get(pid)) {
                 done.cpu_ns += of.cpu_ns.saturating_sub(was.cpu_ns);
@@ -129,15 +129,15 @@ impl Cost {
     }
 
     /// Returns the cost of a mode relative to [`Mode::Sums`]. `None` if it isn't known yet.
-    fn beside_sums(&self, mode: Mode) -> Option<Measured> {
-        let kinds: [fn(&Done) -> u64; 2] = [|done| done.flushes, |done| done.faults];
+    fn beside_sums(&self, mode: Mode) -> Option<MeasuredCost> {
+        let kinds: [fn(&WorkDone) -> u64; 2] = [|done| done.flushes, |done| done.faults];
         let measured = kinds.iter().filter_map(|kind| self.by(mode, *kind));
         // The more regular kind of event has the smaller error.
         measured.min_by(|a, b| a.error.total_cmp(&b.error))
     }
 
     /// Returns that cost, measured by one kind of event.
-    fn by(&self, mode: Mode, kind: fn(&Done) -> u64) -> Option<Measured> {
+    fn by(&self, mode: Mode, kind: fn(&WorkDone) -> u64) -> Option<MeasuredCost> {
         let each = |turn: &Turn| {
             let count = kind(&turn.done);
             (count >= ENOUGH).then(|| turn.done.cpu_ns as f64 / count as f64)
@@ -171,7 +171,7 @@ impl Cost {
         let mut apart: Vec<f64> = ratios.iter().map(|ratio| (ratio - share).abs()).collect();
         // These factors hold for a normal distribution: the median absolute deviation, and the error of the median.
         let deviation = 1.4826 * median(&mut apart)?;
-        Some(Measured {
+        Some(MeasuredCost {
             share,
             error: 2.0 * 1.2533 * deviation / (ratios.len() as f64).sqrt(),
             pairs: ratios.len(),
@@ -179,19 +179,19 @@ impl Cost {
     }
 
     /// Returns the cost of a mode relative to no recording.
-    pub(super) fn of(&self, mode: Mode) -> Option<Measured> {
+    pub(super) fn of(&self, mode: Mode) -> Option<MeasuredCost> {
         let twice = self.beside_sums(Mode::Twice)?;
         // The measured ratio is (1 + 2 c) / (1 + c), where c is the cost of one sum.
         let once = (twice.share / (1.0 - twice.share).max(0.1)).max(0.0);
         let beside = match mode {
-            Mode::Sums => Measured {
+            Mode::Sums => MeasuredCost {
                 share: 0.0,
                 ..twice
             },
             Mode::Twice => twice,
             mode => self.beside_sums(mode)?,
         };
-        Some(Measured {
+        Some(MeasuredCost {
             share: (1.0 + beside.share) * (1.0 + once) - 1.0,
             error: match mode {
                 Mode::Sums => twice.error,
@@ -205,7 +205,7 @@ impl Cost {
     /// prices.
     pub(super) fn spent_ns(&self, window_ns: f64) -> f64 {
         let part = |mode: Mode| {
-            let share = self.of(mode).map_or(0.0, Measured::certain);
+            let share = self.of(mode).map_or(0.0, MeasuredCost::certain);
             self.cpu_ns[mode as usize] as f64 * share / (1.0 + share)
         };
         // At first, few windows have been measured.
@@ -216,7 +216,7 @@ impl Cost {
 
     /// Returns the average cost of closing a window, given the number of closed `windows`.
     pub(super) fn closing_ns(&self, windows: u64) -> f64 {
-        let share = self.of(Mode::Closing).map_or(0.0, Measured::certain);
+        let share = self.of(Mode::Closing).map_or(0.0, MeasuredCost::certain);
         let each = self.cpu_ns[Mode::Closing as usize] as f64 / windows.max(1) as f64;
         each * share / (1.0 + share)
     }
@@ -227,7 +227,7 @@ impl Cost {
     }
 
     /// Returns the total cost as a share of the programs' CPU time without recording. `None` if it wasn't measured.
-    pub(super) fn overall(&self, window_ns: f64) -> Option<Measured> {
+    pub(super) fn overall(&self, window_ns: f64) -> Option<MeasuredCost> {
         let sums = self.of(Mode::Sums)?;
         let windows = self.of(Mode::Window);
         let all = self.cpu_ns().max(1) as f64;
@@ -243,7 +243,7 @@ impl Cost {
             error += of.error * cpu_ns / all;
         }
         let rest = all - spent;
-        (rest > 0.0).then(|| Measured {
+        (rest > 0.0).then(|| MeasuredCost {
             share: spent / rest,
             error,
             pairs: sums.pairs,
@@ -260,7 +260,7 @@ mod tests {
     /// It drifts from turn to turn, and another process appears and disappears.
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
-        let (mut done, mut state) = (Done::default(), 1u64);
+        let (mut done, mut state) = (WorkDone::default(), 1u64);
         let order = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Window];
         for turn in 0..200u32 {
             let mode = order[turn as usize % order.len()];
@@ -277,7 +277,7 @@ mod tests {
             let mut now = Reading::default();
             now.insert(7, done);
             if turn % 2 == 0 {
-                now.insert(8, Done::default());
+                now.insert(8, WorkDone::default());
             }
             cost.turn(mode, u64::from(turn) * 25_000_000, now);
         }
@@ -308,9 +308,9 @@ mod tests {
             let cpu_ns = turn * 1_000_000;
             now.insert(
                 7,
-                Done {
+                WorkDone {
                     cpu_ns,
-                    ..Done::default()
+                    ..WorkDone::default()
                 },
             );
             let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];

@@ -9,24 +9,24 @@ use std::collections::BinaryHeap;
 use std::io;
 
 use super::processes::{self, Processes};
-use super::records::{Notice, Opened, keep, named};
-use super::rings::{Entry, Point, Ring, Unread};
-use super::running::Running;
+use super::records::{Notice, OpenEvent, keep, named};
+use super::rings::{Entry, Point, RawEvent, Ring};
+use super::running::RecordingState;
 use super::times::Times;
 use super::unwind::Unwinder;
-use crate::perf::sample::{Change, Item, LossReason, Lost, Names};
+use crate::perf::sample::{Change, Item, LossReason, Lost, NameTable};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
 /// The state that interprets records, and that records change.
 pub(super) struct Reader<'r> {
-    pub(super) events: &'r mut [Opened],
+    pub(super) events: &'r mut [OpenEvent],
     pub(super) processes: &'r mut Processes,
-    pub(super) names: &'r mut Names,
+    pub(super) names: &'r mut NameTable,
     pub(super) symbols: &'r mut Symbols,
     pub(super) unwinder: &'r mut Unwinder,
     pub(super) times: &'r mut Times,
-    pub(super) state: &'r mut Running,
+    pub(super) state: &'r mut RecordingState,
 }
 
 impl Reader<'_> {
@@ -89,7 +89,7 @@ impl Reader<'_> {
     }
 
     /// Reads an event, and passes it on if it's kept.
-    fn sample<S: Sink>(&mut self, unread: &Unread<'_>, sink: &mut S) -> io::Result<()> {
+    fn sample<S: Sink>(&mut self, unread: &RawEvent<'_>, sink: &mut S) -> io::Result<()> {
         let is_wanted = self.processes.is_wanted(unread.process());
         if !unread.matters_everywhere() && !is_wanted {
             if let Some(event) = unread.event() {

@@ -14,27 +14,27 @@ use std::ffi::CString;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-use super::options::{Counted, Stack, Wanted};
-use super::rings::{self, Of, Point, Ring};
+use super::options::{CountMode, EventRequest, Stack};
+use super::rings::{self, Point, PointEvents, Ring};
 
 /// The tracepoints at the start and the end of all system calls.
 pub(super) const ALL: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
 /// Wanted starts and ends of system calls. Each has the call's number, and the caller's index of the event.
 #[derive(Default)]
-pub(super) struct Ends([Vec<(u64, usize)>; 2]);
+pub(super) struct CallEnds([Vec<(u64, usize)>; 2]);
 
-impl Ends {
+impl CallEnds {
     /// Takes an event if the shared tracepoints can replace it. Returns whether it was taken.
     ///
     /// It must be one end of a system call, without a stack, a count or a filter, and not kept in all processes.
-    pub(super) fn take(&mut self, wanted: &Wanted, event: usize) -> bool {
+    pub(super) fn take(&mut self, wanted: &EventRequest, event: usize) -> bool {
         let Some((end, number)) = number(&wanted.event) else {
             return false;
         };
         let alike = !wanted.everywhere
             && wanted.stack == Stack::Absent
-            && wanted.counted == Counted::No
+            && wanted.counted == CountMode::No
             && wanted.filter.is_none();
         if alike {
             self.0[end].push((number, event));
@@ -55,7 +55,7 @@ impl Ends {
                 .map(|number| format!("id == {number}"))
                 .collect();
             Point {
-                of: Of::Calls(calls),
+                of: PointEvents::Calls(calls),
                 id,
                 stack: Stack::Absent,
                 counted: false,
@@ -135,21 +135,21 @@ fn number(event: &str) -> Option<(usize, u64)> {
 }
 
 /// The frequent events on all CPUs.
-pub(super) struct Frequent {
+pub(super) struct FrequentEvents {
     points: Vec<Point>,
-    tells_lost: bool,
+    counts_lost: bool,
     /// The thread that closes them.
     closing: Option<JoinHandle<()>>,
     open: bool,
 }
 
-impl Frequent {
+impl FrequentEvents {
     /// Manages these points, which are open.
     pub(super) fn of(points: Vec<Point>) -> Self {
         Self {
             open: points.iter().any(|point| point.frequent),
             points,
-            tells_lost: rings::tells_lost(),
+            counts_lost: rings::counts_lost(),
             closing: None,
         }
     }
@@ -189,7 +189,7 @@ impl Frequent {
         let closed = !self.open && self.points.iter().any(|point| point.frequent);
         if closed {
             for ring in rings {
-                ring.open_frequent(&self.points, self.tells_lost)?;
+                ring.open_frequent(&self.points, self.counts_lost)?;
             }
             self.open = true;
         }
@@ -197,7 +197,7 @@ impl Frequent {
     }
 }
 
-impl Drop for Frequent {
+impl Drop for FrequentEvents {
     fn drop(&mut self) {
         // No event may stay open in the kernel.
         if let Some(thread) = self.closing.take() {
@@ -210,19 +210,19 @@ impl Drop for Frequent {
 mod tests {
     use super::*;
 
-    fn wanted(event: &str, stack: Stack) -> Wanted {
-        Wanted {
+    fn wanted(event: &str, stack: Stack) -> EventRequest {
+        EventRequest {
             event: event.into(),
             everywhere: false,
             stack,
-            counted: Counted::No,
+            counted: CountMode::No,
             filter: None,
         }
     }
 
     #[test]
     fn calls_are_told_apart_by_their_numbers_and_the_others_are_left_out() {
-        let mut ends = Ends::default();
+        let mut ends = CallEnds::default();
         let (enter, exit) = ("syscalls:sys_enter_madvise", "syscalls:sys_exit_munmap");
         assert!(ends.take(&wanted(enter, Stack::Absent), 3));
         assert!(ends.take(&wanted(exit, Stack::Absent), 4));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_is_open_is_closed_beside_the_reading_and_opened_again() {
         let point = Point {
-            of: Of::Event(0),
+            of: PointEvents::Event(0),
             id: 1,
             stack: Stack::Absent,
             counted: false,
@@ -257,7 +257,7 @@ mod tests {
             filter: None,
             frequent: true,
         };
-        let mut frequent = Frequent::of(vec![point]);
+        let mut frequent = FrequentEvents::of(vec![point]);
         assert!(!frequent.open(&mut []).unwrap(), "it is open");
         frequent.close(&mut []).unwrap();
         while frequent.is_closing() {

@@ -119,10 +119,10 @@ impl FileLimit {
 ///
 /// The thread that empties buffers must not wait for the threads that fill them. A real-time thread runs at once.
 /// Niceness isn't enough: it only orders threads within a session or control group that has a CPU share of its own.
-pub(super) struct Ahead(Option<Before>);
+pub(super) struct RaisedPriority(Option<OldPriority>);
 
 /// The thread's previous scheduling.
-enum Before {
+enum OldPriority {
     /// A policy with its priority.
     Policy(libc::c_int, libc::sched_param),
     /// A niceness.
@@ -132,7 +132,7 @@ enum Before {
 /// The flag of a policy that children don't inherit.
 const RESET: libc::c_int = libc::SCHED_RESET_ON_FORK;
 
-impl Ahead {
+impl RaisedPriority {
     /// Raises the priority as far as allowed. Children don't inherit real-time priority, but they do inherit niceness.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
@@ -146,22 +146,22 @@ impl Ahead {
         };
         let first = libc::sched_param { sched_priority: 1 };
         if policy & !RESET == libc::SCHED_OTHER && scheduled(libc::SCHED_RR | RESET, first) {
-            return Self(Some(Before::Policy(policy, param)));
+            return Self(Some(OldPriority::Policy(policy, param)));
         }
         let before = getpriority_process(None).ok();
         let ahead = before.is_some() && setpriority_process(None, -15).is_ok();
-        Self(before.filter(|_| ahead).map(Before::Nice))
+        Self(before.filter(|_| ahead).map(OldPriority::Nice))
     }
 }
 
-impl Drop for Ahead {
+impl Drop for RaisedPriority {
     fn drop(&mut self) {
         // Lowering a priority is always allowed, but removing the flag may be refused.
         match self.0.take() {
-            Some(Before::Policy(policy, param)) => {
+            Some(OldPriority::Policy(policy, param)) => {
                 let _ = scheduled(policy, param) || scheduled(policy | RESET, param);
             }
-            Some(Before::Nice(before)) => {
+            Some(OldPriority::Nice(before)) => {
                 let _ = rustix::process::setpriority_process(None, before);
             }
             None => {}
@@ -185,7 +185,7 @@ mod tests {
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
         let read = || {
-            let ahead = Ahead::begin();
+            let ahead = RaisedPriority::begin();
             let meanwhile = policy();
             drop(ahead);
             let param = libc::sched_param { sched_priority: 0 };
@@ -204,7 +204,7 @@ mod tests {
         // Even if the flag stayed, the second time must work like the first.
         assert_eq!(read() & !RESET, meanwhile & !RESET);
         let flagged = scheduled(before | RESET, libc::sched_param { sched_priority: 0 });
-        let ahead = flagged.then(Ahead::begin);
+        let ahead = flagged.then(RaisedPriority::begin);
         assert!(ahead.is_none() || policy() & !RESET == meanwhile & !RESET);
     }
 }

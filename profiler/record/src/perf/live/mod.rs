@@ -7,7 +7,7 @@
 //! but not lost.
 //!
 //! We record events of the whole machine, because a shootdown begins in one process and interrupts any other. The
-//! [`Scope`] and each [`Wanted`] event decide whether we keep events of all processes or only of the chosen ones.
+//! [`Scope`] and each [`EventRequest`] event decide whether we keep events of all processes or only of the chosen ones.
 //! Recording costs time, and we limit it to a share of the machine's work: see [`Options::overhead`].
 
 mod adding;
@@ -32,12 +32,12 @@ mod summary;
 mod times;
 mod unwind;
 
-pub use cost::Measured;
+pub use cost::MeasuredCost;
 pub use host::now_ns;
-pub use options::{Counted, Filter, Options, Stack, Summing, Wanted};
+pub use options::{CountMode, EventRequest, Filter, Options, Stack, Summing};
 pub use price::Price;
 pub use recorder::Recorder;
-pub use rights::Refused;
+pub use rights::RecordError;
 pub use scope::{Scope, is_running};
-pub use spent::Spent;
+pub use spent::CommandUsage;
 pub use summary::Summary;

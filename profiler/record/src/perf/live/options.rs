@@ -2,7 +2,7 @@
 
 /// An event to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct EventRequest {
     /// Its name, `group:name`. If this kernel lacks it, it's listed in
     /// [`Host::missing`](crate::perf::sample::Host::missing).
     pub event: String,
@@ -11,7 +11,7 @@ pub struct Wanted {
     /// The stacks in its records.
     pub stack: Stack,
     /// Whether it's also counted exactly, all the time. That costs about 100 ns for each event, recorded or not.
-    pub counted: Counted,
+    pub counted: CountMode,
     /// A filter of the events to record and count. `None` selects all.
     ///
     /// The same event may be listed several times, with different stacks and filters. Then its counts are added up.
@@ -20,7 +20,7 @@ pub struct Wanted {
 
 /// Whether an event is counted all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountMode {
     /// Never.
     No,
     /// Always.
@@ -68,7 +68,7 @@ pub enum Summing {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The events to record.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<EventRequest>,
     /// The share of CPU time that recording may cost.
     ///
     /// It applies to the machine's busy time and to the recorded programs' time. At a higher cost, events are recorded

@@ -1,23 +1,23 @@
 //! Looks up the wanted events and their tracepoints in this kernel.
 //!
-//! Some events need no tracepoint of their own: [`Ends`] of system calls share two. We skip events that this kernel
+//! Some events need no tracepoint of their own: [`CallEnds`] of system calls share two. We skip events that this kernel
 //! lacks, and list them. If the kernel refuses an event's filter, we record all of the event or nothing, as requested.
 
 use std::ffi::CString;
 use std::io;
 
-use super::frequent::{self, Ends};
-use super::options::{Counted, Filter, Wanted};
-use super::records::Opened;
-use super::rights::Refused;
-use super::rings::{self, Of, Point};
-use crate::perf::sample::{Host, Names};
+use super::frequent::{self, CallEnds};
+use super::options::{CountMode, EventRequest, Filter};
+use super::records::OpenEvent;
+use super::rights::RecordError;
+use super::rings::{self, Point, PointEvents};
+use crate::perf::sample::{Host, NameTable};
 use crate::perf::tracefs::Tracefs;
 
 /// Events and tracepoints to open.
 pub(super) struct Plan {
     /// The events, as the sink sees them.
-    pub(super) events: Vec<Opened>,
+    pub(super) events: Vec<OpenEvent>,
     /// The tracepoints, in the order in which they are opened and closed.
     pub(super) points: Vec<Point>,
     /// Notes on filters that the kernel refused.
@@ -34,21 +34,21 @@ impl Plan {
     ///
     /// If this kernel has none of them or refuses one, or if a filter contains a zero byte.
     pub(super) fn of(
-        wanted: &[Wanted],
+        wanted: &[EventRequest],
         tracefs: &Tracefs,
-        names: &mut Names,
+        names: &mut NameTable,
         host: &mut Host,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, RecordError> {
         let mut asked = Self {
             events: Vec::new(),
             points: Vec::new(),
             notes: Vec::new(),
             all_calls: all_calls(tracefs, names),
         };
-        let mut ends = Ends::default();
+        let mut ends = CallEnds::default();
         for wanted in wanted {
             let added = asked.add(wanted, &mut ends, tracefs, names, host);
-            added.map_err(|error| Refused::Event {
+            added.map_err(|error| RecordError::Event {
                 event: wanted.event.clone(),
                 error,
             })?;
@@ -58,7 +58,7 @@ impl Plan {
                 "this kernel has none of these events: {}",
                 host.missing.join(", ")
             );
-            return Err(Refused::Missing(what));
+            return Err(RecordError::Missing(what));
         }
         if let Some(all) = asked.all_calls {
             asked.points.splice(0..0, ends.points(all));
@@ -69,10 +69,10 @@ impl Plan {
     /// Adds an event, if this kernel has it.
     fn add(
         &mut self,
-        wanted: &Wanted,
-        ends: &mut Ends,
+        wanted: &EventRequest,
+        ends: &mut CallEnds,
         tracefs: &Tracefs,
-        names: &mut Names,
+        names: &mut NameTable,
         host: &mut Host,
     ) -> io::Result<()> {
         let Some(format) = tracefs.format(&wanted.event, names)? else {
@@ -94,14 +94,14 @@ impl Plan {
             }
         };
         let counted = match wanted.counted {
-            Counted::No => false,
-            Counted::Yes => true,
-            Counted::Without(other) => !matches!(tracefs.format(other, names), Ok(Some(_))),
+            CountMode::No => false,
+            CountMode::Yes => true,
+            CountMode::Without(other) => !matches!(tracefs.format(other, names), Ok(Some(_))),
         };
         let index = self.events.len();
         if self.all_calls.is_none() || !ends.take(wanted, index) {
             self.points.push(Point {
-                of: Of::Event(index),
+                of: PointEvents::Event(index),
                 id: format.id,
                 stack: wanted.stack,
                 counted,
@@ -113,7 +113,7 @@ impl Plan {
         if !host.events.contains(&wanted.event) {
             host.events.push(wanted.event.clone());
         }
-        self.events.push(Opened {
+        self.events.push(OpenEvent {
             name: names.get(&wanted.event),
             everywhere: wanted.everywhere,
             format,
@@ -132,7 +132,7 @@ impl Plan {
 }
 
 /// Returns the numbers of the shared tracepoints. `None` if this kernel lacks one, or refuses filters for it.
-fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
+fn all_calls(tracefs: &Tracefs, names: &mut NameTable) -> Option<[u64; 2]> {
     let mut id = |event| {
         let format = tracefs.format(event, names).ok()??;
         rings::accepts(format.id, c"id == 0")
@@ -144,8 +144,8 @@ fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
 }
 
 /// Explains in one line how an event is recorded without its filter.
-fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
-    let Wanted { event, .. } = wanted;
+fn without_filter(wanted: &EventRequest, asked: &Filter) -> String {
+    let EventRequest { event, .. } = wanted;
     let done = match asked.or_all {
         true => "all of it is recorded, which costs more",
         false => "these are left to the other events that were asked for",

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::counters;
 use crate::perf::file::Place;
-use crate::perf::sample::{Change, Host, Names};
+use crate::perf::sample::{Change, Host, NameTable};
 use crate::perf::symbols;
 
 /// A mapping of code.
@@ -83,7 +83,7 @@ impl Processes {
     /// listed in `host`.
     pub(super) fn running(
         wanted: Option<HashSet<u32>>,
-        names: &mut Names,
+        names: &mut NameTable,
         host: &mut Host,
     ) -> (Self, Vec<Change>) {
         let pids = numbers(Path::new("/proc"));
@@ -149,7 +149,7 @@ impl Processes {
     }
 
     /// Returns the name of a thread. Empty if it isn't known.
-    pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
+    pub(super) fn comm(&self, tid: u32, names: &mut NameTable) -> Arc<str> {
         match self
             .threads
             .get(&tid)
@@ -268,7 +268,7 @@ impl Processes {
     }
 
     /// Reads the mappings of a process if changes may have been missed.
-    pub(super) fn catch_up(&mut self, pid: u32, names: &mut Names) {
+    pub(super) fn catch_up(&mut self, pid: u32, names: &mut NameTable) {
         let missed = self.missed;
         let process = self.process(pid);
         if std::mem::replace(&mut process.known, missed) == missed {
@@ -474,7 +474,7 @@ fn numbers(directory: &Path) -> Vec<u32> {
 }
 
 /// Parses a mapping of code from a line of `/proc/PID/maps`.
-fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
+fn mapped(pid: u32, line: &str, names: &mut NameTable) -> Option<Change> {
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     // The words are range, rights, offset, device, and inode. The name follows after any number of blanks.
     let mut words = line.splitn(6, ' ');
@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn mappings_that_were_missed_are_read_when_they_are_needed() {
-        let (names, host) = (&mut Names::default(), &mut Host::default());
+        let (names, host) = (&mut NameTable::default(), &mut Host::default());
         let (mut processes, _) = Processes::running(None, names, host);
         let pid = std::process::id();
         let here = map as *const () as u64;
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_forgotten_after_a_while_unless_its_number_is_used_again() {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let mut processes = Processes {
             wanted: Some(HashSet::from([1])),
             ..Processes::default()
@@ -642,7 +642,7 @@ mod tests {
 
     #[test]
     fn lines_of_maps_are_read() {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let line = "7f00-8000 r-xp 00001000 fe:00 1234       /usr/lib/with space.so";
         let expected = Change::Mapped {
             time_ns: 0,

@@ -11,21 +11,23 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use super::adding::Adding;
+use super::adding::SumReader;
 use super::budget::Phase;
-use super::cost::{Cost, Done, Mode, Reading};
+use super::cost::{Cost, Mode, Reading, WorkDone};
 use super::drain::Reader;
-use super::frequent::Frequent;
-use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, process_ns, spent_ns};
+use super::frequent::FrequentEvents;
+use super::host::{
+    FileLimit, RaisedPriority, buffer_for, host, now_ns, online, process_ns, spent_ns,
+};
 use super::memory::{self, Memory};
 use super::options::{Options, Summing};
 use super::plan::Plan;
 use super::price::{self, Price};
 use super::processes::Processes;
-use super::records::Opened;
-use super::rights::Refused;
-use super::rings::{self, Missing, Ring};
-use super::running::Running;
+use super::records::OpenEvent;
+use super::rights::RecordError;
+use super::rings::{self, MissingEvents, Ring};
+use super::running::RecordingState;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
 use super::times::Times;
@@ -33,7 +35,7 @@ use super::unwind::Unwinder;
 use crate::perf::counters;
 use crate::perf::file::Writer;
 use crate::perf::sample::{
-    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, Names, Statistics, When,
+    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, NameTable, ReadTime, Statistics,
 };
 use crate::perf::sink::{Progress, Sink};
 use crate::perf::symbols::Symbols;
@@ -43,14 +45,14 @@ use crate::perf::tracefs::Tracefs;
 pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
-    frequent: Frequent,
+    frequent: FrequentEvents,
     /// The kernel's sums, if the kernel has BPF.
-    adding: Option<Adding>,
+    adding: Option<SumReader>,
     cost: Cost,
-    trial: Trial,
-    events: Vec<Opened>,
+    trial: CostTrial,
+    events: Vec<OpenEvent>,
     processes: Processes,
-    names: Names,
+    names: NameTable,
     symbols: Symbols,
     unwinder: Unwinder,
     price: Price,
@@ -92,7 +94,7 @@ const TURNS: [Mode; 5] = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Twice, Mode
 
 /// The state of measuring the cost.
 #[derive(Clone, Copy, Debug, Default)]
-struct Trial {
+struct CostTrial {
     /// The time at which the next trial is due.
     due_ns: u64,
     /// The current turn, if any, its start, and the time of the next check.
@@ -125,13 +127,13 @@ impl Recorder {
     /// # Errors
     ///
     /// If a right, a feature or a process is missing. The error is one line with the reason and a remedy.
-    pub fn open(options: Options, scope: Scope) -> Result<Self, Refused> {
+    pub fn open(options: Options, scope: Scope) -> Result<Self, RecordError> {
         let begun_ns = spent_ns();
         let mut host = host();
         // We check the user's processes first, so that the error for a missing one is the same on every machine.
         let (pids, command) = resolve(scope, &mut host)?;
-        let tracefs = Tracefs::find().map_err(Refused::Missing)?;
-        let mut names = Names::default();
+        let tracefs = Tracefs::find().map_err(RecordError::Missing)?;
+        let mut names = NameTable::default();
         let asked = Plan::of(&options.wanted, &tracefs, &mut names, &mut host)?;
         let Plan {
             events,
@@ -152,9 +154,11 @@ impl Recorder {
         symbols.kernel(0);
         let adding = match options.sums {
             Summing::No => None,
-            Summing::Beside | Summing::Alone => match Adding::open(&mut symbols) {
+            Summing::Beside | Summing::Alone => match SumReader::open(&mut symbols) {
                 Ok(adding) => Some(adding),
-                Err(why) if options.sums == Summing::Alone => return Err(Refused::Missing(why)),
+                Err(why) if options.sums == Summing::Alone => {
+                    return Err(RecordError::Missing(why));
+                }
                 Err(why) => {
                     notes.push(format!(
                         "Flushes are not added up in the kernel: {why}. What happened while events were not recorded is estimated."
@@ -167,11 +171,11 @@ impl Recorder {
             points.iter_mut().for_each(|point| point.counted = false);
         }
         let rings = Ring::open_all(&cpus, bytes, &points);
-        let rings = rings.map_err(|error| Refused::Event {
+        let rings = rings.map_err(|error| RecordError::Event {
             event: host.events.first().cloned().unwrap_or_default(),
             error,
         })?;
-        let frequent = Frequent::of(points);
+        let frequent = FrequentEvents::of(points);
         let (processes, changes) = Processes::running(pids, &mut names, &mut host);
         Ok(Self {
             options,
@@ -179,7 +183,7 @@ impl Recorder {
             frequent,
             adding,
             cost: Cost::default(),
-            trial: Trial::default(),
+            trial: CostTrial::default(),
             events,
             processes,
             names,
@@ -214,9 +218,9 @@ impl Recorder {
         mut self,
         mut sink: S,
         mut stop: impl FnMut(Progress) -> bool,
-    ) -> Result<(Summary, S::Output), Refused> {
+    ) -> Result<(Summary, S::Output), RecordError> {
         let before = self.begin(&mut sink)?;
-        let mut state = Running::new(self.options.overhead, spent_ns());
+        let mut state = RecordingState::new(self.options.overhead, spent_ns());
         let around_before = state.own_before - self.begun_ns;
         let waited_for = counters::waited_for();
         let command = self.command.take();
@@ -229,7 +233,7 @@ impl Recorder {
                 self.times.begin(pids.copied());
             }
         }
-        let ahead = Ahead::begin();
+        let ahead = RaisedPriority::begin();
         self.trial.due_ns = state.begin_ns + TRIALS_NS.0 / 4;
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
         let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
@@ -251,7 +255,7 @@ impl Recorder {
     }
 
     /// Passes the items known in advance to the sink, and opens the first window. Returns the counters of that moment.
-    fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, Refused> {
+    fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, RecordError> {
         let mut items = vec![Item::Host(self.host.clone())];
         items.extend(
             std::mem::take(&mut self.changes)
@@ -263,8 +267,8 @@ impl Recorder {
         let told = items.iter().try_for_each(|item| sink.item(item));
         told.map_err(failed(WRITTEN))?;
         // We hurry here: events between these steps would be in the kernel's counts but not in ours.
-        let ahead = Ahead::begin();
-        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
+        let ahead = RaisedPriority::begin();
+        let before = counters::read(ReadTime::Before, now_ns()).map_err(failed(COUNTERS))?;
         if let Some(adding) = &mut self.adding {
             adding.begin().map_err(failed(COUNTERS))?;
         }
@@ -282,11 +286,11 @@ impl Recorder {
     fn record<S: Sink>(
         &mut self,
         sink: &mut S,
-        state: &mut Running,
+        state: &mut RecordingState,
         before: &Statistics,
         mut child: Option<&mut Child>,
         stop: &mut impl FnMut(Progress) -> bool,
-    ) -> Result<Option<ExitStatus>, Refused> {
+    ) -> Result<Option<ExitStatus>, RecordError> {
         let mut ended = None;
         loop {
             let now = now_ns();
@@ -334,13 +338,18 @@ impl Recorder {
     }
 
     /// Reads the CPU time of the machine and the programs. Less often, also reads the events' counts.
-    fn look(&mut self, now: u64, before: &Statistics, state: &mut Running) -> io::Result<()> {
+    fn look(
+        &mut self,
+        now: u64,
+        before: &Statistics,
+        state: &mut RecordingState,
+    ) -> io::Result<()> {
         state.looked_ns = now;
         self.times.look();
         if let Some(adding) = &mut self.adding {
             adding.take()?;
             // We read mappings now, while the processes run.
-            for pid in adding.untold() {
+            for pid in adding.unexplained() {
                 self.processes.catch_up(pid, &mut self.names);
             }
         }
@@ -354,7 +363,7 @@ impl Recorder {
     }
 
     /// Opens or closes the window, according to the budget and the measured cost.
-    fn steer(&mut self, now: u64, state: &mut Running) -> io::Result<()> {
+    fn steer(&mut self, now: u64, state: &mut RecordingState) -> io::Result<()> {
         if self.frequent.is_closing() {
             return Ok(());
         }
@@ -376,19 +385,19 @@ impl Recorder {
         if next == Phase::Window && self.trial_is_due(now) {
             next = state.budget.pause(now);
         }
-        self.go_on_with(next, state)
+        self.switch_phase(next, state)
     }
 
     /// Returns the CPU time that recording took from all programs, and from recorded ones. It's measured where
     /// possible, otherwise estimated.
-    fn spent(&self, state: &Running) -> (u64, u64) {
+    fn spent(&self, state: &RecordingState) -> (u64, u64) {
         let (kernel, hit) = state.kernel(&self.price);
         let hit = self.cost.spent_ns(hit);
         (kernel.max(hit) as u64, hit as u64)
     }
 
     /// Changes the phase.
-    fn go_on_with(&mut self, next: Phase, state: &mut Running) -> io::Result<()> {
+    fn switch_phase(&mut self, next: Phase, state: &mut RecordingState) -> io::Result<()> {
         if next == state.phase {
             return Ok(());
         }
@@ -424,7 +433,7 @@ impl Recorder {
     }
 
     /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running.
-    fn trial(&mut self, now: u64, state: &mut Running) -> io::Result<bool> {
+    fn trial(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
         if state.phase != Phase::Counting {
             return Ok(false);
         }
@@ -500,7 +509,7 @@ impl Recorder {
         };
         for pid in pids {
             if let (Some(cpu_ns), Some(process)) = (process_ns(pid), counters::process(pid)) {
-                let done = Done {
+                let done = WorkDone {
                     cpu_ns,
                     flushes: flushes.get(&pid).copied().unwrap_or(0),
                     faults: process.own.faults,
@@ -512,18 +521,18 @@ impl Recorder {
     }
 
     /// Returns the progress, given the number of written bytes.
-    fn progress(&self, now: u64, bytes: u64, state: &Running) -> Progress {
-        let summed_ns = self.adding.as_ref().map_or(0, Adding::summed_ns);
+    fn progress(&self, now: u64, bytes: u64, state: &RecordingState) -> Progress {
+        let summed_ns = self.adding.as_ref().map_or(0, SumReader::summed_ns);
         state.progress(now, Duration::from_nanos(summed_ns), bytes)
     }
 
     /// Reads the kernel's sums.
     fn take_sums(&mut self) -> io::Result<()> {
-        self.adding.as_mut().map_or(Ok(()), Adding::take)
+        self.adding.as_mut().map_or(Ok(()), SumReader::take)
     }
 
     /// Writes the kernel's sums since the last call to the sink.
-    fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), Refused> {
+    fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), RecordError> {
         let Some(adding) = &mut self.adding else {
             return Ok(());
         };
@@ -553,10 +562,10 @@ impl Recorder {
     fn end<S: Sink>(
         &mut self,
         before: &Statistics,
-        ahead: Ahead,
-        state: &mut Running,
+        ahead: RaisedPriority,
+        state: &mut RecordingState,
         mut sink: S,
-    ) -> Result<(Summary, S::Output), Refused> {
+    ) -> Result<(Summary, S::Output), RecordError> {
         self.turn(state.phase, Phase::Counting)
             .map_err(failed(SWITCHED))?;
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
@@ -566,7 +575,7 @@ impl Recorder {
         state.close(end_ns);
         // These two are compared with each other, so we read them close together.
         let taken = self.take_sums();
-        let after = taken.and_then(|()| counters::read(When::After, end_ns));
+        let after = taken.and_then(|()| counters::read(ReadTime::After, end_ns));
         let after = after.map_err(failed(COUNTERS))?;
         let busy = after.busy_ns().saturating_sub(before.busy_ns());
         let faults = after.vm("pgfault").zip(before.vm("pgfault"));
@@ -661,7 +670,7 @@ impl Recorder {
         self,
         file: File,
         stop: &mut dyn FnMut(Progress) -> bool,
-    ) -> Result<Summary, Refused> {
+    ) -> Result<Summary, RecordError> {
         let writer = Writer::new(BufWriter::new(file)).map_err(failed(WRITTEN))?;
         let (summary, mut file) = self.run(writer, stop)?;
         file.flush().map_err(failed(WRITTEN))?;
@@ -676,11 +685,11 @@ impl Recorder {
     }
 
     /// Starts the command to record.
-    fn spawn(&mut self, mut command: Command) -> Result<Child, Refused> {
+    fn spawn(&mut self, mut command: Command) -> Result<Child, RecordError> {
         let child = self
             .file_limit
             .without(|| command.spawn())
-            .map_err(|error| Refused::Command {
+            .map_err(|error| RecordError::Command {
                 command: command.get_program().to_string_lossy().into_owned(),
                 error,
             })?;
@@ -705,7 +714,7 @@ impl Recorder {
         &mut self,
         until_ns: u64,
         sink: &mut S,
-        state: &mut Running,
+        state: &mut RecordingState,
     ) -> io::Result<()> {
         let reader = Reader {
             events: &mut self.events,
@@ -724,11 +733,14 @@ impl Recorder {
         &mut self,
         time_ns: u64,
         sink: &mut S,
-        state: &mut Running,
+        state: &mut RecordingState,
     ) -> io::Result<()> {
         for ring in &mut self.rings {
-            let Missing { full, untold } = ring.missing()?;
-            for (why, count) in [(LossReason::Full, full), (LossReason::Untold, untold)] {
+            let MissingEvents { full, unexplained } = ring.missing()?;
+            for (why, count) in [
+                (LossReason::Full, full),
+                (LossReason::Unexplained, unexplained),
+            ] {
                 if count > 0 {
                     state.lost += count;
                     sink.item(&Item::Lost(Lost {
@@ -745,8 +757,8 @@ impl Recorder {
 }
 
 /// Creates an error for a failed step.
-fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
-    move |error| Refused::Other {
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> RecordError {
+    move |error| RecordError::Other {
         what: what.to_owned(),
         error,
     }

@@ -9,11 +9,11 @@ use super::processes::Processes;
 use super::unwind::Unwinder;
 use crate::perf::file::Place;
 use crate::perf::format::Format;
-use crate::perf::sample::{Change, Count, Names, Sample};
+use crate::perf::sample::{Change, Count, NameTable, Sample};
 use crate::perf::symbols::Symbols;
 
 /// An open event.
-pub(super) struct Opened {
+pub(super) struct OpenEvent {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,
     pub(super) format: Format,
@@ -21,7 +21,7 @@ pub(super) struct Opened {
     pub(super) kept: u64,
 }
 
-impl Opened {
+impl OpenEvent {
     /// Returns its counts. `exact` is the kernel's.
     pub(super) fn count(&self, exact: u64) -> Count {
         Count {
@@ -35,10 +35,10 @@ impl Opened {
 
 /// Returns the sample in a record if it's kept, and puts its stack into `places`.
 pub(super) fn keep(
-    event: &mut Opened,
+    event: &mut OpenEvent,
     record: &data::Sample<'_>,
     processes: &Processes,
-    names: &mut Names,
+    names: &mut NameTable,
     symbols: &mut Symbols,
     unwinder: &mut Unwinder,
     places: &mut Vec<Place>,
@@ -141,7 +141,7 @@ impl<'r> Notice<'r> {
 }
 
 /// Returns the change with its name as text.
-pub(super) fn named(change: &Change<&[u8]>, names: &mut Names) -> Change {
+pub(super) fn named(change: &Change<&[u8]>, names: &mut NameTable) -> Change {
     let Ok(change) = change.with_name(|bytes| {
         let end = bytes.iter().position(|byte| *byte == 0);
         let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn records_of_processes_are_read_as_the_kernel_lays_them_out() {
-        let mut names = Names::default();
+        let mut names = NameTable::default();
         let mut read = |kind, bits, bytes: &[u8]| match Notice::of(kind, bits, 9, bytes)? {
             Notice::Change(change) => Some(named(&change, &mut names)),
             Notice::Lost(_) => None,
@@ -220,7 +220,7 @@ mod tests {
             kind in 0u32..16, bits: u16, bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             if let Some(Notice::Change(change)) = Notice::of(kind, bits, 0, &bytes) {
-                named(&change, &mut Names::default());
+                named(&change, &mut NameTable::default());
             }
         }
     }

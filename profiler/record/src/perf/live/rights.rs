@@ -4,7 +4,7 @@ use std::io;
 
 /// The reason why recording isn't possible.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum RecordError {
     /// The process or control group to record doesn't exist.
     #[error("{0}")]
     Absent(String),

@@ -43,7 +43,7 @@ const AWAKE: usize = 8;
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// The events of a tracepoint's records, by the caller's index.
-pub(super) enum Of {
+pub(super) enum PointEvents {
     /// The same event for all records.
     Event(usize),
     /// An event for each system call's number, at the tracepoint that all calls share.
@@ -55,12 +55,12 @@ pub(super) enum Of {
 /// From there on, the layout is that of the tracepoints of single calls.
 const CALL: usize = 8;
 
-impl Of {
+impl PointEvents {
     /// Returns the event of this record. `None` for a call that isn't wanted.
     pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
         match self {
-            Of::Event(event) => Some(*event),
-            Of::Calls(calls) => {
+            PointEvents::Event(event) => Some(*event),
+            PointEvents::Calls(calls) => {
                 let number = u64::from_ne_bytes(*record.get(CALL..)?.first_chunk()?);
                 let found = calls.iter().find(|(of, _)| *of == number);
                 found.map(|&(_, event)| event)
@@ -72,7 +72,7 @@ impl Of {
 /// A tracepoint on a CPU.
 pub(super) struct Point {
     /// The events of its records.
-    pub(super) of: Of,
+    pub(super) of: PointEvents,
     /// The tracepoint's number.
     pub(super) id: u64,
     /// The stacks in its records.
@@ -105,19 +105,19 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 /// A record that was read.
 pub(super) enum Entry<'r> {
     /// An event, read only up to its process.
-    Sample(Unread<'r>),
+    Sample(RawEvent<'r>),
     /// Any other record: a change of a process, or a number of lost records.
     Other(Notice<'r>),
 }
 
 /// An event's record that is parsed on demand. Parsing all of it takes longer than the kernel took to write it.
-pub(super) struct Unread<'r> {
+pub(super) struct RawEvent<'r> {
     bytes: &'r [u8],
     point: &'r Point,
     layout: &'r ParseConfig<Native>,
 }
 
-impl<'r> Unread<'r> {
+impl<'r> RawEvent<'r> {
     /// Returns the process that was running. 0 if the record is too short.
     pub(super) fn process(&self) -> u32 {
         let bytes = self.bytes.get(SAMPLE_PROCESS..);
@@ -133,8 +133,8 @@ impl<'r> Unread<'r> {
     /// Returns the index of its event. `None` at the shared tracepoints of system calls.
     pub(super) fn event(&self) -> Option<usize> {
         match self.point.of {
-            Of::Event(event) => Some(event),
-            Of::Calls(_) => None,
+            PointEvents::Event(event) => Some(event),
+            PointEvents::Calls(_) => None,
         }
     }
 
@@ -162,7 +162,7 @@ pub(super) struct Ring {
     /// The layouts of their records, open or not.
     layouts: Vec<ParseConfig<Native>>,
     /// The counts of closed events.
-    closed: Happened,
+    closed: EventCounts,
     /// Counts each event. We read all counts together, because each read interrupts the CPU.
     counting: Group,
     /// The counted events, each with the caller's index.
@@ -177,12 +177,12 @@ pub(super) struct Ring {
 
 /// Counts of events while they were recorded, and of their lost records.
 #[derive(Clone, Copy, Debug, Default)]
-struct Happened {
+struct EventCounts {
     count: u64,
     lost: Option<u64>,
 }
 
-impl Happened {
+impl EventCounts {
     /// Adds the counts of an event.
     fn add(&mut self, event: &mut Counter) -> io::Result<()> {
         let read = event.read_full()?;
@@ -196,24 +196,24 @@ impl Happened {
 
 /// Events without a record, except for losses that the kernel has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct MissingEvents {
     /// Losses because the buffer was full. The kernel reports them with the next record that finds room, and at the end
     /// no record follows.
     pub(super) full: u64,
     /// Events that were counted, but neither read nor reported as lost.
-    pub(super) untold: u64,
+    pub(super) unexplained: u64,
 }
 
-impl Missing {
+impl MissingEvents {
     /// Computes the missing events.
     ///
     /// The arguments are the events that happened, the records that were read, the lost records by the kernel's count,
     /// and the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
-    fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
+    fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> MissingEvents {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
-        Missing {
+        MissingEvents {
             full,
-            untold: happened.saturating_sub(seen + told + full),
+            unexplained: happened.saturating_sub(seen + told + full),
         }
     }
 }
@@ -229,9 +229,9 @@ impl Ring {
         mut bytes: usize,
         points: &[Point],
     ) -> io::Result<Vec<Self>> {
-        let tells_lost = tells_lost();
+        let counts_lost = counts_lost();
         loop {
-            let open = |cpu: &u32| Ring::open(*cpu, bytes, points, tells_lost);
+            let open = |cpu: &u32| Ring::open(*cpu, bytes, points, counts_lost);
             let rings = cpus.iter().map(open);
             let rings = rings.collect::<io::Result<Vec<_>>>();
             // Without CAP_IPC_LOCK, kernel.perf_event_mlock_kb limits the buffers.
@@ -248,7 +248,7 @@ impl Ring {
     /// # Errors
     ///
     /// If the kernel refuses.
-    fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
+    fn open(cpu: u32, bytes: usize, points: &[Point], counts_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.comm(true)
             .comm_exec(true)
@@ -263,11 +263,11 @@ impl Ring {
         let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let mut numbers = FxHashMap::default();
         for (index, point) in points.iter().enumerate() {
-            let event = recording(cpu, point, &mut windows, &sampler, tells_lost)?;
+            let event = recording(cpu, point, &mut windows, &sampler, counts_lost)?;
             numbers.insert(event.id(), index);
             layouts.push(event.config().clone());
             recorded.push(Some(event));
-            if let (true, &Of::Event(event)) = (point.counted, &point.of) {
+            if let (true, &PointEvents::Event(event)) = (point.counted, &point.of) {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
                     .any_pid()
@@ -292,7 +292,7 @@ impl Ring {
             windows,
             recorded,
             layouts,
-            closed: Happened::default(),
+            closed: EventCounts::default(),
             counting,
             counted,
             numbers,
@@ -319,14 +319,14 @@ impl Ring {
     }
 
     /// Opens the frequent events that are closed. No window may be open.
-    pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+    pub(super) fn open_frequent(&mut self, points: &[Point], counts_lost: bool) -> io::Result<()> {
         if self.maps.is_none() {
             self.maps = Some(maps(self.cpu, &self.sampler)?);
         }
         for (index, point) in points.iter().enumerate() {
             if self.recorded[index].is_none() {
                 let (leader, into) = (&mut self.windows, &self.sampler);
-                let event = recording(self.cpu, point, leader, into, tells_lost)?;
+                let event = recording(self.cpu, point, leader, into, counts_lost)?;
                 self.numbers.insert(event.id(), index);
                 self.recorded[index] = Some(event);
             }
@@ -365,13 +365,13 @@ impl Ring {
     }
 
     /// Returns the events that happened while they were recorded and left no record.
-    pub(super) fn missing(&mut self) -> io::Result<Missing> {
+    pub(super) fn missing(&mut self) -> io::Result<MissingEvents> {
         let mut all = self.closed;
         self.recorded
             .iter_mut()
             .flatten()
             .try_for_each(|event| all.add(event))?;
-        Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
+        Ok(MissingEvents::of(all.count, self.seen, all.lost, self.lost))
     }
 
     /// Returns the time of the next record. `None` if there is none yet.
@@ -405,7 +405,7 @@ impl Ring {
         if let Some(index) = index
             && let Some(point) = points.get(index)
         {
-            take(Entry::Sample(Unread {
+            take(Entry::Sample(RawEvent {
                 bytes: &bytes,
                 point,
                 layout: &self.layouts[index],
@@ -421,11 +421,11 @@ fn recording(
     point: &Point,
     leader: &mut Counter,
     into: &Sampler,
-    tells_lost: bool,
+    counts_lost: bool,
 ) -> io::Result<Counter> {
     let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
     sampled(&mut event, point.stack);
-    if tells_lost {
+    if counts_lost {
         event.read_format(ReadFormat::LOST);
     }
     let event = event.build_with_group(leader)?;
@@ -475,7 +475,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
 }
 
 /// Returns whether the kernel counts the lost records of each event. Linux does since 6.0.
-pub(super) fn tells_lost() -> bool {
+pub(super) fn counts_lost() -> bool {
     Builder::new(Software::DUMMY)
         .read_format(ReadFormat::LOST)
         .build()
@@ -594,13 +594,13 @@ mod tests {
 
     #[test]
     fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
-        let missing = |full, untold| Missing { full, untold };
-        assert_eq!(Missing::of(100, 100, Some(0), 0), missing(0, 0));
+        let missing = |full, unexplained| MissingEvents { full, unexplained };
+        assert_eq!(MissingEvents::of(100, 100, Some(0), 0), missing(0, 0));
         // The kernel has reported 10 losses already, and couldn't report 5.
-        assert_eq!(Missing::of(100, 83, Some(15), 10), missing(5, 2));
+        assert_eq!(MissingEvents::of(100, 83, Some(15), 10), missing(5, 2));
         // Reported losses may be changes of processes, which no event counts.
-        assert_eq!(Missing::of(100, 95, Some(5), 9), missing(0, 0));
-        assert_eq!(Missing::of(100, 83, None, 10), missing(0, 7));
+        assert_eq!(MissingEvents::of(100, 95, Some(5), 9), missing(0, 0));
+        assert_eq!(MissingEvents::of(100, 83, None, 10), missing(0, 7));
     }
 
     #[test]

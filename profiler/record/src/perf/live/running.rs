@@ -40,7 +40,7 @@ impl Events {
 }
 
 /// The state of a running recording.
-pub(super) struct Running {
+pub(super) struct RecordingState {
     pub(super) begin_ns: u64,
     pub(super) own_before: u64,
     pub(super) budget: Budget,
@@ -71,7 +71,7 @@ pub(super) struct Running {
     pub(super) places: Vec<Place>,
 }
 
-impl Running {
+impl RecordingState {
     /// Starts a recording now.
     pub(super) fn new(overhead: f64, own_before: u64) -> Self {
         let now = now_ns();

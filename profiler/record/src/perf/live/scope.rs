@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::rights::Refused;
+use super::rights::RecordError;
 use crate::perf::sample::Host;
 
 /// The processes that a recording is about.
@@ -33,7 +33,7 @@ pub enum Scope {
 pub(super) fn resolve(
     scope: Scope,
     host: &mut Host,
-) -> Result<(Option<HashSet<u32>>, Option<Command>), Refused> {
+) -> Result<(Option<HashSet<u32>>, Option<Command>), RecordError> {
     let (pids, command) = match scope {
         Scope::Everything => {
             "everything".clone_into(&mut host.scope);
@@ -42,7 +42,7 @@ pub(super) fn resolve(
         Scope::Processes(pids) => {
             for pid in &pids {
                 if !is_running(*pid) {
-                    return Err(Refused::Absent(format!("there is no process {pid}")));
+                    return Err(RecordError::Absent(format!("there is no process {pid}")));
                 }
             }
             let named = pids
@@ -56,7 +56,7 @@ pub(super) fn resolve(
         Scope::Cgroup(path) => {
             let mut pids = Vec::new();
             gather(&path, &mut pids).map_err(|error| {
-                Refused::Absent(format!("{} is no control group: {error}", path.display()))
+                RecordError::Absent(format!("{} is no control group: {error}", path.display()))
             })?;
             host.scope = format!("control group {}", path.display());
             (pids, None)

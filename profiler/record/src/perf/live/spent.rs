@@ -11,12 +11,12 @@ use perf_event::events::Tracepoint;
 use perf_event::{Builder, Counter};
 
 use super::rings;
-use crate::perf::sample::Names;
+use crate::perf::sample::NameTable;
 use crate::perf::tracefs::Tracefs;
 
 /// The resources used by a command and by all that it started and waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub struct CommandUsage {
     /// The time from start to end.
     pub wall: Duration,
     /// The total CPU time.
@@ -33,7 +33,7 @@ pub struct Spent {
     pub status: ExitStatus,
 }
 
-impl Spent {
+impl CommandUsage {
     /// Runs a command to its end.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Spent {
             Duration::from_micros(micros)
         };
         let kernel = time(usage.ru_stime);
-        Ok(Spent {
+        Ok(CommandUsage {
             wall,
             cpu: time(usage.ru_utime) + kernel,
             kernel,
@@ -66,7 +66,7 @@ impl Spent {
 /// Starts to count flush interrupts that this thread and all its descendants send.
 fn interrupts_sent() -> Option<Counter> {
     let tracefs = Tracefs::find().ok()?;
-    let format = tracefs.format("csd:csd_queue_cpu", &mut Names::default());
+    let format = tracefs.format("csd:csd_queue_cpu", &mut NameTable::default());
     let mut event = Builder::new(Tracepoint::with_id(format.ok()??.id));
     event.include_kernel().inherit(true);
     let mut counter = event.build().ok()?;

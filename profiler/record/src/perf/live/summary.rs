@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::cost::Measured;
+use super::cost::MeasuredCost;
 use super::price::Price;
 use crate::perf::sample::Count;
 
@@ -28,7 +28,7 @@ pub struct Summary {
     /// The measured cost as a share of the programs' CPU time without recording.
     ///
     /// If it's `None`, `kernel` is estimated from the number and the price of events.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredCost>,
     /// The CPU time of everything else.
     pub busy: Duration,
     /// The part of `kernel` that may have been taken from the recorded programs.
@@ -104,7 +104,7 @@ impl fmt::Display for Summary {
                 None => String::new(),
             },
             match self.measured {
-                Some(Measured {
+                Some(MeasuredCost {
                     share,
                     error,
                     pairs,
@@ -161,7 +161,7 @@ mod tests {
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
         // By the prices of events the cost is 1 %. By the measurement it's 24 %.
         let measured = Summary {
-            measured: Some(Measured {
+            measured: Some(MeasuredCost {
                 share: 0.24,
                 error: 0.02,
                 pairs: 9,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::counters::{Process, Used, process};
+use crate::perf::counters::{Process, Usage, process};
 use crate::perf::sample::{Change, CpuTime};
 
 /// The largest number of processes to read at once. Reading more would cost too much, so the next reading continues
@@ -65,11 +65,11 @@ pub(super) struct Times {
     /// Children that ended unseen, by parent.
     unseen: FxHashMap<u32, Unseen>,
     /// The part of each process's account for children that are no longer in `seen`.
-    explained: FxHashMap<u32, Used>,
+    explained: FxHashMap<u32, Usage>,
     /// The sums of processes that are no longer in `seen`.
     past: Sums,
     /// The total, if it's known, and the name to charge if no process was seen.
-    whole: Option<(Used, String)>,
+    whole: Option<(Usage, String)>,
 }
 
 impl Times {
@@ -92,7 +92,7 @@ impl Times {
     ///
     /// The part that no reading has seen is split among the seen names in proportion. If there are none, it's charged
     /// to the command's name. The total doesn't include processes that no parent waited for.
-    pub(super) fn whole(&mut self, used: Used, command: &str) {
+    pub(super) fn whole(&mut self, used: Usage, command: &str) {
         self.whole = Some((used, command.to_owned()));
     }
 
@@ -215,7 +215,7 @@ impl Times {
     ///
     /// A process may wait for children just before it ends. No reading of it contains these, but its parent's account
     /// does. So we add up from the youngest of a line of forks.
-    fn all_explained(&self) -> FxHashMap<u32, Used> {
+    fn all_explained(&self) -> FxHashMap<u32, Usage> {
         let mut explained = self.explained.clone();
         let ended = |seen: &Observation| seen.parent.filter(|_| seen.ended.is_some());
         let mut children: FxHashMap<u32, u32> = FxHashMap::default();
@@ -286,7 +286,7 @@ impl Times {
 
 impl Observation {
     /// Returns the lifetime usage of the process and its children. These count with at least `explained`.
-    fn used(&self, explained: Used) -> Used {
+    fn used(&self, explained: Usage) -> Usage {
         self.last.own.plus(self.last.children.most(explained))
     }
 }
@@ -298,7 +298,7 @@ struct Sums(BTreeMap<Arc<str>, CpuTime>);
 impl Sums {
     /// Adds a process and its children that ended unseen. The part `explained` of its account of children is added
     /// elsewhere.
-    fn add(&mut self, seen: &Observation, explained: Used, unseen: Option<&Unseen>) {
+    fn add(&mut self, seen: &Observation, explained: Usage, unseen: Option<&Unseen>) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
@@ -315,9 +315,9 @@ impl Sums {
     }
 
     /// Raises the sums to a known total.
-    fn complete(&mut self, whole: Used, command: &str) {
-        let seen = self.0.values().fold(Used::default(), |sum, ran| {
-            sum.plus(Used {
+    fn complete(&mut self, whole: Usage, command: &str) {
+        let seen = self.0.values().fold(Usage::default(), |sum, ran| {
+            sum.plus(Usage {
                 user_ns: ran.user_ns,
                 kernel_ns: ran.kernel_ns,
                 faults: ran.faults,
@@ -338,7 +338,7 @@ impl Sums {
         }
     }
 
-    fn put(&mut self, comm: &str, used: Used, ended: Option<Ending>, shrank: u64) {
+    fn put(&mut self, comm: &str, used: Usage, ended: Option<Ending>, shrank: u64) {
         let sum = self.0.entry(comm.into()).or_insert_with(|| CpuTime {
             comm: comm.to_owned(),
             ..CpuTime::default()
@@ -361,7 +361,7 @@ mod tests {
 
     /// Returns a process with this user time of its own and of its children.
     fn told(comm: &str, own: u64, children: u64) -> Process {
-        let used = |user_ns| Used {
+        let used = |user_ns| Usage {
             user_ns,
             kernel_ns: user_ns / 2,
             faults: user_ns * 3,

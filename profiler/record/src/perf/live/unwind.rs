@@ -65,7 +65,7 @@ pub(super) use registers::MASK;
 type Tables = Arc<[u8]>;
 
 /// The unwind tables of a file.
-struct Unwinding {
+struct UnwindTables {
     /// Loaded segments: their range in the file, and their address.
     segments: Vec<(Range<u64>, u64)>,
     index: Option<(Range<u64>, Tables)>,
@@ -74,7 +74,7 @@ struct Unwinding {
 
 /// The last copy of a thread's stack.
 #[derive(Default)]
-struct Copied {
+struct StackCopy {
     ip: u64,
     sp: u64,
     generation: u64,
@@ -85,10 +85,10 @@ struct Copied {
 /// Unwinds stacks.
 #[derive(Default)]
 pub(super) struct Unwinder {
-    files: HashMap<Arc<str>, Option<Unwinding>>,
+    files: HashMap<Arc<str>, Option<UnwindTables>>,
     processes: FxHashMap<u32, (u64, UnwinderNative<Tables, MayAllocateDuringUnwind>)>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    last: FxHashMap<u32, Copied>,
+    last: FxHashMap<u32, StackCopy>,
 }
 
 impl Unwinder {
@@ -192,7 +192,7 @@ impl Unwinder {
     }
 }
 
-impl Unwinding {
+impl UnwindTables {
     /// Returns the file's tables for this mapping.
     fn module(&self, start: u64, mapping: &Mapping) -> Option<Module<Tables>> {
         // A segment is mapped from the start of its first page. The segment before may end in the same page.
@@ -226,7 +226,7 @@ impl Unwinding {
 }
 
 /// Reads a file's tables. Returns `None` if it has none.
-fn read(path: &str, pid: u32) -> Option<Unwinding> {
+fn read(path: &str, pid: u32) -> Option<UnwindTables> {
     let file = File::open(symbols::seen(path, pid)).ok()?;
     file.metadata()
         .is_ok_and(|data| data.is_file())
@@ -244,7 +244,7 @@ fn read(path: &str, pid: u32) -> Option<Unwinding> {
         (section.size() <= MOST_TABLE).then_some(())?;
         Some((range, Tables::from(section.data().ok()?)))
     };
-    Some(Unwinding {
+    Some(UnwindTables {
         segments,
         index: section(".eh_frame_hdr"),
         frames: section(".eh_frame")?,
@@ -256,13 +256,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::perf::sample::{Host, Names};
+    use crate::perf::sample::{Host, NameTable};
 
     /// Unwinds any stack with this program's own tables, damaged. This must end without a panic.
     fn damaged(changes: &[(prop::sample::Index, u8)], stack: &[u8], at: u64, bp: u64) {
         let own = std::env::current_exe().unwrap();
         let path: Arc<str> = own.to_str().unwrap().into();
-        let (processes, _) = Processes::running(None, &mut Names::default(), &mut Host::default());
+        let (processes, _) =
+            Processes::running(None, &mut NameTable::default(), &mut Host::default());
         let pid = std::process::id();
         let mut unwinding = read(&path, pid).unwrap();
         let mut tables = unwinding.frames.1.to_vec();
