@@ -1,8 +1,8 @@
 //! `cargo xtask api`: records the public interfaces of published crates in `docs/api`, so that each change shows in a
 //! diff.
 //!
-//! Rustdoc produces the lists as unstable JSON (hence `RUSTC_BOOTSTRAP`); the crate `public-api` reads them. The
-//! author decides whether a change needs a higher version; `cargo semver-checks` helps.
+//! Rustdoc produces the lists as unstable JSON (hence `RUSTC_BOOTSTRAP`); the crate `public-api` reads them. We leave
+//! it to the author whether a change needs a higher version; `cargo semver-checks` helps.
 
 use crate::{cargo, root, run as command};
 use public_api::Builder;
@@ -13,7 +13,7 @@ use std::fs;
 pub const CRATES: [&str; 4] = ["quell", "quell-zero", "quell-arch", "quell-conformance"];
 
 /// # Errors
-/// If an interface differs from the kept one, unless it is to be accepted, or if it cannot be read.
+/// If an interface differs from the kept one and `accept` isn't set, or if it can't be read.
 pub fn run(accept: bool) -> Result<(), String> {
     let mut changed = Vec::new();
     for name in CRATES {
@@ -56,7 +56,7 @@ fn interface(name: &str) -> Result<String, String> {
         format!("`public-api` cannot read this Rust's output ({error}): update it")
     })?;
     let mut kept = BTreeSet::new();
-    // The type for which a trait is implemented, while the items of that implementation follow.
+    // The type of the current implementation of a trait, while its items follow.
     let mut of = None;
     for line in api.items().map(ToString::to_string) {
         if line.starts_with("impl") {
@@ -81,7 +81,7 @@ fn is_item_of(line: &str, of: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with("::") || rest.starts_with('<') && rest.contains(">::"))
 }
 
-/// Traits that follow from others, or from the fields.
+/// Traits that we omit, because they follow from other traits or from the fields.
 const IMPLIED: [&str; 6] = [
     "Freeze",
     "Unpin",

@@ -1,4 +1,4 @@
-//! Runs steps: two lanes in parallel, then those that need the machine alone.
+//! Runs steps: two lanes in parallel, then the steps that need the machine alone.
 
 use crate::steps::{Lane, STEPS, Step};
 use crate::{cargo, root};
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-/// The exit code of a step that lacks a tool. It is automake's number; smaller ones are failures of cargo, pytest and
+/// The exit code of a step that lacks a tool. It's automake's number; smaller codes are failures of cargo, pytest and
 /// `quell`.
 const SKIPPED: i32 = 77;
 
-/// How many lines of a step that failed are repeated.
+/// The number of lines that we repeat from a failed step's log.
 const REPEATED: usize = 40;
 
-/// The steps that the arguments name: all if none.
+/// Returns the steps that the arguments name, or all if they name none.
 ///
 /// # Errors
 /// If there is no such step.
@@ -49,11 +49,11 @@ pub fn chosen(words: &[&str]) -> Result<Vec<&'static Step>, String> {
     Ok(chosen)
 }
 
-/// Runs all of these, and fails if one does.
+/// Runs these steps, and fails if one of them fails.
 pub fn run(steps: &[&'static Step]) -> ExitCode {
     let began = Instant::now();
     let waiting = Mutex::new(steps.to_vec());
-    // The next step of a lane, or else one that can run anywhere.
+    // Takes the next step of a lane, or else a step that can run beside any other.
     let next = |lane| {
         let mut waiting = waiting.lock().ok()?;
         let mut of = [lane, Lane::Apart].into_iter();
@@ -75,7 +75,7 @@ pub fn run(steps: &[&'static Step]) -> ExitCode {
     ExitCode::from(u8::from(!passed.into_inner()))
 }
 
-/// Runs a step and prints its result in a line.
+/// Runs a step and prints its result. Returns whether it passed or was skipped.
 fn passes(step: &Step) -> bool {
     let began = Instant::now();
     let log = root()

@@ -1,12 +1,12 @@
 //! `cargo xtask lints`: runs clippy, which must report nothing.
 //!
-//! `--all-targets` omits the unit tests of crates with `test = false`. So clippy runs again for libraries and programs
-//! with their unit tests; it reuses the first run's results.
+//! `--all-targets` omits the unit tests of crates with `test = false`. So we run clippy again for libraries and
+//! programs with their unit tests; it reuses the first run's results.
 
 use crate::{cargo, run as command};
 
 /// # Errors
-/// If clippy reports something or does not start.
+/// If clippy reports something or doesn't start.
 pub fn run() -> Result<(), String> {
     for targets in [
         &["--all-targets"][..],

@@ -1,8 +1,8 @@
 //! `cargo xtask ci`: the checks that a change must pass beyond `cargo test`.
 //!
 //! A check that takes minutes or needs an emulator is a step of this command ([`steps`]): a command line that you can
-//! also type. Two steps run at a time. The output of each is in `target/ci/STEP.log`; the last lines of a failed one
-//! are repeated.
+//! also type. We run two steps at a time, and at the end one by one those that need the machine alone. The output of
+//! each is in `target/ci/STEP.log`; the last lines of a failed step are printed, too.
 
 mod api;
 mod ci;
@@ -34,12 +34,12 @@ cargo xtask copy CARGO'S ARGUMENTS ...
 cargo xtask mutate --list
     says what they are";
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The cargo that runs this command, in the workspace.
+/// Returns a command for the cargo that runs this program, in the workspace.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
@@ -49,7 +49,7 @@ fn cargo() -> Command {
 /// Runs a command.
 ///
 /// # Errors
-/// If it does not start, or fails; names it.
+/// If it doesn't start or fails. The error names it.
 fn run(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -58,7 +58,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Prints the error, if any.
+/// Turns a result into an exit code, and prints the error.
 fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
                 format!("{:14} {}\n               {step}\n", step.name, step.shows)
             };
             let list: String = steps::STEPS.iter().map(line).collect();
-            // A reader that has seen enough may close the pipe.
+            // A reader may close the pipe early, for example `head`.
             let _ = std::io::stdout().write_all(list.as_bytes());
             return ExitCode::SUCCESS;
         }

@@ -14,9 +14,9 @@ use std::{fmt, io, thread};
 /// The command's options.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Mutants by number; all if there are none.
+    /// The numbers of the mutants to try; all if empty.
     only: Vec<u32>,
-    /// Those of this file alone.
+    /// Only the mutants of this file.
     file: Option<String>,
     /// The number of unlisted mutants to draw by the seed.
     sample: Option<usize>,
@@ -25,14 +25,14 @@ pub struct Request {
     json: bool,
     list: bool,
     thorough: bool,
-    /// By the engine's tests alone.
+    /// Whether only the engine's tests judge.
     tests: bool,
 }
 
 /// Parses the arguments.
 ///
 /// # Errors
-/// A message of one line.
+/// Returns a message of one line.
 pub fn asked(words: &[String]) -> Result<Request, String> {
     let mut asked = Request::default();
     let mut words = words.iter();
@@ -61,9 +61,9 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
 /// The reason why the command failed.
 #[derive(Debug)]
 pub enum MutateError {
-    /// Something could not be read, built or run.
+    /// A file or program couldn't be read, built or run.
     Failed(io::Error),
-    /// Lines of the list of survivors that are wrong.
+    /// Mistakes in the list of survivors, one a line.
     Untrue(Vec<String>),
 }
 
@@ -95,7 +95,7 @@ fn told(number: u32, mutant: &Mutant) -> String {
     )
 }
 
-/// The numbers of the mutants that are to be tried.
+/// Returns the numbers of the mutants to try.
 fn chosen(
     asked: &Request,
     mutants: &[Mutant],
@@ -117,8 +117,8 @@ fn chosen(
         .map(|(number, _)| number)
         .collect();
     if let Some(most) = asked.sample {
-        // By name, not by number, which each new line of the engine changes: a seed draws the same mutants as long as
-        // they exist.
+        // We draw by name, not by number, because each new line of the engine changes the numbers. So a seed draws the
+        // same mutants as long as they exist.
         let drawn = |number: &u32| {
             let mut hasher = DefaultHasher::new();
             (asked.seed, &mutants[*number as usize - 1].name).hash(&mut hasher);
@@ -131,11 +131,11 @@ fn chosen(
     numbers
 }
 
-/// Returns how the list of survivors is wrong about a mutant.
+/// Returns the mistake in the list of survivors about a mutant, if any.
 fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<String> {
     match (verdict.lives(), kept.map(|entry| entry.kind)) {
         (true, None) => Some(format!("survives, and {PLACE} has no reason")),
-        // A quick run may find it, or not.
+        // A quick run may find it or miss it.
         (false, Some(Kind::Deep)) => None,
         (true, Some(Kind::Deep)) if thorough => {
             Some(format!("survives with --thorough, contrary to {PLACE}"))
@@ -148,7 +148,7 @@ fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<Str
 /// Performs the request.
 ///
 /// # Errors
-/// If a step fails, an unlisted mutant survives, or a listed one dies or does not exist.
+/// If a step fails, if an unlisted mutant survives, or if a listed one dies or doesn't exist.
 pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     let sources = sources::read(root)?;
     let mutants = sources::mutants(&sources);
@@ -181,7 +181,7 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
         more: 40,
         last: asked.thorough.then_some((2000, 2)),
     };
-    // A record of everything costs more than it saves a few.
+    // For up to 60 mutants, recording everything costs more than it saves.
     let record = match numbers.len() > 60 {
         true => Some(record(root, &judges, effort, jobs)?),
         false => None,

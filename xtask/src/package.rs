@@ -1,8 +1,8 @@
 //! `cargo xtask package`: builds the published crates from their archives.
 //!
-//! `cargo package` builds each crate from its archive against the archives of the others. Cargo keeps those unpacked
-//! in its home, by name and version, in a folder whose name begins with a hyphen because it belongs to no registry. A
-//! version is packaged many times before it is published, so those folders are removed first.
+//! `cargo package` builds each crate from its archive, against the archives of the others. Cargo keeps those unpacked
+//! in its home, by name and version. Their folder's name begins with a hyphen, because it belongs to no registry. We
+//! package a version many times before we publish it, so we remove those folders first.
 
 use crate::api::CRATES;
 use crate::{cargo, run as command};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// # Errors
-/// If cargo does not build a crate from its archive.
+/// If cargo can't build a crate from its archive.
 pub fn run() -> Result<(), String> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
@@ -22,7 +22,7 @@ pub fn run() -> Result<(), String> {
         }
     }
     let mut package = cargo();
-    // All that is needed was fetched when this command was built.
+    // We can work offline: the build of this program has fetched everything.
     package.args(["package", "--quiet", "--offline", "--allow-dirty"]);
     command(package.args(CRATES.iter().flat_map(|name| ["--package", name])))
 }

@@ -1,11 +1,11 @@
 //! The steps of `cargo xtask ci`: name, purpose and command of each.
 //!
-//! Cargo allows one command at a time per build folder, and a rebuild with other features replaces a program that a
-//! running test uses. So a step has a [`Lane`].
+//! Cargo allows one command at a time per build folder. And a rebuild with other features replaces a program that a
+//! running test uses. So each step has a [`Lane`].
 
 use std::fmt;
 
-/// Words of the command line.
+/// The words of a command line.
 type Words = &'static [&'static str];
 
 /// The steps that may run at the same time.
@@ -17,24 +17,24 @@ pub enum Lane {
     Optimised,
     /// Builds into its own folders, except a program of `target/release` that no other step runs.
     Apart,
-    /// Measures the host, or is disturbed by others: runs alone, at the end.
+    /// Measures the host, or is disturbed by other steps: runs alone, at the end.
     Alone,
 }
 
 /// One thing to check.
 pub struct Step {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// The property that it checks.
+    /// The property that the step checks.
     pub shows: &'static str,
-    /// Its lane.
+    /// The lane.
     pub lane: Lane,
-    /// The program and its arguments. A step names the test or the binary that it needs and, where it can, no package: the
-    /// packages decide with which features shared crates are built, and `cargo test` has built all of them.
+    /// The program and its arguments. A step names the test or the binary that it needs and, where it can, no package.
+    /// The packages decide the features with which shared crates are built, and `cargo test` has built all of them.
     pub command: Words,
-    /// Variables of its environment.
+    /// The variables in its environment.
     pub environment: &'static [(&'static str, &'static str)],
-    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs.
+    /// Whether the step boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs.
     pub boots: bool,
 }
 
@@ -63,7 +63,7 @@ impl Step {
 
 use Lane::{Alone, Apart, Optimised, Tests};
 
-/// In the order in which the steps of a lane run.
+/// All steps. Those of a lane run in this order.
 #[rustfmt::skip]
 pub const STEPS: &[Step] = &[
     step("format", Apart, &["cargo", "fmt", "--all", "--check"],
@@ -89,8 +89,8 @@ pub const STEPS: &[Step] = &[
     step("orderings", Optimised,
         &["cargo", "test", "--release", "--package", "quell-threads", "--features", "loom", "--test", "orderings", "--", "--nocapture"],
         "each memory ordering is needed, and enough (loom)"),
-    // Optimised, because debug builds leave more on the stacks by which the search distinguishes states: it would not
-    // end.
+    // We optimise it, because debug builds leave more on the stacks by which the search distinguishes states: it
+    // wouldn't end.
     step("exhaustive", Optimised,
         &["cargo", "test", "--release", "--package", "quell-adversary", "--test", "adversary", "--", "--ignored"],
         "small programs hold in every schedule"),
@@ -137,12 +137,12 @@ pub const STEPS: &[Step] = &[
         &["cargo", "test", "--test", "cli", "--test", "record", "--", "--ignored", "--test-threads", "1",
           "measure_host::", "record_programs::", "live::"],
         "a live host is measured, recorded and left as it was; nothing else may flush or swap there meanwhile"),
-    // Boots the kernels that `kernels` has built.
+    // This step boots the kernels that the step `kernels` has built.
     step("linux", Alone, &["cargo", "test", "--test", "versus", "--test", "conformance", "--", "--ignored"],
         "Linux and the kernel compare as documented, and Linux keeps the contract; needs a Linux to boot").boots(),
 ];
 
-/// As a shell would take it.
+/// Formats the command line for a shell.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment {

@@ -1,5 +1,5 @@
-//! Checks that `quell.h` matches the documentation in `engine/quell-c/src`. This test is here because its parser takes
-//! longer to build than the whole C interface.
+//! Checks that `quell.h` matches the documentation in `engine/quell-c/src`. We put this test here because its parser
+//! takes longer to build than the whole C interface.
 //!
 //! `QUELL_WRITE_HEADER=1 cargo test --package xtask --test header` updates the header.
 
@@ -23,12 +23,12 @@ const FILES: &[&str] = &[
     "mistakes",
 ];
 
-/// A file of the crate that has the header.
+/// Returns the path of a file in quell-c.
 fn of_c(file: &str) -> String {
     format!("{}/../engine/quell-c/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The header as it should be.
+/// Generates the header from the sources.
 fn generated() -> String {
     let config = cbindgen::Config::from_file(of_c("cbindgen.toml")).expect("a configuration");
     let builder = cbindgen::Builder::new().with_config(config);
@@ -74,7 +74,7 @@ const TYPES: [(&str, &str); 7] = [
     ("enum_quell_", "enum quell_"),
 ];
 
-/// Replaces C's own types outside of comments.
+/// Replaces C's own types outside comments.
 fn in_types_of_the_header(declarations: &str) -> String {
     let replaced = |line: &str| {
         let types = TYPES.iter();
@@ -87,7 +87,7 @@ fn in_types_of_the_header(declarations: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Removes paragraphs for Rust's readers: each `# Safety` refers to the header or repeats it.
+/// Removes the `# Safety` paragraphs, which are for Rust's readers: each refers to the header or repeats it.
 fn without_safety(header: &str) -> String {
     let mut text = String::new();
     let mut lines = header.lines().map(str::trim_end).peekable();

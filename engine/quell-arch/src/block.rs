@@ -1,38 +1,37 @@
-//! Assembly whose declarations are checked.
+//! Blocks of assembly whose declarations are tested.
 //!
-//! A compiler believes what a block of assembly declares: a register, a flag or a word below the stack pointer
-//! that the block changes without saying so belongs to other code, which goes wrong much later, and only where
-//! the code around the block was compiled in such a way that something lived there. So each block of this crate
-//! is written once, in [`blocks!`], with its declarations beside it, and that one text goes two ways:
+//! A compiler trusts the declarations of a block of assembly. Suppose that a block changes a register, a flag or a word
+//! below the stack pointer and doesn't declare it. Then other code that uses it fails, perhaps much later, and only
+//! where the compiler happened to keep a value there. So we write each block of this crate once, in [`blocks!`], with
+//! its declarations beside it, and use that text twice:
 //!
-//! * into `asm!`, with the declarations as operands and options;
-//! * in tests, into a *probe*: a function that fills every register, the flags and the red zone
-//!   with known values, runs the same text, and hands back all of it. The test compares what
-//!   changed with what is declared, both ways round.
+//! * in `asm!`, with the declarations as operands and options;
+//! * in tests, in a *probe*: a function that fills every register, the flags and the red zone with known values, runs
+//!   the same text, and returns all of it. The test compares the changes with the declarations, in both directions.
 //!
-//! Blocks of the translation caches go a third way, on every host: in unit tests their functions note text and operands
-//! in place of running what is privileged, and `manual` compares what each function of the crate executes with what
-//! the architecture's manual asks for.
+//! We test blocks for translation caches in a third way, on every host. In unit tests their functions record text and
+//! operands instead of running privileged instructions. `manual` compares the record of each function of the crate with
+//! the architecture's manual.
 //!
-//! For that, operands name their registers: text with `{}` in it would be another text in each
-//! place. A test sees to it that `asm!` stands nowhere else in the crate.
+//! Therefore operands name their registers: text with `{}` in it would differ between the two uses. A test checks that
+//! the crate has no `asm!` elsewhere.
 //!
-//! # What is declared
+//! # Declarations
 //!
-//! * `in`: a register that the block reads and leaves alone.
-//! * `inout`: one that it reads and changes.
-//! * `out`: one that it changes. The name of a vector register's lower 128 bits stands for the whole
-//!   of it: `xmm0` for `ymm0` and `zmm0`, `v0` for `z0`.
-//! * `returns`: one that it changes and that holds the result.
-//! * `options`, as for `asm!`: `preserves_flags` where no flag changes, `nostack` where the stack
-//!   pointer and the red zone stay alone, `nomem` where nothing depends on the order of the block
-//!   and the memory accesses around it. A block that changes what *addresses* mean writes memory
-//!   as far as a compiler is concerned: neither `nomem` nor `readonly` is true of it.
+//! * `in`: a register that the block reads and doesn't change.
+//! * `inout`: a register that it reads and changes.
+//! * `out`: a register that it changes. The name of a vector register's lower 128 bits means the whole register: `xmm0`
+//!   includes `ymm0` and `zmm0`, `v0` includes `z0`.
+//! * `returns`: a register that it changes and that holds the result.
+//! * `options`, as for `asm!`: `preserves_flags` if no flag changes; `nostack` if the stack pointer and the red zone
+//!   don't change; `nomem` if the order of the block and the memory accesses around it doesn't matter. A block that
+//!   changes the meaning of *addresses* writes memory as far as the compiler is concerned: it must have neither `nomem`
+//!   nor `readonly`.
 //!
 //! # Every architecture
 //!
-//! The tests run on the host's own blocks. With QEMU's user mode (Debian's `qemu-user`) and a
-//! target those of the others run on any host:
+//! The tests run the host's own blocks. With QEMU's user mode (Debian's `qemu-user`) and a Rust target, those of the
+//! other architectures run on any host:
 //!
 //! ```text
 //! RUSTFLAGS=-Clinker=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64 \
@@ -42,18 +41,20 @@
 //!     cargo test -p quell-arch --target riscv64gc-unknown-linux-gnu
 //! ```
 //!
-//! The last needs a C library and a linker, too (Debian's `gcc-riscv64-linux-gnu` and `libc6-dev-riscv64-cross`).
+//! The last command also needs a C library and a linker (Debian's `gcc-riscv64-linux-gnu` and
+//! `libc6-dev-riscv64-cross`).
 //!
-//! # What is not checked
+//! # Limits of the tests
 //!
-//! Blocks marked `privileged` fault in user mode, where tests run; for them the test compares the
-//! declarations with what the manuals say of each instruction. Segment registers, debug registers,
-//! SVE and SME state, RISC-V's vectors and the thread pointer are not looked at.
+//! Blocks marked `privileged` fault in user mode, where tests run. For them the test compares the declarations with the
+//! manuals' description of each instruction. We don't check segment registers, debug registers, SVE and SME state,
+//! RISC-V's vectors and the thread pointer.
 
-/// Defines functions of one block of assembly each, and in tests a table of them.
+/// Defines functions of one block of assembly each and, in tests, a table of them.
 ///
-/// With `TABLE of "architecture"` the functions exist in unit tests on every host. There they note their text and the
-/// values of their registers ([`recorder`]), and run nothing that is privileged or another architecture's.
+/// With `TABLE of "architecture"` the functions exist in unit tests on every host. There they record their text and the
+/// values of their registers ([`recorder`]), and skip instructions that are privileged or belong to another
+/// architecture.
 macro_rules! blocks {
     (
         @table $table:ident $place:tt;
@@ -80,8 +81,8 @@ macro_rules! blocks {
                 }
                 {
                     $(let result: $result;)?
-                    // SAFETY: the caller keeps what the function's documentation demands. The
-                    // block declares what its text changes: tests compare the two.
+                    // SAFETY: the caller meets the conditions in the function's documentation. The block declares every
+                    // change of its text: tests compare the two.
                     unsafe {
                         core::arch::asm!(
                             $($text,)+
@@ -190,7 +191,7 @@ mod manual;
 #[cfg(test)]
 pub(crate) mod recorder;
 
-/// Pseudo-random words, or their complements: `flip` is 0 or all ones.
+/// Returns pseudo-random words, or their complements: `flip` is 0 or all ones.
 #[cfg(all(
     test,
     any(
@@ -222,10 +223,10 @@ pub(crate) struct Block {
     pub text: &'static [&'static str],
     /// The registers that it reads.
     pub inputs: &'static [&'static str],
-    /// The registers that it says it changes.
+    /// The registers that it declares as changed.
     pub changes: &'static [&'static str],
     /// Its options.
     pub options: &'static [&'static str],
-    /// Runs the text between two sets of registers; `None` if user mode may not.
+    /// Runs the text between two sets of registers. `None` if user mode can't run it.
     pub probe: Option<unsafe extern "C" fn()>,
 }

@@ -3,7 +3,7 @@
 use quell::{Entry, Frame, Level};
 use std::vec::Vec;
 
-/// Tables and leaves with every combination of the attributes that all formats have.
+/// Returns tables and leaves with every combination of the attributes that all formats have.
 pub(crate) fn all_entries() -> Vec<Entry> {
     (0..128u32)
         .map(|bits| {
@@ -24,13 +24,13 @@ pub(crate) fn all_entries() -> Vec<Entry> {
         .collect()
 }
 
-/// The levels at which an entry can stand.
+/// Returns levels at which an entry may occur.
 pub(crate) fn levels_of(entry: &Entry) -> [Level; 3] {
     let first = if entry.table { 1 } else { 0 };
     [0, 1, 2].map(|level| Level(first + level))
 }
 
-/// Words whose bit 0 is clear belong to software: they decode as absent at every level.
+/// Checks that words with bit 0 clear decode as absent at every level: they belong to software.
 pub(crate) fn check_absent(decode: impl Fn(u64, Level) -> Entry) {
     for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0] {
         for level in 0..4 {

@@ -1,18 +1,18 @@
 #![no_std]
 #![warn(clippy::missing_panics_doc)]
-//! The instructions that a machine under the engine needs on x86-64, AArch64 and RISC-V, and the formats of page-table
-//! entries there.
+//! Instructions for x86-64, AArch64 and RISC-V that a machine below the engine needs, and their formats of page-table
+//! entries.
 //!
 //! Each architecture has a module with the same three parts: [`entry`](x86_64::entry) encodes an
 //! [`Entry`](quell::Entry) as a word of a table and decodes it, and has the rules of the TLBs;
-//! [`features`](x86_64::features) finds out which features the processor has; [`tlb`](x86_64::tlb) has the instructions
-//! that invalidate, switch roots and wait. x86-64 has a fourth part, [`isolation`](x86_64::isolation), for kernels with
+//! [`features`](x86_64::features) detects the processor's features; [`tlb`](x86_64::tlb) has the instructions that
+//! invalidate, switch roots and wait. x86-64 has a fourth part, [`isolation`](x86_64::isolation), for kernels with
 //! page-table isolation. [`zero`] has the instructions that zero memory. Formats, operand encodings and the decoding of
-//! features are pure functions: they compile and are tested on every host. Functions that execute a privileged
-//! instruction exist only on their own architecture, and are `unsafe` because they change what memory means. The
-//! interrupt between CPUs is not here: it belongs to the kernel's driver of its interrupt controller.
+//! features are pure functions: they compile on every host, and we test them there. Functions that execute a privileged
+//! instruction exist only on their own architecture, and are `unsafe` because they change the meaning of addresses. We
+//! have no interrupt between CPUs here: it belongs to the kernel's driver of its interrupt controller.
 //!
-//! Nothing here decides *whether* to flush: the engine does.
+//! This crate doesn't decide *whether* to flush: the engine does.
 //!
 //! ```
 //! use quell::{Entry, Frame, Level, Need, flush_needed};
@@ -55,10 +55,10 @@ pub use x86_64 as native;
 
 /// Yields the processor for one turn of a waiting loop.
 ///
-/// `pause` on x86-64 and RISC-V and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
-/// which QEMU's round-robin scheduler does not take as an invitation to run another CPU, so a
-/// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
-/// RISC-V's `pause` does not hand over in QEMU either, and its user mode has no instruction that does.
+/// It's `pause` on x86-64 and RISC-V, and `yield` on AArch64. We don't use [`core::hint::spin_loop`] on AArch64: it's
+/// an `isb`, on which QEMU's round-robin scheduler doesn't switch to another CPU, so a waiter would burn its whole time
+/// slice. `yield` switches at once and costs hardware nothing. In QEMU, RISC-V's `pause` doesn't switch either, and its
+/// user mode has no instruction that does.
 #[inline(always)]
 pub fn relax() {
     #[cfg(target_arch = "aarch64")]
@@ -72,7 +72,7 @@ pub fn relax() {
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod hints {
-    //! Instructions without any effect on what a program sees.
+    //! Instructions without an effect on a program's results.
 
     blocks! {
         BLOCKS;

@@ -1,4 +1,4 @@
-//! The tests of formats and operands: one program, because building it is most of what its tests take.
+//! The tests of formats and operands. They're one program, because building it takes most of their time.
 
 mod arguments;
 #[path = "changes/main.rs"]

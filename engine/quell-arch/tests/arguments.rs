@@ -1,5 +1,5 @@
-//! Whatever the types allow may be passed to what computes formats and operands: it panics where its documentation says
-//! so, and nowhere else. Tests are built with overflow checks, so arithmetic counts.
+//! Passes any value that the types allow to the functions for formats and operands. They may panic only as documented.
+//! We build tests with overflow checks, so an arithmetic overflow is a panic, too.
 
 use any_value::scope;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[path = "../../quell/tests/support/any.rs"]
 mod any_value;
 
-/// Within what any table has.
+/// A limit for numbers that fit into any table.
 const FEW: u64 = 2000;
 
 fn number() -> impl Strategy<Value = u64> {
@@ -21,7 +21,7 @@ fn range() -> impl Strategy<Value = PageRange> {
     any_value::range(FEW)
 }
 
-/// Any present entry.
+/// Returns a strategy for any present entry.
 fn entry() -> impl Strategy<Value = Entry> {
     any_value::entry(FEW).prop_map(|entry| Entry {
         present: true,
@@ -33,12 +33,13 @@ fn level() -> impl Strategy<Value = Level> {
     prop_oneof![4 => 0..5u8, 1 => any::<u8>()].prop_map(Level)
 }
 
-/// Whether it panics.
+/// Returns whether the call panics.
 fn panics<R>(call: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(call)).is_err()
 }
 
-/// What the documentation of every `encode` says: the frame, its alignment, and what a root maps.
+/// Returns whether `encode` panics by its documentation: because of the frame, its alignment, or a root that maps a
+/// page.
 fn refuses(entry: &Entry, level: Level, most: u64) -> bool {
     let unaligned = |size: PageSize| !entry.frame.0.is_multiple_of(size.pages());
     entry.frame.address() / 4096 > most

@@ -1,21 +1,21 @@
-//! Every strategy on every alignment and length, between guard bytes that must survive.
+//! Tests every strategy with many alignments and lengths, between guard bytes that must survive.
 
 use quell_arch::zero::{available, caches, zero};
 use quell_zero::Strategy;
 
 const GUARD: u8 = 0xa5;
-/// Room on either side: more than the largest block of any strategy (`dc zva` may have 2 KB, and
-/// 64 bytes wherever this has run).
+/// The margin on either side, in bytes: more than the largest block of any strategy. `dc zva` may have 2 KB, but every
+/// machine that we tested has 64 bytes.
 const MARGIN: usize = 4096;
 
-/// Zeroes `bytes` at `offset` of a page-aligned buffer full of guard bytes and checks all of it.
+/// Zeroes `bytes` at `offset` of a page-aligned buffer full of guard bytes, and checks the whole buffer.
 fn check(buffer: &mut [u64], strategy: Strategy, offset: usize, bytes: usize) {
     buffer.fill(u64::from_ne_bytes([GUARD; 8]));
     let start = buffer.as_mut_ptr().cast::<u8>();
     let base = start.align_offset(4096) + MARGIN + offset;
     assert!(base + bytes + MARGIN <= size_of_val(buffer));
-    // SAFETY: the run lies within `buffer`, which is borrowed exclusively, and the caller took
-    // `strategy` from `available`; this is a user program, so vector registers are free to use.
+    // SAFETY: the run is within `buffer`, which is borrowed exclusively, and the caller took `strategy` from
+    // `available`. This is a user program, so it may overwrite vector registers.
     unsafe { zero(start.add(base), bytes, strategy) };
     // SAFETY: the bytes of a buffer of integers.
     let all = unsafe { std::slice::from_raw_parts(start.cast_const(), size_of_val(buffer)) };

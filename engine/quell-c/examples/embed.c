@@ -1,13 +1,13 @@
 /*
- * How a kernel embeds the engine, with two threads for CPUs and a map for each TLB.
+ * A complete kernel that embeds the engine. Its CPUs are two threads, and each TLB has one entry.
  *
- * Unmaps a page under another CPU's feet, gives the frame a new owner as soon as it comes out of the batch, and shows
- * that the other CPU never touched it again. `cargo test --test c programs` builds and runs it; by hand:
+ * It unmaps a page that another CPU is using, and gives the frame a new owner as soon as the batch returns it. Then it
+ * shows that the other CPU doesn't use the frame again. `cargo test --test c programs` builds and runs it; by hand:
  *
  *     cargo rustc --release -p quell-c --crate-type staticlib
  *     cc -std=c11 -Iengine/quell-c/include engine/quell-c/examples/embed.c target/release/libquell_c.a -lpthread -ldl -lm
  *
- * With -DWITHOUT_INVALIDATE the machine's TLBs ignore invalidations, and the program notices.
+ * With -DWITHOUT_INVALIDATE the machine's TLBs ignore invalidations, and the program detects that.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,11 +24,11 @@
 #define PAGE 5
 #define FRAME 42
 
-/* ---- The machine: no tags, no broadcasts, and interrupts that are taken where it polls for them. ---- */
+/* ---- The machine: no tags, no broadcasts, and interrupts that it polls for. ---- */
 
 static _Thread_local unsigned this_cpu;
 
-/* One CPU: the frame that its TLB has for PAGE, 0 if none, and whether another CPU has interrupted it. */
+/* A CPU: the frame that its TLB has for PAGE (0 if none), and whether another CPU has interrupted it. */
 static struct {
     uint64_t tlb;
     atomic_bool interrupted;
@@ -63,24 +63,24 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
             atomic_store(&cpus[cpu].interrupted, true);
 }
 
-/* They are never on, but where the machine polls for them. */
+/* Interrupts are never on: this machine polls for them. */
 bool quell_hw_mask_interrupts(void) { return false; }
 void quell_hw_restore_interrupts(bool were_on) { (void)were_on; }
 void quell_hw_relax(void) { sched_yield(); }
 bool quell_hw_may_wait(void) { return true; }
 
-/* This machine has none, and says so in its features. */
+/* This machine has no broadcasts, and its features declare that. */
 void quell_hw_broadcast_start(const struct quell_invalidate *what) { (void)what; abort(); }
 void quell_hw_broadcast_complete(void) { abort(); }
 
-/* Linked to a library for kernels, which is told to panic here. */
+/* A library for kernels calls this function when it panics. */
 void quell_panic(const char *message, size_t length)
 {
     fprintf(stderr, "quell: %.*s\n", (int)length, message);
     abort();
 }
 
-/* ---- The kernel: it places all memory, and keeps one page table of one entry. ---- */
+/* ---- The kernel: it provides all memory, and has one page table of one entry. ---- */
 
 static struct quell_engine engine;
 static struct quell_cpu engine_cpus[CPUS];
@@ -88,12 +88,12 @@ static struct quell_ledger_entry ledger[64];
 static struct quell_space space;
 
 static _Atomic uint64_t entry = FRAME;  /* the page table: PAGE -> FRAME, 0 if not present */
-static atomic_int owner = 1;            /* whose data FRAME holds */
-static atomic_ulong accesses;           /* how often CPU 1 has used it */
-static atomic_ulong looks;              /* how often CPU 1 has come round */
+static atomic_int owner = 1;            /* the owner of the data in FRAME */
+static atomic_ulong accesses;           /* the number of CPU 1's accesses to FRAME */
+static atomic_ulong looks;              /* the number of turns of CPU 1's loop */
 static atomic_bool done;
 
-/* Everything here must succeed, so a status is a mistake of this program. */
+/* Every call here must succeed, so an error status is a mistake in this program. */
 static void check(enum quell_status status, const char *what)
 {
     if (status != QUELL_STATUS_OK) {
@@ -103,7 +103,7 @@ static void check(enum quell_status status, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-/* An access of this CPU: through the TLB, or by a walk that fills it. */
+/* Makes an access of this CPU: through the TLB, or by a walk that fills it. */
 static uint64_t access_page(void)
 {
     if (!cpus[this_cpu].tlb)
@@ -151,7 +151,7 @@ int main(void)
         fprintf(stderr, "%s\n", why);
         return 2;
     }
-    /* This machine walks no tables, so a root is nothing but a name. */
+    /* This machine walks no tables, so a root is only a name. */
     CHECK(quell_space_new(&engine, &space, 1));
 
     pthread_t thread;
@@ -162,7 +162,7 @@ int main(void)
     while (!atomic_load(&accesses))
         sched_yield();
 
-    /* The unmap: clear the entry, give the frame to the batch, get it back flushed. */
+    /* The unmap: clear the entry, pass the frame to the batch, and get it back after the flush. */
     struct quell_batch batch;
     void *frames[8];
     size_t count;
@@ -180,7 +180,7 @@ int main(void)
         return 2;
     }
 
-    /* CPU 1 looks at the page some more, and finds it gone. */
+    /* CPU 1 accesses the page for some more turns, and finds it unmapped. */
     for (unsigned long end = atomic_load(&looks) + 1000; atomic_load(&looks) < end;)
         sched_yield();
     atomic_store(&done, true);

@@ -1,7 +1,7 @@
 //! Batches collect changed entries and the frames behind them, flush once, and return the frames (S0).
 //!
-//! The frames wait in an array that the caller provides and the batch borrows. Rust's iterator returns the flushed
-//! frames; here the caller reads them from the array.
+//! We keep the frames in an array that the caller provides and the batch borrows. Rust's iterator returns the flushed
+//! frames; in C the caller reads them from the array.
 
 use crate::flight::Callback;
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held, open, settled};
@@ -14,12 +14,12 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use quell::{Outcome, Scope};
 
-/// Begins a batch for a purpose in memory of any content. `frames` is an array for the names of
-/// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
-/// which costs a shootdown, so a longer array is better.
+/// Begins a batch in memory of any content. `frames` is an array for the names of `room` frames; it may be NULL if
+/// `room` is 0. The batch owns the array until it's finished. A full batch must be finished, which costs a shootdown,
+/// so choose a long array: 64 frames, for example.
 ///
-/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when it is finished,
-/// it flushes all of that space on every CPU that may have it loaded, and on some others.
+/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when the batch is
+/// finished, it flushes all of that space on every CPU that may have it loaded, and on some others.
 ///
 /// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
 /// flush pending for ever.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn quell_batch_begin(
     })
 }
 
-/// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
+/// Returns whether the batch can't take another frame. If so, finish it. Returns true for memory without a batch.
 ///
 /// Context: any but an NMI.
 #[unsafe(no_mangle)]
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
 }
 
 /// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
-/// nothing. True for memory without a batch, false for a batch whose flush was started.
+/// nothing. Returns true for memory without a batch, and false for a batch whose flush was started.
 ///
 /// Context: any but an NMI.
 #[unsafe(no_mangle)]
@@ -78,10 +78,9 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     }
 }
 
-/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further
-/// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
-/// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
-/// started.
+/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further reports of the space
+/// may be left out until the batch is finished. Always returns false where invalidations are broadcast, for a space
+/// that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was started.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -98,7 +97,7 @@ pub unsafe extern "C" fn quell_batch_covers(
     covers().unwrap_or(false)
 }
 
-/// Reports a change for quell_batch_changed, which is inline. Call that one instead.
+/// Reports a change for quell_batch_changed, which is inline. Call that function instead.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -146,7 +145,7 @@ pub unsafe extern "C" fn quell_batch_changed_all(
     })
 }
 
-/// Reports a range with a frame.
+/// Reports a range with its frame. We add the frame first, so that a full batch reports nothing.
 #[inline]
 unsafe fn report(
     batch: *mut quell_batch,
@@ -165,7 +164,6 @@ unsafe fn report(
     Ok(())
 }
 
-/// Adds a frame to the batch.
 #[inline]
 fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
     if batch.is_full() {
@@ -178,7 +176,7 @@ fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
 /// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
 /// stores it in the batch's array and never reads it.
 ///
-/// Refuses a full batch. Nothing was reported then.
+/// Refuses a full batch, and then reports nothing.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -198,7 +196,7 @@ pub unsafe extern "C" fn quell_batch_unmapped(
 /// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
 /// flushed.
 ///
-/// Refuses a full batch. Nothing was reported then.
+/// Refuses a full batch, and then reports nothing.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -231,10 +229,10 @@ pub unsafe extern "C" fn quell_batch_hold(
     })
 }
 
-/// Tells the batch that the lock under which changes were reported was dropped. If S0 is off and the purpose is not
-/// QUELL_PURPOSE_CALL, it flushes these changes; the frames stay in the batch's array. It does nothing if S0 is on, or
-/// if the flush may be deferred. A kernel that calls it after each change flushes each change separately with S0 off;
-/// one that doesn't flushes when the batch is finished.
+/// Notifies the batch that the caller dropped the lock under which it reported changes. If S0 is off and the purpose
+/// isn't QUELL_PURPOSE_CALL, the batch flushes these changes; the frames stay in its array. The call does nothing if S0
+/// is on, or if the flush may be deferred. A kernel that calls it after each change flushes each change separately with
+/// S0 off. A kernel that doesn't call it flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -247,9 +245,9 @@ pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_
     })
 }
 
-/// Flushes everything that was reported, and returns the frames. On return no later user access of any CPU uses a
+/// Flushes everything that was reported, and returns the frames. After it returns, no user access on any CPU uses a
 /// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
-/// to the caller. The batch is empty and may be used again. `count` may be NULL.
+/// to the caller. The batch is then empty and may be used again. `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 #[unsafe(no_mangle)]
@@ -265,7 +263,7 @@ pub unsafe extern "C" fn quell_batch_finish(
             Held::Batch(_) => unsafe { settled(batch) }?.finish().count(),
             // SAFETY: the batch is in flight, and C has kept its spaces.
             Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
-            // Its callback would find no flush.
+            // We refuse it, because its callback would find that no flush exists.
             Held::Announced(_) => return Err(quell_status::InFlight),
         };
         crate::left::finished(batch.cast());
@@ -275,13 +273,13 @@ pub unsafe extern "C" fn quell_batch_finish(
     })
 }
 
-/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it is over, only
-/// quell_batch_poll and quell_batch_finish accept the batch, and its memory does not move.
+/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it's over, only
+/// quell_batch_poll and quell_batch_finish accept the batch, and its memory must not move.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. It may do so
-/// before this function returns, and does on a machine with broadcasts, whose barrier it then executes. The callback may
-/// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
-/// quell_batch_finish is refused.
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. On a
+/// machine with broadcasts that happens before this function returns, after the barrier that completes them; on other
+/// machines it may. The callback may wake a thread, or finish the batch itself. It must not call any other function of
+/// quell. quell_batch_finish refuses the batch until the callback was called.
 ///
 /// Refuses in a library without the feature "start".
 ///
@@ -316,12 +314,12 @@ pub unsafe extern "C" fn quell_batch_start(
     })
 }
 
-/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
-/// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
-/// the first that has not. True for a batch whose flush was not started, and for memory without a batch.
+/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. It may be
+/// called on any CPU, any number of times. Each call checks the CPUs that have answered since the last call, and the
+/// first CPU that hasn't. Returns true for a batch whose flush wasn't started, and for memory without a batch.
 ///
-/// If devices walk the tables, too (`quell_hooks.secondary_is_done`), call it after they have answered: quell does not
-/// notice by itself.
+/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it after they have answered: quell doesn't
+/// notice that by itself.
 ///
 /// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
 ///
@@ -345,27 +343,27 @@ pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
 /// # Safety
 /// `count` may be written, or is NULL.
 unsafe fn tell(count: *mut usize, frames: usize) {
-    // SAFETY: as the caller promises. It may hold anything.
+    // SAFETY: as the caller promises. Its content may be anything.
     if let Some(count) = unsafe { count.cast::<MaybeUninit<usize>>().as_mut() } {
         count.write(frames);
     }
 }
 
-/// Defers the flush until the frames are reused (S3), or flushes now if it cannot be deferred. `*stamp` is zero if it
-/// flushed. As with quell_batch_finish, the array holds `*count` frames.
+/// Defers the flush until the frames are reused (S3), or flushes now if it can't be deferred. `*stamp` is zero if it
+/// flushed. As with quell_batch_finish, the array then holds `*count` frames.
 ///
 /// It flushes now if S3 is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
 /// * more spaces than it has places for, or
-/// * a space of which more batches are outstanding than can be counted.
+/// * a space with more outstanding batches than we can count.
 ///
 /// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
 /// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
-/// call: a later observer finds the batch outstanding, and afterwards the deferred flush.
+/// call: a later observer finds the outstanding batch first, and the deferred flush afterwards.
 ///
 /// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
-/// uses any more. quell does not check this.
+/// uses any more. quell doesn't check this.
 ///
 /// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
 /// there are any.
@@ -383,12 +381,12 @@ pub unsafe extern "C" fn quell_batch_finish_deferred(
         crate::left::finished(batch.cast());
         let frames = match outcome {
             Outcome::Deferred(deferred) => {
-                // SAFETY: `room` has looked at the pointer, and C vouches for the memory behind it.
+                // SAFETY: `room` has checked the pointer, and C vouches for the memory behind it.
                 unsafe { place.write(deferred.stamp()) };
                 deferred.count()
             }
             Outcome::Flushed(flushed) => {
-                // SAFETY: C vouches for the memory behind `stamp`. Zero is no stamp's number: they count from 1.
+                // SAFETY: C vouches for the memory behind `stamp`. No stamp is zero: they count from 1.
                 unsafe { stamp.write_bytes(0, 1) };
                 flushed.count()
             }

@@ -1,13 +1,12 @@
-//! Options of the build: how many spaces a batch holds, how many ranges a request holds, and whether misuse is
-//! detected.
+//! Build options: the number of spaces in a batch, the number of ranges in a request, and whether misuse is detected.
 //!
-//! All are environment variables of the build (`scripts/build-c`). The first decides the size of a `struct
+//! Each option is an environment variable of the build (`scripts/build-c`). The first decides the size of a `struct
 //! quell_batch`, so C defines the same number before it includes the header, and quell_engine_new compares the two. The
-//! caller chooses how many frames a batch holds when it begins the batch and provides the array.
+//! number of frames in a batch isn't a build option: the caller provides the array when it begins the batch.
 
-/// The most spaces that a batch has places for.
+/// The largest value of QUELL_BATCH_SPACES.
 const MOST_SPACES: usize = 8;
-/// The most ranges that a request holds.
+/// The largest value of QUELL_RANGES.
 const MOST_RANGES: usize = 11;
 
 /// The number of spaces that a batch has places for.
@@ -17,14 +16,14 @@ pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), 
 pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES);
 
 /// Whether calls refuse misuse that the content of memory reveals. QUELL_UNCHECKED=1 in the environment of the build
-/// turns the checks off. It is for a kernel that was tested with the checks on and that counts the instructions of a
+/// turns the checks off. We offer that for a kernel that was tested with the checks on and needs every instruction of a
 /// context switch.
 pub(crate) const CHECKED: bool = !is_set(option_env!("QUELL_UNCHECKED"));
 
-/// Whether less code counts more than fewer instructions: QUELL_SMALL=1, which `scripts/build-c --small` sets.
+/// Whether we prefer less code to fewer executed instructions: QUELL_SMALL=1, which `scripts/build-c --small` sets.
 pub(crate) const SMALL: bool = is_set(option_env!("QUELL_SMALL"));
 
-/// Parses a switch: "1" sets it, and it is off if it is unset or empty.
+/// Parses a switch: "1" turns it on; an empty or unset variable leaves it off.
 const fn is_set(said: Option<&str>) -> bool {
     let Some(text) = said else { return false };
     match text.as_bytes() {

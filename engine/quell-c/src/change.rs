@@ -1,7 +1,7 @@
 //! Finds the flush that a change of an entry needs: [`quell::flush_needed`] for C.
 //!
 //! The functions take decoded entries ([`quell_entry`]). [`quell_entry_of`] decodes a word of a table in the three
-//! formats that quell knows; a kernel with another format fills in the fields itself. Nothing here needs an engine.
+//! formats that we know; a kernel with another format fills in the fields itself. Nothing here needs an engine.
 
 use crate::place::reject;
 use crate::status::{answer, quell_status};
@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use quell::{Break, Entry, Frame, Level, MemoryType, Need, TlbRules};
 use quell_arch::{aarch64, riscv64, x86_64};
 
-/// The architecture whose format page-table entries have.
+/// An architecture, which decides the format of page-table entries.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_architecture {
@@ -30,13 +30,11 @@ const ARCHITECTURES: [quell_architecture; 3] = [
 ];
 
 impl quell_architecture {
-    /// The architecture of this number.
     fn numbered(number: u32) -> Result<Self, quell_status> {
         let found = ARCHITECTURES.get(number as usize);
         found.copied().ok_or(quell_status::Value)
     }
 
-    /// The rules of its TLBs.
     fn rules(self) -> TlbRules {
         match self {
             Self::X86_64 => x86_64::entry::RULES,
@@ -45,7 +43,7 @@ impl quell_architecture {
         }
     }
 
-    /// Decodes a word. Fails if the architecture has no such encryption bit.
+    /// Decodes a word. Fails if the architecture can't have this encryption bit.
     fn decode(self, word: u64, level: Level, c_bit: u32) -> Result<Entry, quell_status> {
         Ok(match (self, c_bit) {
             (Self::X86_64, 0) => x86_64::entry::decode(word, level),
@@ -63,7 +61,7 @@ impl quell_architecture {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_entry_flag {
-    /// Walkers may use the entry. If not, no other field means anything.
+    /// Walkers may use the entry. Without this flag, ignore all other fields.
     Present = 1,
     /// It points to a table of the next level rather than mapping a page.
     Table = 2,
@@ -104,7 +102,7 @@ pub struct quell_entry {
     pub special: u8,
 }
 
-/// Names the changes that need break-before-make: clear the entry, flush, then write the new one.
+/// The changes that need break-before-make: clear the entry, flush, then write the new one.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_break {
@@ -116,7 +114,7 @@ pub enum quell_break {
     Translation,
 }
 
-/// What the TLBs of a machine may keep, and which changes it forbids. Every field but the last is 0 or 1.
+/// The entries that a machine's TLBs may keep, and the changes that it forbids. Every field except the last is 0 or 1.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_tlb_rules {
@@ -126,18 +124,18 @@ pub struct quell_tlb_rules {
     pub keeps_absent: u32,
     /// The kernel may not access user pages, so it loses a page that user mode gains.
     pub user_excludes_kernel: u32,
-    /// When a change of an entry goes through one that is not present.
+    /// The changes that need break-before-make.
     pub break_before_make: enum_quell_break,
 }
 
-/// Which CPUs a change concerns.
+/// The CPUs that a change concerns.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_need_kind {
     /// No CPU.
     Nothing,
-    /// Only a CPU that was refused an access through the entry: it drops the entry before it tries again
-    /// (quell_refresh). No other CPU is interrupted.
+    /// Only a CPU that was refused an access through the entry: it drops the entry (quell_refresh) before it retries.
+    /// No other CPU is interrupted.
     Local,
     /// Every CPU that may hold the entry: report it to a batch.
     Flush,
@@ -147,13 +145,13 @@ pub enum quell_need_kind {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_need {
-    /// Which CPUs it concerns.
+    /// The CPUs that it concerns.
     pub kind: quell_need_kind,
-    /// Leaf entries alone, or also the walker caches and everything below the entry. It is QUELL_SCOPE_TABLES if
+    /// Leaf entries alone, or also the walker caches and everything below the entry. It's QUELL_SCOPE_TABLES if
     /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
     /// every target has flushed, even with remote flush (S4).
     pub scope: quell_scope,
-    /// For a flush: whether to flush under every tag. The old or the new entry is global.
+    /// For a flush: whether to flush under every tag, because the old or the new entry is global.
     pub every_tag: bool,
     /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
     /// it.
@@ -273,8 +271,8 @@ impl From<Need> for quell_need {
 }
 
 /// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
-/// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's
-/// FEAT_BBML1), or if it never accesses user memory in place.
+/// the architecture promises. A kernel may relax them if it knows more about its machine, for example that it has
+/// RISC-V's Svvptc or Arm's FEAT_BBML1, or if it never accesses user memory in place.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -292,9 +290,8 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     })
 }
 
-/// Decodes a word of a page table. `level` counts from 0, the leaf
-/// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
-/// not present decodes to an entry without flags.
+/// Decodes a word of a page table. `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks
+/// encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -319,9 +316,10 @@ pub unsafe extern "C" fn quell_entry_of(
     })
 }
 
-/// Finds the least flush that replacing `old` by `new`, in one word of a table, needs. `old` is the value that the
-/// change replaced (use an exchange where hardware sets bits), not one that was read earlier. The answer does not keep
-/// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
+/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs. `old` is the value that the
+/// change replaced, not one that was read earlier: use an exchange where hardware sets bits. The result doesn't keep
+/// accessed bits exact: clearing one, for example, needs no flush. The function compares only these two entries: the
+/// caller must know whether leaves below a table are global.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -333,7 +331,7 @@ pub unsafe extern "C" fn quell_flush_needed(
     need: *mut quell_need,
 ) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory, and has initialised what is read.
+        // SAFETY: C vouches for its memory, and has initialised the values that we read.
         let (place, rules, old, new) =
             unsafe { (out(need)?, *read(rules)?, *read(old)?, *read(new)?) };
         let (rules, old, new) = (rules.checked()?, old.checked()?, new.checked()?);
@@ -342,28 +340,28 @@ pub unsafe extern "C" fn quell_flush_needed(
     })
 }
 
-/// Memory for an answer.
+/// Returns the memory for a result.
 ///
 /// # Errors
 /// If the pointer is refused.
 ///
 /// # Safety
-/// It may be written, or, in a library that looks for misuse, is NULL.
+/// It may be written, or, in a library that checks for misuse, is NULL.
 unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; NULL was refused, where it may be.
+    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
     Ok(unsafe { &mut *place.cast() })
 }
 
-/// A value of C's.
+/// Returns a value in C's memory.
 ///
 /// # Errors
 /// If the pointer is refused.
 ///
 /// # Safety
-/// It was initialised, or, in a library that looks for misuse, is NULL.
+/// It was initialised, or, in a library that checks for misuse, is NULL.
 unsafe fn read<'a, T>(place: *const T) -> Result<&'a T, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; NULL was refused, where it may be.
+    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
     Ok(unsafe { &*place })
 }

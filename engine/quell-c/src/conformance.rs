@@ -1,7 +1,8 @@
 //! The conformance suite for kernels in C: checks the kernel's machine, and its use of the engine, on all CPUs.
 //!
-//! The kernel defines what the suite needs besides the machine: `quell_bench_*`. The suite is in the library if that was
-//! built with the feature "conformance", which a product leaves out. `examples/boot` is a kernel that runs it.
+//! Besides the machine, the suite needs the functions `quell_bench_*`, which the kernel defines. Only a library that
+//! was built with the feature "conformance" contains the suite; leave it out of a product. `examples/boot` is a kernel
+//! that runs it.
 
 use crate::machine::Machine;
 use crate::place::{Made, examine, made, quell_engine, quell_space, space_if_any};
@@ -15,14 +16,14 @@ use quell::{Extent, Frame, Page};
 use quell_conformance::{Bench, Rights, Suite};
 use quell_zero::{Clear, Strategy};
 
-/// The bytes that quell_conformance_new needs, besides 32 for each CPU.
+/// The bytes that quell_conformance_new needs, plus 32 for each CPU.
 pub const QUELL_CONFORMANCE_SIZE: usize = 16384;
 
 /// The rights of the suite to a page.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_rights {
-    /// None: the entry is not present.
+    /// No access: the entry isn't present.
     None,
     /// Loads.
     Read,
@@ -30,31 +31,32 @@ pub enum quell_rights {
     Write,
 }
 
-/// The result of one check of the suite. The texts are not ended with a zero byte.
+/// The result of one check of the suite. The texts don't end with a zero byte.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_check {
-    /// Its name, after the clauses of the contract.
+    /// Its name, which begins with the clauses of the contract that it checks.
     pub name: *const c_char,
-    /// The bytes of the name.
+    /// The length of the name in bytes.
     pub name_length: usize,
-    /// On how many CPUs it failed.
+    /// The number of CPUs on which it failed.
     pub failures: u64,
-    /// What CPU 0 observed if the check failed there; otherwise empty.
+    /// A description of the failure on CPU 0; empty if the check succeeded there.
     pub saw: *const c_char,
-    /// The bytes of that text.
+    /// The length of that text in bytes.
     pub saw_length: usize,
 }
 
 unsafe extern "C" {
-    /// Returns how many CPUs run the suite. Their numbers begin at 0. Like all quell_bench_* functions, it is called on
-    /// any CPU.
+    /// Returns the number of CPUs that run the suite. They are numbered from 0. The suite may call this function, like
+    /// all quell_bench_* functions, on any CPU.
     pub fn quell_bench_cpus() -> u32;
 
-    /// Allocates physically contiguous frames that nothing else uses, and returns the first. They are not given back.
+    /// Allocates physically contiguous frames that nothing else uses, and returns the first. The suite never returns
+    /// them.
     pub fn quell_bench_take_frames(frames: u64) -> u64;
 
-    /// Makes a root table, which maps the kernel and nothing of the suite, and returns its frame.
+    /// Makes a root table that maps the kernel and no page of the suite, and returns its frame.
     pub fn quell_bench_new_root() -> u64;
 
     /// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing.
@@ -75,7 +77,7 @@ unsafe extern "C" {
     /// Stores eight bytes through the loaded root. Returns false if the store faults.
     pub fn quell_bench_try_write(address: u64, value: u64) -> bool;
 
-    /// Takes the result of a check, on CPU 0.
+    /// Receives the result of a check, on CPU 0.
     pub fn quell_bench_report(check: *const quell_check);
 }
 
@@ -87,7 +89,7 @@ impl Clear for Machine {
     }
 }
 
-// SAFETY: C's functions promise what the methods do. Each call below has no other condition.
+// SAFETY: C's functions make the methods' promises. Each call below has no other condition.
 unsafe impl Bench for Machine {
     fn cpus(&self) -> usize {
         // SAFETY: as above.
@@ -134,13 +136,13 @@ unsafe impl Bench for Machine {
     }
 }
 
-/// The suite that quell_conformance_new has made.
+/// The suite that quell_conformance_new made.
 static SUITE: AtomicPtr<Suite<'static, 'static, Machine>> = AtomicPtr::new(null_mut());
 
 /// Makes the suite, in memory that it keeps: QUELL_CONFORMANCE_SIZE bytes and 32 for each CPU, aligned to
-/// QUELL_LINE_ALIGN. Only in a library with the feature "conformance".
+/// QUELL_LINE_ALIGN. Exists only in a library with the feature "conformance".
 ///
-/// Refuses memory that is NULL, not aligned or too small, and an engine that was not made.
+/// Refuses memory that is NULL, not aligned or too small, and an engine that wasn't made.
 ///
 /// Context: once, before quell_conformance_run.
 #[unsafe(no_mangle)]
@@ -180,10 +182,10 @@ const _: () = assert!(size_of::<Suite<'static, 'static, Machine>>() <= QUELL_CON
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "only its alignment counts")] [u8; 64]);
 
-/// Runs each check on this CPU, once; all CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and runs `loaded`, or nothing if that is NULL. On return it runs `loaded`.
+/// Runs each check once on this CPU. All CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
+/// online, takes interrupts, and runs `loaded`, or no space if that is NULL. On return it runs `loaded` again.
 ///
-/// Refuses what quell_conformance_new has not prepared, and a `loaded` that is no space.
+/// Refuses to run before quell_conformance_new, and refuses a `loaded` that isn't a space.
 ///
 /// Context: interrupts on. Waits.
 #[unsafe(no_mangle)]
@@ -211,7 +213,7 @@ pub unsafe extern "C" fn quell_conformance_run(loaded: *mut quell_space) -> quel
     })
 }
 
-/// The suite's lists lie behind it. Nothing is given back: they are few.
+/// An allocator for the suite's lists, in the memory behind the suite. We never free, because the lists are small.
 #[cfg(target_os = "none")]
 mod heap {
     use core::alloc::{GlobalAlloc, Layout};

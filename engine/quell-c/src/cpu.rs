@@ -1,4 +1,4 @@
-//! Calls of a CPU for itself: online and offline, context switches, its interrupt, and checks in an NMI.
+//! Functions that a CPU calls for itself: online and offline, context switches, its interrupt, and checks in an NMI.
 
 use crate::capacity::CHECKED;
 use crate::machine::Machine;
@@ -9,10 +9,10 @@ use crate::status::{answer, quell_status, refuse};
 use quell::AddressSpace;
 
 /// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
-/// may change. It does not synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
-/// kernel does that afterwards.
+/// may change. It doesn't synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
+/// kernel must do so afterwards.
 ///
-/// Refuses a CPU that the engine does not have, and one that is online.
+/// Refuses a CPU that the engine doesn't have, and a CPU that is online.
 ///
 /// Context: on the CPU itself, interrupts masked or nothing to interrupt.
 #[unsafe(no_mangle)]
@@ -24,15 +24,15 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and gets no more. Until
+/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and receives no more. Until
 /// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
-/// free tables of the kernel's half only if its walker cannot reach them.
+/// free tables of the kernel's half only if its walker can't reach them.
 ///
-/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if it holds it lazily or the engine made
-/// it leave the root. NULL only if there was none or it was retired. If another space or NULL is passed, the space that
-/// was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
+/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if the CPU holds it lazily or the engine
+/// made it leave the root. Pass NULL only if there was none or it was retired. If another space or NULL is passed, the
+/// space that was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: on the CPU itself.
 #[unsafe(no_mangle)]
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn quell_cpu_offline(
 /// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
 /// `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses a CPU that the engine does not have, and another CPU's state.
+/// Refuses a CPU that the engine doesn't have, and another CPU's state.
 ///
 /// Context: interrupts masked; any but an NMI, and not inside quell with interrupts masked. Does not wait.
 #[unsafe(no_mangle)]
@@ -63,16 +63,16 @@ pub unsafe extern "C" fn quell_on_interrupt(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, here) = unsafe { made_here(engine, here) }?;
-        // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
+        // SAFETY: checked above, or C vouches for it. C always vouches that interrupts are masked.
         unsafe { made.engine().on_cpu(here).assume_masked() }.on_interrupt();
         Ok(())
     })
 }
 
 /// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
-/// holder may be waiting in quell. Costs a few loads if there are none.
+/// holder may be waiting in quell. It costs a few loads if there are none.
 ///
-/// Refuses a CPU that the engine does not have.
+/// Refuses a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 #[unsafe(no_mangle)]
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
 }
 
 /// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
-/// access that faults. Other code need not ask. False for memory without an engine, and on a CPU that the engine does
-/// not have.
+/// access that faults. Other code needn't check. Returns false for memory without an engine, and on a CPU that the
+/// engine doesn't have.
 ///
 /// Context: any, an NMI too, on an online CPU.
 #[unsafe(no_mangle)]
@@ -95,27 +95,28 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().user_access_allowed())
 }
 
-/// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
-/// does not have.
+/// Returns whether this CPU has no user root loaded. Returns false for memory without an engine, and on a CPU that the
+/// engine doesn't have.
 ///
-/// Context: on an online CPU, where it cannot switch meanwhile.
+/// Context: on an online CPU, where it can't switch meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().is_detached())
 }
 
-/// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
-/// holds it lazily or was made to leave it. It may be `to`. NULL only if there was none or it was retired.
+/// Switches this CPU to the space `to`, and ends lazy mode. `from` is the space that this CPU loaded last, even if it
+/// holds it lazily or was made to leave it. It may be `to`. Pass NULL only if there was none or it was retired.
 ///
-/// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
-/// the call began has taken effect on this CPU.
+/// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
+/// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses no function of the machine but
-/// quell_hw_load_root. It does so after some 20 instructions if the machine has no tags and no flush can be deferred.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. quell_hw_load_root is the only function of
+/// the machine that the call uses. If the machine has no tags and no flush can be deferred, it gets there after about
+/// 20 instructions.
 ///
-/// Refuses a CPU that is not online, another CPU's state, a space that was not made or was retired, and a kernel space,
-/// which every CPU has loaded already.
+/// Refuses a CPU that isn't online, another CPU's state, a space that wasn't made or was retired, and a kernel space,
+/// which is always loaded on every CPU.
 ///
 /// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
 /// answers. With system-wide tags it spins while another CPU takes a tag.
@@ -137,17 +138,17 @@ pub unsafe extern "C" fn quell_switch_to(
             let kernel = is_kernel(to) || from.is_some_and(is_kernel);
             refuse(kernel, quell_status::Running)?;
         }
-        // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
+        // SAFETY: checked above, or C vouches for it. C always vouches that interrupts are masked.
         unsafe { made.engine().on_cpu(here).assume_masked() }.switch(from, to);
         Ok(())
     })
 }
 
-/// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
-/// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
+/// Enters lazy mode: this CPU becomes idle or runs a kernel thread. The root stays loaded, but the CPU doesn't use its
+/// user half. For this space, only flushes for freed page-table pages and the end of the space still interrupt the CPU.
 /// quell_switch_to or quell_resume ends lazy mode.
 ///
-/// `here` is this CPU's state. Refuses a CPU that is not online, and another CPU's state.
+/// `here` is this CPU's state. Refuses a CPU that isn't online, and another CPU's state.
 ///
 /// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait.
 #[unsafe(no_mangle)]
@@ -159,15 +160,15 @@ pub unsafe extern "C" fn quell_enter_lazy(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, here) = unsafe { made_here(engine, here) }?;
-        // SAFETY: looked for above, or C vouches for it.
+        // SAFETY: checked above, or C vouches for it.
         unsafe { made.on_online_cpu()?.on_cpu(here) }.enter_lazy();
         Ok(())
     })
 }
 
-/// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
-/// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
-/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+/// Ends lazy mode if this CPU still has the root of `space` loaded. Call it in a kernel thread before it accesses the
+/// user memory of `space`, and at the end of an idle period. Returns false and does nothing if the CPU has left that
+/// root meanwhile (then call quell_switch_to), if the CPU isn't online, or if a pointer is refused.
 ///
 /// Context: as quell_enter_lazy.
 #[unsafe(no_mangle)]
@@ -185,30 +186,31 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     }
 }
 
-/// Tells quell that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of
-/// kernel mappings don't interrupt it; quell_enter_kernel flushes them. No effect on a CPU that runs no user space.
+/// Notes that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of kernel
+/// mappings don't interrupt it; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user
+/// space.
 ///
 /// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
-/// text and the stack of the kernel's exit and entry paths, quell, and quell's memory are never unmapped or moved. The
-/// CPU calls no function of quell but quell_on_interrupt.
+/// kernel never unmaps or moves the text and stack of its exit and entry paths, quell, or quell's memory. The CPU calls
+/// no function of quell except quell_on_interrupt.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: on the CPU itself, interrupts masked. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory, and for what this CPU uses.
+        // SAFETY: C vouches for its memory, and for the mappings that this CPU uses.
         unsafe { made(engine)?.on_online_cpu()?.this_cpu().enter_user() };
         Ok(())
     })
 }
 
-/// Tells quell that this CPU has entered the kernel, and flushes kernel mappings if an initiator has left that to it.
-/// Every interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on
-/// a CPU that has not called quell_enter_user since the last call.
+/// Notes that this CPU has entered the kernel, and flushes kernel mappings if an initiator left that to it. Every
+/// interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on a CPU
+/// that hasn't called quell_enter_user since the last call.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 #[unsafe(no_mangle)]
@@ -223,14 +225,14 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// Waits until every online CPU has flushed what it was asked to flush before the call. With remote flush (S4) an
-/// initiator may have waited only for receipts. Interrupts no CPU.
+/// Waits until every online CPU has made the flushes that were requested of it before the call. With remote flush (S4)
+/// an initiator may have waited only for receipts. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It does not cover CPUs that were not asked to flush: a CPU that has the space loaded lazily, unless the change was
+/// It doesn't cover CPUs that received no request: a CPU that has the space loaded lazily, unless the change was
 /// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
@@ -249,9 +251,9 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
 
 /// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
 /// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
-/// instruction caches need maintenance, the kernel does that first. Offline CPUs are not covered, now or later.
+/// instruction caches need maintenance, the kernel does that first. It doesn't cover offline CPUs, now or later.
 ///
-/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
+/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -268,8 +270,8 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
     })
 }
 
-/// Returns whether this CPU is online, that is, takes part in the protocol. False for memory without an engine, and on
-/// a CPU that the engine does not have.
+/// Returns whether this CPU is online, that is, takes part in the protocol. Returns false for memory without an engine,
+/// and on a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 #[unsafe(no_mangle)]
@@ -278,9 +280,9 @@ pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
     unsafe { made(engine) }.is_ok_and(Made::is_on_online_cpu)
 }
 
-/// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
+/// Returns whether this CPU runs `space`: has it loaded and isn't lazy. Returns false if a pointer is refused.
 ///
-/// Context: on an online CPU, where it cannot switch meanwhile.
+/// Context: on an online CPU, where it can't switch meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_runs(
     engine: *const quell_engine,
@@ -298,11 +300,11 @@ pub unsafe extern "C" fn quell_runs(
     }
 }
 
-/// Makes this CPU leave `space` if it has that loaded, lazily or not. It then has no user root until quell_switch_to,
-/// and no flush of the space interrupts it. If the engine made it leave the root before, and it has no other root
-/// loaded, the space stops listing it too.
+/// Makes this CPU leave `space` if it has the space loaded, lazily or not. The CPU then has no user root until
+/// quell_switch_to, and no flush of the space interrupts it. If the engine made the CPU leave the root earlier, and it
+/// has no other root loaded, the space also stops listing it.
 ///
-/// Refuses a CPU that is not online, and a space that was not made or was retired.
+/// Refuses a CPU that isn't online, and a space that wasn't made or was retired.
 ///
 /// Context: as quell_enter_lazy.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Makes an engine, and reads its policy.
+//! Makes an engine, and returns its policy.
 
 use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
@@ -16,22 +16,22 @@ use quell::{
 #[cfg(feature = "text")]
 use quell_conformance::{PolicyText, parse_policy};
 
-/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
-/// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
+/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. We also
+/// make the number differ if one of the two was built for more CPUs, or for batches of more spaces.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 0x804 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_INTERFACE: u32 = 0x2000_0804 - 0x100 * QUELL_BATCH_SPACES as u32;
 
-/// The most bytes that are read of a policy's text.
+/// The longest policy text in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;
 
-/// How the machine tags TLB entries with the address space that they belong to.
+/// A machine's way to tag TLB entries with the address space that they belong to.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_tagging {
-    /// No tags: a root switch drops every entry that is not global.
+    /// No tags: a root switch drops every entry that isn't global.
     None,
     /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
     PerCpu,
@@ -39,7 +39,7 @@ pub enum quell_tagging {
     Global,
 }
 
-/// What the machine can do.
+/// The capabilities of the machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_features {
@@ -47,49 +47,50 @@ pub struct quell_features {
     pub tagging: enum_quell_tagging,
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     pub tags: u32,
-    /// A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.
-    /// Linux uses 33 on x86 and 512 on arm64.
+    /// The most strides, over all of its ranges, that a request flushes one by one. A longer request flushes a whole
+    /// tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
-    /// A flush of at least this many other CPUs writes and reads a line for every eight of them, not for each. Costs some
-    /// time if there are few. 0 for never; 32 suits most. The small library ignores it.
+    /// The number of target CPUs from which a flush writes and reads one cache line for every eight of them, instead of
+    /// one for each. Sharing lines costs some time if there are few targets. 0 means never; 32 suits most machines. The
+    /// small library ignores it.
     pub shares_lines_from: u32,
 }
 
-/// The parts of an engine. Set the struct to zero first; each field says what zero means.
+/// The parts of an engine. Set the struct to zero first; each field documents the meaning of zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_setup {
     /// QUELL_INTERFACE.
     pub interface: u32,
-    /// What the machine can do.
+    /// The capabilities of the machine.
     pub features: quell_features,
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means all
-    /// mechanisms that the library was built with. Read once, at most QUELL_POLICY_LENGTH bytes. A library without the
-    /// feature "text" refuses anything but NULL.
+    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL
+    /// means all mechanisms that the library was built with. quell reads it once, at most QUELL_POLICY_LENGTH bytes. A
+    /// library without the feature "text" refuses anything but NULL.
     pub policy: *const c_char,
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     pub cpus: *mut quell_cpu,
-    /// The memory of each CPU, if it is not one array but, for example, in the kernel's per-CPU areas. An array of
+    /// The memory of each CPU, if it isn't one array but, for example, in the kernel's per-CPU areas. An array of
     /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
     pub cpu_places: *const *mut quell_cpu,
-    /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
+    /// The number of CPUs, online or not: 1 to QUELL_MAX_CPUS.
     pub cpu_count: usize,
-    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. Needed if each CPU is to keep more
-    /// than eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. It's needed if each CPU is to keep
+    /// more than eight spaces tagged. NULL if `slots_per_cpu` is 0.
     pub slots: *mut quell_slot,
-    /// How many slots each CPU gets from `slots`. If 0, each CPU has eight built in.
+    /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     pub slots_per_cpu: usize,
     /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
-    /// How many ledger entries there are, which limits how many batches' flushes can be deferred at once. 64 is plenty;
-    /// 0 switches S3 off.
+    /// The number of ledger entries, which limits the number of batches whose flushes can be deferred at once. 64 is
+    /// plenty; 0 switches S3 off.
     pub ledger_entries: usize,
-    /// The optional functions, read once. NULL means none.
+    /// The optional functions, which quell reads once. NULL means none.
     pub hooks: *const quell_hooks,
-    /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
-    /// byte. NULL means that it writes none. A library without the feature "text" writes none, either.
+    /// Memory for the reason, if quell_engine_new refuses: one line, cut off if it's too long, ended with a zero byte.
+    /// With NULL, and in a library without the feature "text", it writes none.
     pub message: *mut c_char,
     /// The size of `message` in bytes; 160 are enough.
     pub message_size: usize,
@@ -98,15 +99,15 @@ pub struct quell_setup {
 /// A refusal: the status, and the mistake with its remedy.
 struct Refusal(quell_status, Reason);
 
-/// The mistake that quell_engine_new refuses. A library without the feature "text" has no words for it.
+/// The mistake that quell_engine_new refuses. A library without the feature "text" can't describe it.
 enum Reason {
-    /// In words that are complete.
+    /// A complete sentence.
     #[cfg(feature = "text")]
     Fixed(&'static CStr),
-    /// A text that is no policy.
+    /// The error in a policy's text.
     #[cfg(feature = "text")]
     Policy(quell_conformance::PolicyError),
-    /// The status says all.
+    /// There is no text, only the status.
     #[cfg(not(feature = "text"))]
     Unspoken,
 }
@@ -167,19 +168,20 @@ impl From<Unsupported> for Refusal {
             Unsupported::LedgerInUse => {
                 c"quell_setup.ledger belongs to another engine: give each engine memory of its own"
             }
-            // The engine may learn to refuse more. It has slots if it was given any.
+            // The engine can't return the other reasons here: every CPU has slots, and a library without the feature
+            // "text" has only one policy. A later version of the engine may refuse more.
             _ => c"quell_setup describes a machine on which the engine does not run",
         };
         refused(quell_status::Unsupported, text)
     }
 }
 
-/// Checks that the library was built with what the policy and the machine need.
+/// Checks that the library was built with the mechanisms of the policy and with the machine's broadcasts.
 ///
 /// # Errors
-/// Names the part that is missing.
+/// Returns the missing part.
 fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
-    // Without text there is one policy.
+    // Without the feature "text" there's only one policy.
     if cfg!(feature = "text")
         && let Some(mechanism) = Machine::MECHANISMS.lacks(policy)
     {
@@ -231,7 +233,7 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
 /// Initialises an array in C's memory.
 ///
 /// # Errors
-/// If there are elements and no memory, or if it is not aligned: `why`.
+/// `why`, if there are elements and no memory, or if it isn't aligned.
 ///
 /// # Safety
 /// `first` is memory for `count` elements that is used for nothing else, for ever; or it is NULL, or `count` is 0.
@@ -244,7 +246,7 @@ unsafe fn array<P: Place>(
     if count == 0 {
         return Ok(&[]);
     }
-    // Elements of C's array are `size_of::<P>()` apart, so their content must have that size.
+    // C places the elements of its array `size_of::<P>()` apart, so we check that their content has that size.
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
     let first: *mut P::Content = examine(first)
         .map(|()| first.cast())
@@ -273,7 +275,7 @@ unsafe fn places(
         c"quell_setup.cpu_places, or a pointer in it, is NULL or not aligned to QUELL_LINE_ALIGN";
     let examined = |place| examine(place).map_err(|status| refused(status, why));
     examine(first).map_err(|status| refused(status, why))?;
-    // Before any memory is written.
+    // We check every place before we write to any, so that a refusal changes nothing.
     for cpu in 0..count {
         // SAFETY: within the array, as the caller promises.
         examined(unsafe { *first.add(cpu) })?;
@@ -295,10 +297,10 @@ unsafe fn places(
 /// once all of its CPUs are offline, its memory may be used for something else.
 ///
 /// Refuses
-/// * a NULL `engine` or `setup`, and memory that is not aligned,
-/// * a wrong `interface`,
+/// * a NULL `engine` or `setup`, and memory that isn't aligned,
+/// * a header of another version (`interface`),
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
-/// * a text that is no policy, or that needs a mechanism that the library was built without,
+/// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
 /// * memory of an engine that has a CPU online,
 /// * `start_secondary` in a library without the feature "secondary".
@@ -306,7 +308,7 @@ unsafe fn places(
 /// Context: once, before any CPU is online.
 ///
 /// # Safety
-/// As the header says: the memory is there, has the sizes it says, and is used for nothing else.
+/// As the header documents: the memory exists, has the documented sizes, and is used for nothing else.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_engine_new(
@@ -318,7 +320,7 @@ pub unsafe extern "C" fn quell_engine_new(
     let Err(Refusal(status, reason)) = made else {
         return quell_status::Ok;
     };
-    // The message's place is known if the interface is.
+    // We know the position of the field `message` only if the header's version is the library's.
     #[cfg(feature = "text")]
     if status != quell_status::Interface && examine(setup).is_ok() {
         // SAFETY: C has initialised the setup, and vouches for the message's memory.
@@ -338,13 +340,13 @@ pub unsafe extern "C" fn quell_engine_new(
 /// Makes an engine, like [`quell_engine_new`].
 ///
 /// # Errors
-/// As that refuses.
+/// If [`quell_engine_new`] refuses.
 ///
 /// # Safety
-/// As that.
+/// As [`quell_engine_new`].
 unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(), Refusal> {
     examine(setup)?;
-    // The first field of every version of it.
+    // We may read `interface` first: it's the first field in every version of the header.
     // SAFETY: C has initialised it.
     if unsafe { (*setup).interface } != QUELL_INTERFACE {
         return Err(quell_status::Interface.into());
@@ -374,7 +376,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     } else {
         examine(setup.hooks)
             .map_err(|status| refused(status, c"quell_setup.hooks is not aligned"))?;
-        // SAFETY: C has initialised them; what is zero is no function.
+        // SAFETY: C has initialised them; a zero means that there's no function.
         unsafe { *setup.hooks }
     };
     if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
@@ -383,7 +385,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
             c"quell_hooks.start_secondary is set: build the library with the feature \"secondary\"",
         ));
     }
-    // All that the engine may refuse, before any memory is written.
+    // We check every reason for which the engine may refuse before we write to any memory.
     features
         .check(setup.cpu_count)
         .and_then(|()| is_built_in(&policy, &features))?;
@@ -441,7 +443,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
             LedgerEntry::new()
         })
     }?;
-    // SAFETY: C gives this memory to the engine, and does not move it.
+    // SAFETY: C gives this memory to the engine, and doesn't move it.
     unsafe {
         Made::make(
             place,
@@ -460,7 +462,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
 /// Reads a policy. NULL means everything that the library was built with.
 ///
 /// # Errors
-/// If the text is no policy.
+/// If the text isn't a policy.
 ///
 /// # Safety
 /// `text` is NULL, ends with a zero byte, or has QUELL_POLICY_LENGTH bytes.
@@ -487,8 +489,8 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
     }
 }
 
-/// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
-/// off if it doesn't fit in `size` bytes; 64 are enough.
+/// Writes the policy of an engine to `text`, in the form that quell_setup takes. The text ends with a zero byte, and is
+/// cut off if it doesn't fit in `size` bytes; 64 are enough.
 ///
 /// Refuses in a library without the feature "text".
 ///
@@ -507,7 +509,7 @@ pub unsafe extern "C" fn quell_policy_text(
         }
         #[cfg(feature = "text")]
         {
-            // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
+            // SAFETY: C vouches for `size` bytes behind `text`, which isn't null.
             unsafe { Line::new(text, size) }.set_formatted(format_args!("{}", PolicyText(*policy)));
             Ok(())
         }
@@ -519,8 +521,8 @@ pub unsafe extern "C" fn quell_policy_text(
     })
 }
 
-/// Returns whether an engine's policy has a mechanism on; `mechanism` is 0 to 4 for S0 to S4. False for any other
-/// number, and for memory without an engine.
+/// Returns whether an engine's policy has a mechanism on. `mechanism` is 0 to 4 for S0 to S4. Returns false for any
+/// other number, and for memory without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -535,8 +537,8 @@ pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism
     engine.policy().has(*mechanism)
 }
 
-/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit. 0
-/// for memory without an engine.
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit.
+/// Returns 0 for memory without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -1,8 +1,9 @@
 //! The started flushes that end with a callback.
 //!
-//! Each CPU that has answered requests looks at them ([`Flights::look`]), as does the CPU that starts one. One CPU looks
-//! at a time. Another one that comes meanwhile does not wait: it leaves a mark, and the first one looks again. So the
-//! last CPU to answer, or the one that looks, finds the flush over, and calls back.
+//! A CPU checks these flushes after it has answered requests ([`Flights::look`]), and when it starts one. Only one CPU
+//! checks at a time. A CPU that arrives meanwhile doesn't wait: it sets a mark ([`AGAIN`]), and the first CPU checks
+//! once more. So either the last CPU to answer or the CPU that is checking finds the flush over, and calls back. We
+//! never lose a callback.
 
 use crate::held::BatchPlace;
 use crate::machine::Machine;
@@ -12,24 +13,24 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use quell::Hardware;
 
-/// A function that C wants to be called.
+/// A function of C's that quell calls at the end of a flush.
 pub(crate) type Callback = extern "C" fn(argument: *mut c_void);
 
 /// The started flushes of an engine.
 pub(crate) struct Flights {
-    /// How many there are.
+    /// The number of started flushes.
     count: AtomicUsize,
-    /// Those that nobody has looked at yet, linked by [`BatchPlace::next`].
+    /// The flushes that no CPU has checked yet, linked by [`BatchPlace::next`].
     arrived: AtomicPtr<BatchPlace>,
-    /// Whether a CPU looks at them: [`IDLE`], [`LOOKING`] or [`AGAIN`].
+    /// The state of the check: [`IDLE`], [`LOOKING`] or [`AGAIN`].
     state: AtomicU32,
-    /// The others, linked likewise. Only the CPU that looks uses it.
+    /// The flushes that a check found unfinished, linked likewise. Only the CPU that checks uses it.
     waiting: UnsafeCell<*mut BatchPlace>,
 }
 
 const IDLE: u32 = 0;
 const LOOKING: u32 = 1;
-/// A CPU looks, and another one has answered since.
+/// A CPU checks, and another CPU has answered since it began.
 const AGAIN: u32 = 2;
 
 // SAFETY: only the CPU that has changed `state` from IDLE uses `waiting`. A batch that was added is used by that CPU
@@ -51,17 +52,18 @@ impl Flights {
     /// Starts the flush of a batch whose callback was written. The callback may be called before this returns.
     ///
     /// # Safety
-    /// As for [`BatchPlace::start`]; until the callback is called, the batch is used for nothing else.
+    /// As for [`BatchPlace::start`]; until the callback is called, no code uses the batch for anything else.
     pub(crate) unsafe fn start(&self, batch: *mut BatchPlace, hw: &Machine) {
-        // Before the requests are posted: a CPU that answers one of them sees the count. Relaxed: posting releases it.
+        // We count before we post the requests, so that a CPU that answers one of them sees the count. Relaxed: posting
+        // releases it.
         self.count.fetch_add(1, Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { BatchPlace::start(batch, true) };
         let mut first = self.arrived.load(Ordering::Relaxed);
         loop {
-            // SAFETY: not in the list yet, so nobody else uses it.
+            // SAFETY: not in the list yet, so no other CPU uses it.
             unsafe { (*batch).next.store(first, Ordering::Relaxed) };
-            // Release pairs with the Acquire swap in `look`: the CPU that looks sees the flight.
+            // Release pairs with the Acquire swap in `look`: the CPU that checks sees the flight.
             let order = (Ordering::Release, Ordering::Relaxed);
             let added = (self.arrived).compare_exchange_weak(first, batch, order.0, order.1);
             match added {
@@ -69,23 +71,24 @@ impl Flights {
                 Err(other) => first = other,
             }
         }
-        // All targets may have answered before the batch was in the list.
+        // All targets may have answered before the batch was in the list: then no other CPU would check it.
         self.look(hw);
     }
 
-    /// Calls back for every flush that is over.
+    /// Calls the callback of every flush that is over.
     pub(crate) fn look(&self, hw: &Machine) {
         // Relaxed: a CPU that has answered a request of the flush sees the count.
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // A thread that is preempted while it looks would keep all callbacks back.
+        // We mask interrupts: a thread that is preempted during the check would delay all callbacks.
         let were_on = hw.mask_interrupts();
-        // AcqRel, here and below: the CPU that looks sees every answer that was given before a mark that it finds.
+        // AcqRel, here and below: the CPU that checks sees every answer that precedes a mark that it finds. Without it,
+        // it could miss a flush that is over.
         if self.state.swap(AGAIN, Ordering::AcqRel) == IDLE {
             loop {
                 self.state.swap(LOOKING, Ordering::AcqRel);
-                // SAFETY: this CPU looks.
+                // SAFETY: only this CPU checks.
                 unsafe { self.look_once() };
                 let order = (Ordering::AcqRel, Ordering::Acquire);
                 let ended = (self.state).compare_exchange(LOOKING, IDLE, order.0, order.1);
@@ -97,7 +100,7 @@ impl Flights {
         hw.restore_interrupts(were_on);
     }
 
-    /// Looks at each flush.
+    /// Checks each flush once.
     ///
     /// # Safety
     /// This CPU has changed the state from IDLE.
@@ -109,7 +112,7 @@ impl Flights {
         ];
         for list in &mut lists {
             while let Some(batch) = core::ptr::NonNull::new(*list).map(core::ptr::NonNull::as_ptr) {
-                // SAFETY: a batch of the list is this CPU's until its callback is called.
+                // SAFETY: a batch in the list belongs to this CPU until its callback is called.
                 unsafe {
                     *list = (*batch).next.load(Ordering::Relaxed);
                     if BatchPlace::is_over(batch) {

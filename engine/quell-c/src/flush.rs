@@ -7,14 +7,14 @@ use crate::status::{answer, quell_status};
 use crate::values::{enum_quell_scope, quell_range, scope};
 use quell::PageRange;
 
-/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
-/// return no later user access of any CPU uses a translation that the change removed.
+/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere in the space if
+/// `range` is NULL. After it returns, no user access on any CPU uses a translation that the change removed.
 ///
-/// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
-/// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
-/// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
+/// It's quicker than a batch with this one change, but quell_flush_pending doesn't know of the change before it's
+/// flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way (Linux's
+/// mm_tlb_flush_pending, for example) or doesn't rely on the cleared entry.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Refuses another CPU's.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Another CPU's is refused.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -36,20 +36,20 @@ pub unsafe extern "C" fn quell_flush(
             )
         };
         let scope = self::scope(scope)?;
-        // SAFETY: looked for above, or C vouches for it.
+        // SAFETY: checked above, or C vouches for it.
         unsafe { made.engine().on_cpu(here) }.flush(space, range, scope);
         Ok(())
     })
 }
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
-/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
-/// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes like
+/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. It pays
+/// off if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
 /// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
 ///
 /// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
-/// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
-/// wait, also for other tasks in this call.
+/// preempt it with a task that calls this function for the same space: the second task would wait for the task that it
+/// preempted. May wait, also for other tasks in this call.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_coalesced(
@@ -67,25 +67,25 @@ pub unsafe extern "C" fn quell_flush_coalesced(
                 self::coalesced(coalesced)?,
             )
         };
-        // SAFETY: looked for above, or C vouches for it.
+        // SAFETY: checked above, or C vouches for it.
         unsafe { made.engine().on_cpu(here) }.flush_coalesced(space, coalesced);
         Ok(())
     })
 }
 
-/// The range, if the pointer is not NULL.
+/// Returns the range, or `None` if the pointer is NULL.
 ///
 /// # Errors
-/// If the pointer is refused, or if it is no range of whole strides.
+/// If the pointer is refused, or if the range doesn't consist of whole strides.
 ///
 /// # Safety
-/// It is NULL, or C has initialised what it points to.
+/// It is NULL, or C has initialised the range.
 #[inline]
 unsafe fn range_if_any(range: *const quell_range) -> Result<Option<PageRange>, quell_status> {
     if range.is_null() {
         return Ok(None);
     }
     reject(range)?;
-    // SAFETY: it is not NULL, so C has initialised it.
+    // SAFETY: it isn't NULL, so C has initialised it.
     Ok(Some(unsafe { *range }.checked()?))
 }

@@ -1,11 +1,11 @@
 //! The content of a batch's memory: a batch, or a started flush of one.
 //!
-//! Such a flush borrows its batch, and both lie in the same memory. So between the start of the flush and its end, only
-//! the flush refers to the batch here; calls from C meanwhile read only the seal.
+//! A started flush borrows its batch, and both are in the same memory. So between the start and the end of the flush,
+//! only the flush refers to the batch here; calls from C meanwhile read only the seal.
 //!
-//! The pages that follow the last reported range are not reported to the engine one by one. The header's inline
-//! function counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends
-//! on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
+//! We don't report the pages that follow the last reported range to the engine one by one. The header's inline function
+//! counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends on them.
+//! The engine counts the batch as pending from the first page on, so later observers miss nothing.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::flight::Callback;
@@ -35,10 +35,10 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// An empty list.
+    /// Creates an empty list.
     ///
     /// # Safety
-    /// `array` has room for so many, and is used for nothing else as long as the list holds any.
+    /// `array` has space for `room` frames, and is used for nothing else while the list holds any.
     pub(crate) unsafe fn new(array: *mut *mut c_void, room: usize) -> Self {
         Frames {
             array,
@@ -86,18 +86,18 @@ pub(crate) type CBatch = Batch<'static, &'static AddressSpace<Machine>, Frames, 
 type CInFlight =
     InFlight<'static, 'static, &'static AddressSpace<Machine>, Frames, QUELL_BATCH_SPACES>;
 
-/// Memory for a batch. The seal tells whether there is one, and whether its flush was started. Then the flush borrows
-/// the batch, and nothing else refers to it.
+/// Memory for a batch. The seal records whether there is a batch, and whether its flush was started. A started flush
+/// borrows the batch, and nothing else refers to it.
 #[repr(C)]
 pub(crate) struct BatchPlace {
-    /// At the place that the header declares.
+    /// The first field, as in the header's declaration.
     run: quell_run,
-    /// The first page of the run that was not reported to the engine.
+    /// The first page of the run that wasn't reported to the engine.
     unreported: u64,
     seal: AtomicU64,
     batch: MaybeUninit<CBatch>,
     flight: MaybeUninit<CInFlight>,
-    /// Called at the end of the started flush, with this argument.
+    /// The callback at the end of the started flush, with its argument.
     pub(crate) callback: MaybeUninit<(Callback, *mut c_void)>,
     /// The machine of the batch's engine.
     hw: MaybeUninit<&'static Machine>,
@@ -111,7 +111,7 @@ pub(crate) enum Held {
     Batch(&'static mut CBatch),
     /// A flush that was started.
     InFlight(*mut BatchPlace),
-    /// A flush that was started with a callback, and is not over.
+    /// A flush that was started with a callback, and isn't over.
     Announced(*mut BatchPlace),
 }
 
@@ -119,7 +119,7 @@ impl BatchPlace {
     const SEAL: u64 = 0x0071_7565_6c6c_0b01;
     /// The flush was started without a callback, or its callback was called.
     const IN_FLIGHT: u64 = 0x0071_7565_6c6c_0b02;
-    /// The flush was started with a callback, which was not called yet.
+    /// The flush was started with a callback, which wasn't called yet.
     const ANNOUNCED: u64 = 0x0071_7565_6c6c_0b03;
     /// The value of `quell_run.of` if there is no run. No space's address yields it.
     const NO_RUN: usize = 1;
@@ -152,7 +152,7 @@ impl BatchPlace {
         unsafe { self.hw.assume_init() }
     }
 
-    /// The value of `quell_run.of` for pages of a space.
+    /// Returns the value of `quell_run.of` for pages of a space.
     fn run_of(space: &AddressSpace<Machine>, scope: Scope) -> usize {
         core::ptr::from_ref(space).expose_provenance() + scope as usize + 2
     }
@@ -160,7 +160,7 @@ impl BatchPlace {
     /// Reports a range, and opens a run that later pages may extend.
     ///
     /// # Safety
-    /// A batch lies here that is not in flight, and no other code uses it.
+    /// `room` holds a batch that isn't in flight, and no other code uses it.
     #[inline]
     pub(crate) unsafe fn report(
         room: *mut BatchPlace,
@@ -180,7 +180,7 @@ impl BatchPlace {
         }
     }
 
-    /// Reports a range that extends none.
+    /// Reports a range that doesn't extend the run.
     ///
     /// # Safety
     /// As [`BatchPlace::report`].
@@ -199,7 +199,7 @@ impl BatchPlace {
             crate::left::reported(room.cast(), space);
             batch.changed(space, range, scope);
             let next = range.end().0;
-            // The page after the last one of a half is none.
+            // We end a run at the end of a half of the address space: no page follows it.
             if base && next & (HALF - 1) != 0 && batch.may_report_late(space) {
                 (*room).run = quell_run {
                     of: Self::run_of(space, scope),
@@ -213,7 +213,7 @@ impl BatchPlace {
     /// Reports to the engine the pages that extended the last range, and ends the run.
     ///
     /// # Safety
-    /// A batch lies here that is not in flight, no other code uses it, and C has kept its spaces.
+    /// `room` holds a batch that isn't in flight, no other code uses it, and C has kept its spaces.
     #[inline]
     pub(crate) unsafe fn settle(room: *mut BatchPlace) {
         // SAFETY: as the caller promises.
@@ -240,10 +240,10 @@ impl BatchPlace {
         }
     }
 
-    /// Starts the flush of this batch. `announced` tells whether [`crate::flight`] ends it.
+    /// Starts the flush of this batch. `announced` is set if [`crate::flight`] ends it.
     ///
     /// # Safety
-    /// A batch lies here, which is not borrowed, and no other code uses it.
+    /// `room` holds a batch that isn't borrowed, and no other code uses it.
     pub(crate) unsafe fn start(room: *mut BatchPlace, announced: bool) {
         // SAFETY: as the caller promises. From here on until `land` only the flush refers to the batch.
         unsafe {
@@ -261,16 +261,16 @@ impl BatchPlace {
     /// Returns whether the started flush is over.
     ///
     /// # Safety
-    /// A flush lies here that was started, and no other code uses it.
+    /// `room` holds a started flush, and no other code uses it.
     pub(crate) unsafe fn is_over(room: *mut BatchPlace) -> bool {
         // SAFETY: as the caller promises.
         unsafe { (*room).flight.assume_init_mut() }.is_done()
     }
 
-    /// Calls the callback of a started flush that is over. From then on the batch is its owner's again.
+    /// Calls the callback of a started flush that is over. From then on the batch belongs to its owner again.
     ///
     /// # Safety
-    /// As [`BatchPlace::is_over`], which has returned `true`. The callback was written.
+    /// As [`BatchPlace::is_over`], which returned `true`. The callback was written.
     pub(crate) unsafe fn announce(room: *mut BatchPlace) {
         // SAFETY: as the caller promises. The owner may end the batch as soon as the seal is stored.
         let (callback, argument) = unsafe { (*room).callback.assume_init_read() };
@@ -280,12 +280,12 @@ impl BatchPlace {
         callback(argument);
     }
 
-    /// Ends a started flush and returns how many frames the array holds. May wait.
+    /// Ends a started flush and returns the number of frames in the array. May wait.
     ///
     /// # Safety
-    /// As [`BatchPlace::is_over`]. Afterwards a batch lies here that is empty.
+    /// As [`BatchPlace::is_over`]. Afterwards `room` holds an empty batch.
     pub(crate) unsafe fn land(room: *mut BatchPlace) -> usize {
-        // SAFETY: as the caller promises; what is taken out is not taken again.
+        // SAFETY: as the caller promises; the flight is read only once, because the seal changes.
         unsafe {
             let flight = (&raw mut (*room).flight).read().assume_init();
             (*room).seal.store(Self::SEAL, Ordering::Relaxed);
@@ -294,19 +294,19 @@ impl BatchPlace {
     }
 }
 
-/// Finds out what the memory of a batch holds.
+/// Returns the content of a batch's memory.
 ///
 /// # Errors
 /// If the pointer is refused, or if there is no batch.
 ///
 /// # Safety
-/// The memory is initialised, and used for nothing else for as long as what is returned; or, in a library that looks
-/// for misuse, the pointer is NULL.
+/// The memory is initialised, and used for nothing else while the result exists; or, in a library that checks for
+/// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status> {
     let room = room(place)?;
-    // Acquire pairs with the Release store in `announce`.
-    // SAFETY: every pattern of bits is a seal. The rest is not touched: a flush may have borrowed it.
+    // Acquire pairs with the Release store in `announce`: we see the flush that the callback reported.
+    // SAFETY: every pattern of bits is a seal. We don't touch the rest: a flush may have borrowed it.
     match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
         BatchPlace::SEAL => Ok(Held::Batch(unsafe { (*room).batch.assume_init_mut() })),
@@ -316,7 +316,7 @@ pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status>
     }
 }
 
-/// The place of a batch that takes reports.
+/// Returns the place of a batch that takes reports.
 ///
 /// # Errors
 /// If the pointer is refused, if there is no batch, or if its flush was started.
@@ -335,7 +335,7 @@ pub(crate) unsafe fn open(place: *mut quell_batch) -> Result<*mut BatchPlace, qu
     }
 }
 
-/// The batch in this memory, which may have a run that the engine does not know.
+/// Returns the batch in this memory, which may have a run that the engine doesn't know.
 ///
 /// # Errors
 /// As [`open`].
@@ -348,7 +348,7 @@ pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch
     Ok(unsafe { (*open(place)?).batch.assume_init_mut() })
 }
 
-/// The batch in this memory, after everything was reported to the engine.
+/// Reports the run to the engine, and returns the batch in this memory.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,4 +1,4 @@
-//! Flushes deferred until a frame is reused (S3), and the calls of later observers.
+//! Flushes that are deferred until a frame is reused (S3), and functions for later observers.
 
 use crate::place::{deferred_flush, space, stamp};
 use crate::place::{
@@ -6,7 +6,7 @@ use crate::place::{
 };
 use crate::status::{answer, quell_status};
 
-/// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
+/// Initialises a frame's word: the frame has no deferred flush. Zeroed memory is initialised already.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn quell_deferred_flush_init(
     })
 }
 
-/// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
+/// Returns whether the frame has no deferred flush, with one acquire load. Returns true for NULL.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(
     })
 }
 
-/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. With a stamp of
-/// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
+/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. A stamp of zero
+/// means that the batch flushed: then the call does the same as quell_deferred_flush_flushed.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 #[unsafe(no_mangle)]
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
     stamp: *const quell_stamp,
 ) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory. A stamp of zero makes the word clear.
+        // SAFETY: C vouches for its memory. A stamp of zero clears the word.
         let (deferred_flush, stamp) =
             unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
         deferred_flush.defer(stamp);
@@ -80,12 +80,13 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
 }
 
 /// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
-/// needed. False if the frame was reused first, if a pointer is refused, or on a CPU that the engine does not have.
-/// Then the frame no longer belongs to the page.
+/// needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the engine doesn't
+/// have. Then the frame no longer belongs to the page.
 ///
-/// Afterwards the frame has no deferred flush, although stale entries may be in use at places where it is not mapped
-/// again. So, before you drop the lock, map it again at every place from which it was unmapped. Or treat each entry
-/// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
+/// Afterwards the frame has no deferred flush, although CPUs may still use stale entries for pages where it isn't
+/// mapped again. So there are two ways to continue. Before you drop the lock, map the frame again at every place from
+/// which it was unmapped. Or treat each entry that still names the frame as a mapping of it, and report it to the batch
+/// when that mapping is removed.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 #[unsafe(no_mangle)]
@@ -101,9 +102,9 @@ pub unsafe extern "C" fn quell_reinstate(
     }
 }
 
-/// Makes the frame's deferred flush, if it is still outstanding, and takes the frame for a new owner. Returns whether
-/// the caller now owns the frame. False if the frame was reinstated or never had a deferred flush, if a pointer is
-/// refused, or on a CPU that the engine does not have.
+/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner. Returns whether
+/// the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred flush, if a pointer
+/// is refused, or on a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
     }
 }
 
-/// Returns whether reusing this frame would interrupt no CPU. Costs two loads when no flush is deferred. False if a
-/// pointer is refused.
+/// Returns whether reusing this frame would interrupt no CPU. It costs two loads when no flush is deferred. Returns
+/// false if a pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -137,8 +138,8 @@ pub unsafe extern "C" fn quell_is_flushed(
 
 /// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
 /// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
-/// filled again. Costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that
-/// name the frame.
+/// filled again. It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers
+/// that name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -158,9 +159,9 @@ pub unsafe extern "C" fn quell_flush_before_refill(
     })
 }
 
-/// Flushes what is pending in `space`. For a later observer: code that finds an entry already cleared, by another CPU,
-/// and relies on that. On return no CPU uses a translation of the space that was cleared before the call. Costs three
-/// loads when no flush is pending.
+/// Flushes all pending changes of `space`. For a later observer: code that finds an entry already cleared, by another
+/// CPU, and relies on that. After it returns, no CPU uses a translation of the space that was cleared before the call.
+/// It costs three loads when no flush is pending.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -177,8 +178,9 @@ pub unsafe extern "C" fn quell_flush_pending(
     })
 }
 
-/// Flushes as quell_flush_pending, but only batches; flushes deferred until reuse stay deferred. For code that handles
-/// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
+/// Flushes like quell_flush_pending, but only batches: flushes that are deferred until reuse stay deferred. For code
+/// that handles markers one by one and has found an entry cleared without a marker. It costs two loads when no batch is
+/// outstanding.
 ///
 /// Context: as quell_flush_pending.
 #[unsafe(no_mangle)]
@@ -195,9 +197,9 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     })
 }
 
-/// Flushes as quell_flush_pending_batches, but waits until every CPU has flushed, where that function waits only for
-/// receipts. Idle CPUs flush, too. For code that finds an entry cleared and is about to write one of another page size.
-/// The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. Costs two loads when no batch is
+/// Flushes like quell_flush_pending_batches, but waits until every CPU has flushed, not only for receipts. Idle CPUs
+/// flush, too. For code that finds an entry cleared and is about to write an entry of another page size there. The code
+/// that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two loads when no batch is
 /// outstanding.
 ///
 /// Context: as quell_flush_pending.
@@ -215,10 +217,10 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     })
 }
 
-/// Makes all deferred flushes up to `*stamp`. On return no CPU uses a translation whose flush a batch deferred, with
-/// this stamp or an earlier one, before the call. Call it before a page changes if CPUs may still read its former
-/// frame, unmapped as of `*stamp`; and before addresses of the kernel's half are used again. Costs one load when no
-/// flush is deferred.
+/// Makes all deferred flushes up to `*stamp`. After it returns, no CPU uses a translation whose flush a batch deferred
+/// before the call with this stamp or an earlier one. There are two uses. Call it before a page changes if CPUs may
+/// still read its former frame, unmapped as of `*stamp`. And call it before addresses of the kernel's half are used
+/// again. It costs one load when no flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -235,8 +237,8 @@ pub unsafe extern "C" fn quell_flush_until(
     })
 }
 
-/// Returns whether any flush may be deferred until reuse. False is certain; true may be left over from a stamp that was
-/// never used. False for memory without an engine.
+/// Returns whether any flush may be deferred until reuse. If it returns false, none is. It may return true because of a
+/// stamp that was never used. Returns false for memory without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -245,8 +247,8 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
     unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
 }
 
-/// Makes every deferred flush. For a background thread, so that reusing a frame need not wait. It may miss a batch
-/// whose quell_batch_finish_deferred has not returned.
+/// Makes every deferred flush. For a background thread, so that reusing a frame needn't wait. It may miss a batch whose
+/// quell_batch_finish_deferred hasn't returned.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -259,9 +261,9 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
     })
 }
 
-/// Flushes this CPU's tag if it is behind the flush clock by a sixteenth of the ledger. For a CPU that is in the kernel
-/// anyway, for example at a fault: a later deferred flush then need not interrupt it. Costs two loads if it is not
-/// behind.
+/// Flushes this CPU's tag if it lags behind the flush clock by a sixteenth of the ledger: by 4 deferred flushes with 64
+/// entries, for example. Call it when a CPU is in the kernel anyway, for example at a fault: a later deferred flush
+/// then needn't interrupt it. It costs two loads if the CPU doesn't lag.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
-//! Notices batches that were left without being finished, in libraries with debug assertions.
+//! Detects batches that were begun but never finished, in libraries with debug assertions.
 //!
-//! Nothing happens in the memory of such a batch any more. But sooner or later another batch is begun there, mostly
-//! because the next call uses the same part of the stack.
+//! No call refers to such a batch any more. But sooner or later another batch is begun in its memory, mostly because
+//! the next call uses the same part of the stack. We detect it then.
 
 use crate::held::BatchPlace;
 use crate::machine::Machine;
@@ -12,7 +12,7 @@ mod noted {
     use super::{AddressSpace, BatchPlace, Machine};
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// The addresses of batches with changes, and of the space of the first change. More batches are not noted.
+    /// The addresses of batches with changes, and of the space of the first change. We don't note more than 64.
     static OPEN: [[AtomicUsize; 2]; 64] = [const { [const { AtomicUsize::new(0) }; 2] }; 64];
 
     pub(crate) fn begins(batch: *const BatchPlace) {
@@ -45,7 +45,7 @@ mod noted {
     pub(crate) fn finished(batch: *const BatchPlace) {
         let address = batch.addr();
         for [at, _] in &OPEN {
-            // Only the batch's own CPU removes it.
+            // We ignore a failure: only the batch's own CPU removes its entry.
             let _ = at.compare_exchange(address, 0, Relaxed, Relaxed);
         }
     }

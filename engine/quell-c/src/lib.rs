@@ -1,10 +1,11 @@
 //! The engine for kernels in C: a static library and `quell.h`.
 //!
-//! The interface is [`quell`]'s own, function for function. It differs where C lacks something. A machine is not a type
-//! but a set of functions that the embedder defines and the linker resolves ([`machine`]). A rule that Rust's types
-//! enforce is checked if memory that the call reads anyway reveals misuse (a batch that was not begun, a space that was
-//! retired, a CPU that is not online). Such a call is refused with a [`status`]. The header states the other rules. The
-//! embedder provides all memory, in the sizes and alignments that the header names ([`place`]).
+//! The interface is [`quell`]'s own, function for function. It differs only where C lacks a feature of Rust. A machine
+//! isn't a type but a set of functions that the embedder defines and the linker resolves ([`machine`]). Rust's types
+//! enforce some rules that C's can't. We check such a rule if memory that the call reads anyway reveals misuse: for
+//! example, a batch that wasn't begun, a space that was retired, a CPU that isn't online. The call refuses the misuse
+//! with a [`status`]. The header documents the other rules. The embedder provides all memory, in the sizes and
+//! alignments that the header names ([`place`]).
 //!
 //! ```text
 //! cargo rustc --release -p quell-c --crate-type staticlib                  for the host
@@ -13,12 +14,12 @@
 //!
 //! # What C promises
 //!
-//! Every function that takes a pointer is `unsafe` for the same reasons, so none repeats them:
+//! Every function that takes a pointer is `unsafe` for the same reasons, so we list them only here:
 //!
-//! * The pointer points to memory of its type that was initialised as the header says, and that is not moved or used
-//!   otherwise meanwhile. In a library that checks for misuse it may also be NULL.
+//! * The pointer points to memory of its type that was initialised as the header documents. During the call, it isn't
+//!   moved or used by other code. In a library that checks for misuse it may also be NULL.
 //! * A space or engine outlives everything that refers to it.
-//! * The machine's functions do what their documentation says.
+//! * The machine's functions do what their documentation promises.
 //!
 //! # Panics
 //!
@@ -34,14 +35,14 @@
 //! QUELL_WRITE_HEADER=1 cargo test --package xtask --test header
 //! ```
 //!
-//! writes it anew.
+//! updates the header.
 #![no_std]
-// Names are as in the header.
+// We use the names of the header.
 #![allow(non_camel_case_types)]
-// What C promises stands above.
+// The documentation of this crate lists the conditions, under "What C promises".
 #![allow(clippy::missing_safety_doc)]
 
-// A static library for a host needs a panic handler, and std has one.
+// A static library for a host needs a panic handler; we use that of std.
 #[cfg(not(target_os = "none"))]
 extern crate std;
 

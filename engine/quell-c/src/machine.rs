@@ -1,8 +1,8 @@
 //! The machine below the engine: functions that the embedder defines in C and the linker resolves.
 //!
-//! A program has one machine, so every call of the engine goes straight to a function, and [`Machine`] holds only the
-//! features that the embedder has named. Functions that few kernels need (for guests, devices, hangs) are optional:
-//! [`quell_hooks`].
+//! A program has one machine, so the engine calls these functions directly, and [`Machine`] holds only the features
+//! that the embedder has named. We make functions optional that few kernels need: for example, for guests, devices and
+//! hangs ([`quell_hooks`]).
 
 use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
@@ -16,8 +16,8 @@ use crate::capacity::CHECKED;
 use crate::flight::Flights;
 use crate::values::{enum_quell_scope, quell_range, quell_scope};
 
-/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
-/// QUELL_CPUS_8192 wherever this header is included then.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles 8192: then
+/// define QUELL_CPUS_8192 wherever this header is included.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
 /// The most CPUs that an engine handles.
@@ -39,7 +39,7 @@ pub struct quell_cpu_set {
     pub bits: [u64; QUELL_CPU_SET_WORDS],
 }
 
-/// How much an invalidation drops.
+/// The translations that an invalidation drops.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_invalidate_kind {
@@ -51,19 +51,19 @@ pub enum quell_invalidate_kind {
     All,
     /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
     /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
-    /// quell_kernel_space_new made ask for it.
+    /// quell_kernel_space_new made use it.
     Kernel,
     /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
-    /// Ignore `tag`, `range` and `scope`. quell_cpu_online asks for it, too. A kernel that makes no kernel space may
-    /// treat it as `All`.
+    /// Ignore `tag`, `range` and `scope`. quell_cpu_online uses it, too. A kernel that makes no kernel space may treat
+    /// it as `All`.
     Everything,
 }
 
-/// What to invalidate.
+/// An invalidation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_invalidate {
-    /// How much.
+    /// The translations to drop.
     pub kind: quell_invalidate_kind,
     /// Leaf entries alone, or the walker caches on the path as well.
     pub scope: quell_scope,
@@ -115,17 +115,17 @@ unsafe extern "C" {
     /// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
     pub fn quell_hw_this_cpu() -> u32;
 
-    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. This covers its own
-    /// stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
-    /// made. `mfence` on x86, `dsb ish` on Arm.
+    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. It covers this CPU's
+    /// own stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
+    /// made. For example: `mfence` on x86, `dsb ish` on Arm.
     pub fn quell_hw_fence();
 
-    /// Invalidates translations of this CPU alone. It has taken effect when it returns: no later access of this CPU
-    /// uses a covered entry, unless that was filled again from the tables after the call began. Fills after the call
-    /// see this CPU's table stores before it, and those of other CPUs that it has observed. On Arm that takes `dsb
-    /// ishst` first, and `dsb ish` where nothing is broadcast. quell_hw_load_root without `keep` guarantees the same.
-    /// Other CPUs see a release store after the call only once the invalidation has taken effect. If `tag` is used, it
-    /// is the loaded one.
+    /// Invalidates translations of this CPU alone. The invalidation has taken effect on return: no later access of this
+    /// CPU uses a covered entry, unless that was filled again from the tables after the call began. Fills after the
+    /// call see table stores that this CPU made before it, and those of other CPUs that it has observed. On Arm the
+    /// invalidation therefore begins with `dsb ishst`, or with `dsb ish` in a kernel that broadcasts nothing.
+    /// quell_hw_load_root without `keep` guarantees the same. Other CPUs see a release store after the call only once
+    /// the invalidation has taken effect. If `tag` is used, it's the loaded one.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
     /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
@@ -137,19 +137,19 @@ unsafe extern "C" {
     /// only if `quell_features.broadcast` is set.
     pub fn quell_hw_broadcast_complete();
 
-    /// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise all
-    /// of them are gone on return. On a machine without tags none survive. Interrupts are masked.
+    /// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise
+    /// none is left on return. On a machine without tags none survive. Interrupts are masked.
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
     /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
-    /// example, it loads the kernel's own root on x86, or a reserved table on Arm. Entries under the tag that this
-    /// loads are dropped, except global ones. Interrupts are masked.
+    /// example, it loads the kernel's own root on x86, or a reserved table on Arm. It drops entries under the tag of
+    /// the root that it loads, except global ones. Interrupts are masked.
     pub fn quell_hw_unload_root();
 
     /// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
-    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
-    /// returns. Only the words that cover the engine's CPUs are initialised: don't read or copy the others. Interrupts
-    /// are masked, so this function must not wait for other CPUs.
+    /// quell_on_interrupt, and sees the stores that precede this call. `targets` is valid until this function returns.
+    /// Only the words that cover the engine's CPUs are initialised: don't read or copy the other words. Interrupts are
+    /// masked, so this function must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
     /// Masks interrupts on this CPU, and returns whether they were on.
@@ -161,8 +161,8 @@ unsafe extern "C" {
     /// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
     pub fn quell_hw_relax();
 
-    /// Returns whether this CPU may wait for others now. A kernel can ask its lock checker. Only a library with debug
-    /// assertions needs this function, and panics if it returns false.
+    /// Returns whether this CPU may wait for other CPUs now. A kernel can query its lock checker, for example. Only a
+    /// library with debug assertions needs this function, and panics if it returns false.
     #[cfg(debug_assertions)]
     pub fn quell_hw_may_wait() -> bool;
 }
@@ -175,51 +175,54 @@ pub struct quell_hooks {
     /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
     /// x86. quell_synchronize_text refuses to work without it.
     pub synchronize_text: Option<extern "C" fn()>,
-    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that is not running. Returns true if it was
-    /// not running, and will lose every translation, global ones and walker caches included, before it executes or
-    /// walks again. quell then doesn't interrupt it. Called for each target, after the tables were changed. The
-    /// function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
+    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if that isn't running. Returns true if
+    /// it wasn't running, and will lose every translation, global ones and walker caches included, before it executes
+    /// or walks again. Then quell doesn't interrupt it. quell calls this function for each target, after the tables
+    /// were changed. The function is one atomic operation that is a full barrier, on memory that the hypervisor shares
+    /// with the guest.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`. Called for every change that needs a flush, after the tables were changed, on
-    /// the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
-    /// until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
-    /// without the feature "secondary".
+    /// second stage). `range` has changed, or everything if it's NULL, in the space whose root is in frame `root`.
+    /// quell calls this function for every change that needs a flush, after the tables were changed, on the CPU that
+    /// flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred until reuse,
+    /// quell calls it at the unmap. quell_engine_new refuses this function if the library was built without the feature
+    /// "secondary".
     pub start_secondary:
         Option<extern "C" fn(root: u64, range: *const quell_range, scope: enum_quell_scope)>,
-    /// Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
+    /// Returns a number that identifies everything started with `start_secondary` before this call, by this CPU or by
     /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
     /// wait.
     pub mark_secondary: Option<extern "C" fn() -> u64>,
-    /// Returns whether everything that `mark` stands for is complete: devices use and fill no invalidated translation.
+    /// Returns whether everything that `mark` covers is complete: devices use and fill no invalidated translation.
     /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
     /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
     /// complete when `start_secondary` returns.
     pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
-    /// Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
-    /// report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
-    /// still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
+    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
+    /// report a hang. quell calls it after 65536 turns, and whenever their number has doubled. Either `target` doesn't
+    /// answer, or it still runs a space that is being retired (quell_space_retire). The wait continues when the
+    /// function returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 
-/// The address of each CPU's state, if the states are not one array.
+/// The address of each CPU's state, if the states aren't one array.
 pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
 
 /// The machine that the embedder's functions form.
 pub struct Machine {
     features: Features,
-    /// 0 for never.
+    /// 0 means never.
     shares_lines_from: u32,
     hooks: quell_hooks,
-    /// Empty if the state of the CPUs is one array.
+    /// Empty if the states of the CPUs are one array.
     places: Places,
-    /// How many words of a CPU set cover CPUs of the engine.
+    /// The number of words of a CPU set that cover CPUs of the engine.
     words: usize,
     flights: Flights,
 }
 
 impl Machine {
-    /// Creates the machine from what the embedder has named in `quell_setup`.
+    /// Creates the machine from the embedder's `quell_setup`.
     pub(crate) const fn new(
         features: Features,
         shares_lines_from: u32,
@@ -248,10 +251,10 @@ impl Machine {
     }
 }
 
-/// The type that sends the machine's broadcasts.
+/// The type through which we send the machine's broadcasts.
 #[cfg(feature = "broadcast")]
 type Broadcasts = Machine;
-/// The machine has no broadcasts.
+/// We built the library without broadcasts.
 #[cfg(not(feature = "broadcast"))]
 type Broadcasts = quell::NoBroadcasts;
 
@@ -282,7 +285,7 @@ unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
     const IS_SMALL: bool = crate::capacity::SMALL;
     const HAS_KERNEL_SPACES: bool = cfg!(feature = "kernel");
-    // Without text there is no way to ask for another policy.
+    // Without the feature "text" an embedder can't choose another policy.
     const POLICY_IS_FIXED: bool = !cfg!(feature = "text");
     const HAS_SECONDARY: bool = cfg!(feature = "secondary");
     const RANGES: usize = crate::capacity::RANGES;
@@ -297,7 +300,7 @@ unsafe impl Hardware for Machine {
         if !CHECKED {
             return CpuId(cpu as u16);
         }
-        // A number that doesn't fit belongs to no engine's CPU; truncating it could turn it into one that does.
+        // A number that doesn't fit belongs to no CPU of an engine; if we truncated it, it could become one that does.
         CpuId(cpu.try_into().unwrap_or(u16::MAX))
     }
 
@@ -343,7 +346,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        // SAFETY: the caller's promise for `root` is the one that the function wants.
+        // SAFETY: the caller's promise for `root` is the function's condition.
         unsafe { quell_hw_load_root(root.0, tag.0, keep) };
     }
 
@@ -355,10 +358,10 @@ unsafe impl Hardware for Machine {
 
     fn interrupt(&self, targets: &CpuSet) {
         if targets.words().len() == self.words {
-            // SAFETY: the pointer is to words that outlive the call, and the function reads none beyond.
+            // SAFETY: the pointer is to words that outlive the call, and the function reads no word beyond them.
             return unsafe { quell_hw_interrupt(targets.words().as_ptr().cast()) };
         }
-        // Writes only the words that cover CPUs: filling the others would take longer than everything else here.
+        // We write only the words that cover CPUs: filling the others would take longer than everything else here.
         let mut set = MaybeUninit::<quell_cpu_set>::uninit();
         let bits = set.as_mut_ptr().cast::<u64>();
         for index in 0..self.words {
@@ -366,7 +369,7 @@ unsafe impl Hardware for Machine {
             // SAFETY: an engine has no more CPUs than the set has bits, so the word lies within the set.
             unsafe { bits.add(index).write(word) };
         }
-        // SAFETY: the pointer is to a value that outlives the call, and the function reads no word beyond.
+        // SAFETY: the pointer is to a value that outlives the call, and the function reads only the initialised words.
         unsafe { quell_hw_interrupt(set.as_ptr()) };
     }
 
@@ -389,7 +392,7 @@ unsafe impl Hardware for Machine {
     }
 
     fn synchronize_text(&self) {
-        // Only `quell_synchronize_text` asks for it, and it refuses if there is no function.
+        // Only `quell_synchronize_text` uses it, and refuses if there's no function.
         if let Some(synchronize) = self.hooks.synchronize_text {
             synchronize();
         }
@@ -461,5 +464,5 @@ impl quell::Broadcast for Machine {
     }
 }
 
-// The set that C reads has the size that the header declares.
+// We pass our words as a `struct quell_cpu_set`, so its size must be the engine's.
 const _: () = assert!(size_of::<quell_cpu_set>() == MAX_CPUS / 8);

@@ -1,14 +1,15 @@
-//! Deliberate mistakes, so that a kernel's tests can show that they notice them.
+//! Chooses a mutant, so that a kernel's tests can show that they detect mistakes.
 //!
-//! Only a library that was built in the instrumented copy of the workspace (`search/mutants`) makes the mistake that
-//! [`quell_leave_out`] names. Every other library contains neither mistakes nor checks for them.
+//! Only a library that was built in the instrumented copy of the workspace (`search/mutants`) contains mutants: it
+//! makes the mistake that [`quell_leave_out`] names. We keep mutants and the checks for them out of every other
+//! library.
 
 use crate::status::{answer, quell_status};
 use core::ffi::c_char;
 
-/// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
-/// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if
-/// there is no mutant of this name.
+/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake. `quell explore
+/// --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants, and
+/// QUELL_STATUS_VALUE if there is no mutant of this name.
 ///
 /// Context: any, before the first engine is made.
 ///
@@ -36,6 +37,6 @@ pub unsafe extern "C" fn quell_leave_out(name: *const c_char) -> quell_status {
     })
 }
 
-/// The most bytes in a mutant's name.
+/// The longest name of a mutant in bytes.
 #[cfg(quell_mutants)]
 const LONGEST: usize = 64;

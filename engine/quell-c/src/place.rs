@@ -1,12 +1,12 @@
 //! The memory that the embedder provides: its types in C, their sizes, and the conversion of pointers to their content.
-//! Every pointer to such memory is converted here. The file is long because each type has a declaration, a size and a
-//! conversion.
+//! We convert every pointer to such memory here. The file is long because each type has a declaration, a size and a
+//! conversion here.
 //!
-//! The sizes are those of the engine's types on a 64-bit machine. Assertions beside the declarations keep a type that
+//! We chose the sizes of the engine's types on a 64-bit machine. Assertions beside the declarations prevent a type that
 //! doesn't fit from compiling.
 //!
-//! Misuse that is cheap to detect is refused: zeroed memory, and memory whose object was ended. Any other content is
-//! trusted to be an object of the pointer's type. A library that was built with QUELL_UNCHECKED=1 checks only when it
+//! We refuse misuse that is cheap to detect: zeroed memory, and memory whose object was ended. We trust that any other
+//! content is an object of the pointer's type. A library that was built with QUELL_UNCHECKED=1 checks only when it
 //! makes an engine.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
@@ -37,7 +37,7 @@ pub const QUELL_SPACE_SIZE: usize = 192;
 /// Bytes of a `struct quell_space`.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_SPACE_SIZE: usize = 1088;
-/// Bytes of a `struct quell_batch` for each space that it has a place for.
+/// Bytes of a `struct quell_batch` for each of its QUELL_BATCH_SPACES spaces.
 pub const QUELL_BATCH_SPACE_SIZE: usize = 128;
 /// Bytes of a `struct quell_batch`.
 #[cfg(not(feature = "cpus-8192"))]
@@ -83,7 +83,7 @@ pub struct quell_ledger_entry {
     opaque: [u8; QUELL_LEDGER_ENTRY_SIZE],
 }
 
-/// An address space. quell_space_new makes it. It must not move until it is retired; then its memory is zero.
+/// An address space. quell_space_new makes it. It must not move until it's retired; then its memory is zero.
 #[repr(C, align(64))]
 pub struct quell_space {
     opaque: [u8; QUELL_SPACE_SIZE],
@@ -98,7 +98,7 @@ pub struct quell_run {
     pub next: u64,
 }
 
-/// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
+/// A batch: changed entries and the frames behind them. Keep it on the stack, for example. quell_batch_begin makes it.
 #[repr(C, align(8))]
 pub struct quell_batch {
     /// The last pages that were reported.
@@ -113,14 +113,14 @@ pub struct quell_deferred_flush {
     opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],
 }
 
-/// The full flushes that tasks share for one space. Keep one beside each space. Zeroed memory is a valid start.
+/// The full flushes of one space that tasks share. Keep one beside each space. Zeroed memory is a valid start.
 #[repr(C, align(8))]
 pub struct quell_coalesced {
     opaque: [u8; QUELL_COALESCED_SIZE],
 }
 
 /// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
-/// flush of an engine. Zero is not a valid time.
+/// flush of an engine. Zero isn't a valid time.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {
@@ -131,7 +131,7 @@ pub struct quell_stamp {
 pub(crate) trait Place: Sized {
     /// The type of the content.
     type Content;
-    /// Asserts that the content fits; evaluated where a pointer is converted.
+    /// Asserts that the content fits. We evaluate it where we convert a pointer.
     const FITS: () = assert!(
         size_of::<Self::Content>() <= size_of::<Self>()
             && align_of::<Self::Content>() <= align_of::<Self>(),
@@ -164,7 +164,7 @@ impl Place for quell_stamp {
     type Content = Stamp;
 }
 
-// A size that is too large costs memory on every machine, and nothing else detects a wrong one.
+// A size that is too large costs memory on every machine, and we'd notice it nowhere else.
 macro_rules! sized {
     ($($place:ty = $size:ident / $align:ident),*) => {$(
         const _: () = assert!(size_of::<$place>() == $size && align_of::<$place>() == $align);
@@ -199,7 +199,7 @@ pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_sta
     Ok(place.cast())
 }
 
-/// Checks a pointer in every library. Used where an engine is made.
+/// Checks a pointer in every library. We use it where an engine is made.
 ///
 /// # Errors
 /// If it is NULL or not aligned.
@@ -228,55 +228,55 @@ pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
 /// If the pointer is NULL or not aligned.
 ///
 /// # Safety
-/// A `P::Content` lies there, which is not moved and not ended for as long as `'a`; or, in a library that looks for
-/// misuse, `place` is NULL.
+/// `place` points to a `P::Content` that isn't moved or ended during `'a`; or, in a library that checks for misuse, it
+/// is NULL.
 #[inline]
 pub(crate) unsafe fn content<'a, P: Place>(
     place: *const P,
 ) -> Result<&'a P::Content, quell_status> {
     let content = room(place.cast_mut())?;
-    // SAFETY: as the caller promises; NULL was refused, where it may be.
+    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
     Ok(unsafe { &*content })
 }
 
 /// Marks memory that holds an engine: an arbitrary number other than zero.
 const SEAL: u64 = 0x0071_7565_6c6c_0a01;
 
-/// An engine with the interface's own data about it. The seal tells whether the rest is initialised.
+/// An engine with the interface's own data about it. The seal records whether the rest is initialised.
 pub(crate) struct Made {
     seal: AtomicU64,
     pub(crate) cpus: usize,
-    /// How many CPUs are online.
+    /// The number of CPUs that are online.
     online: AtomicUsize,
     machine: MaybeUninit<Machine>,
     engine: MaybeUninit<CEngine>,
 }
 
 impl Made {
-    /// Returns whether this memory, which was zeroed or held an engine, holds one with a CPU online.
+    /// Returns whether this memory, which was zeroed or held an engine, holds an engine with a CPU online.
     ///
     /// # Safety
-    /// It is initialised.
+    /// The memory is initialised.
     pub(crate) unsafe fn is_in_use(room: *const Made) -> bool {
         // SAFETY: every pattern of bits is a value of these two fields.
         let (seal, online) = unsafe { (&(*room).seal, &(*room).online) };
         seal.load(Ordering::Acquire) == SEAL && online.load(Ordering::Acquire) != 0
     }
 
-    /// Makes an engine for `cpus` CPUs in its place; `with` makes the engine on the machine.
+    /// Makes an engine for `cpus` CPUs in its place. `with` makes the engine on the machine.
     ///
     /// # Errors
-    /// Those of `with`; then there is no engine.
+    /// The errors of `with`; then there is no engine.
     ///
     /// # Safety
-    /// `room` is memory for a `Made` that is not moved or used otherwise from now on.
+    /// `room` is memory for a `Made` that isn't moved or used for anything else from now on.
     pub(crate) unsafe fn make<E>(
         room: *mut Made,
         cpus: usize,
         machine: Machine,
         with: impl FnOnce(&'static Machine) -> Result<CEngine, E>,
     ) -> Result<(), E> {
-        // SAFETY: as the caller promises. The machine is written before it is referred to, and never again.
+        // SAFETY: as the caller promises. The machine is written before a reference to it exists, and never again.
         unsafe {
             (&raw mut (*room).seal).write(AtomicU64::new(0));
             (&raw mut (*room).cpus).write(cpus);
@@ -292,12 +292,12 @@ impl Made {
     /// The engine on C's machine.
     #[inline]
     pub(crate) fn engine(&self) -> &CEngine {
-        // SAFETY: there is no `&Made` without the seal: `made` checks it, or C vouches for it.
+        // SAFETY: a `&Made` exists only with the seal: `made` checks it, or C vouches for it.
         unsafe { self.engine.assume_init_ref() }
     }
 
     /// # Errors
-    /// If the engine does not have this CPU.
+    /// If the engine doesn't have this CPU.
     fn this_cpu(&self) -> Result<(), quell_status> {
         if !CHECKED {
             return Ok(());
@@ -309,7 +309,7 @@ impl Made {
     /// Returns the engine if it has this CPU, online or not.
     ///
     /// # Errors
-    /// If it does not have this CPU.
+    /// If it doesn't have this CPU.
     pub(crate) fn on_this_cpu(&self) -> Result<&CEngine, quell_status> {
         self.this_cpu()?;
         Ok(self.engine())
@@ -318,7 +318,7 @@ impl Made {
     /// Adds this CPU to the protocol.
     ///
     /// # Errors
-    /// If the engine does not have this CPU, or if it is online.
+    /// If the engine doesn't have this CPU, or if it's online.
     pub(crate) fn go_online(&self) -> Result<(), quell_status> {
         let engine = self.on_this_cpu()?;
         if engine.this_cpu().is_online() {
@@ -332,7 +332,7 @@ impl Made {
     /// Removes this CPU from the protocol.
     ///
     /// # Errors
-    /// If the engine does not have this CPU, or if it is not online.
+    /// If the engine doesn't have this CPU, or if it isn't online.
     pub(crate) fn go_offline(
         &self,
         current: Option<&AddressSpace<Machine>>,
@@ -346,7 +346,7 @@ impl Made {
 
     /// Returns whether the engine has this CPU and it is online.
     pub(crate) fn is_on_online_cpu(&self) -> bool {
-        // Checked in every library.
+        // We make this check in every library.
         self.on_this_cpu()
             .is_ok_and(|engine| engine.this_cpu().is_online())
     }
@@ -354,7 +354,7 @@ impl Made {
     /// Returns the engine if this CPU is online.
     ///
     /// # Errors
-    /// If the engine does not have this CPU, or if it is not online.
+    /// If the engine doesn't have this CPU, or if it isn't online.
     pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         let engine = self.on_this_cpu()?;
         if CHECKED {
@@ -370,11 +370,11 @@ impl Made {
 /// If the pointer is refused, or if there is no engine.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that looks for
+/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that checks for
 /// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
-    // SAFETY: every pattern of bits is a `Made` whose seal tells whether the rest is initialised.
+    // SAFETY: every pattern of bits is a `Made` whose seal records whether the rest is initialised.
     let made = unsafe { content(place) }?;
     if CHECKED {
         // Acquire pairs with the Release store of the seal in `make`: the engine is initialised.
@@ -442,7 +442,7 @@ pub(crate) unsafe fn engine_here<'a>(
 /// If the pointer is refused, or if there is no space.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or, in a library that looks for
+/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or, in a library that checks for
 /// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn space<'a>(
@@ -479,8 +479,7 @@ pub(crate) unsafe fn space_if_any<'a>(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// The memory is initialised and stays; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised and stays; or, in a library that checks for misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn deferred_flush<'a>(
     place: *const quell_deferred_flush,
@@ -495,8 +494,7 @@ pub(crate) unsafe fn deferred_flush<'a>(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// The memory is initialised and stays; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised and stays; or, in a library that checks for misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn coalesced<'a>(
     place: *const quell_coalesced,
@@ -511,8 +509,7 @@ pub(crate) unsafe fn coalesced<'a>(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// The memory is initialised; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised; or, in a library that checks for misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_status> {
     // SAFETY: a stamp is one number, for which every pattern of bits is a value.

@@ -6,10 +6,10 @@ use crate::values::{enum_quell_kernel_entries, kernel_entries, quell_range};
 use quell::Frame;
 
 /// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
-/// 4096). `space` is memory of any content that must not move until the space is retired.
+/// 4096). `space` is memory of any content, which must not move until the space is retired.
 ///
-/// Until quell_space_retire returns, the root is a table in the machine's format that maps the kernel as every root
-/// does. No other space has this root.
+/// Until quell_space_retire returns, the root must be a table in the machine's format that maps the kernel as every
+/// root does. No other space may have this root.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -32,11 +32,10 @@ pub unsafe extern "C" fn quell_space_new(
 
 /// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
 /// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
-/// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
-/// until each has flushed. A kernel may have several such spaces.
+/// initiator of a flush sends a request to every online CPU, except those between quell_enter_user and
+/// quell_enter_kernel, and waits until each has flushed. A kernel may have several such spaces.
 ///
-/// `space` is memory of any content that must never move: a kernel space
-/// can't be retired.
+/// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
 /// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
@@ -45,7 +44,7 @@ pub unsafe extern "C" fn quell_space_new(
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
 ///
-/// Refuses an `entries` that is not in the enumeration. Refuses in a library without the feature "kernel".
+/// Refuses an `entries` that isn't in the enumeration. In a library without the feature "kernel" it always refuses.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -75,14 +74,14 @@ pub unsafe extern "C" fn quell_kernel_space_new(
     })
 }
 
-/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker
-/// reads its tables, so they may be freed, the root included. The space's memory is zero, and belongs to the caller
-/// again.
+/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. After it returns, no
+/// walker reads its tables, so they may be freed, the root included. The space's memory is then zero, and belongs to
+/// the caller again.
 ///
-/// It doesn't wait for a CPU that the engine made leave the space earlier. So when it returns, no CPU may be in
-/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later, because the
-/// call writes to the space's memory. A kernel can count the CPUs that loaded this space last, and call this when the
-/// count is zero.
+/// It doesn't wait for a CPU that the engine made leave the space earlier. Such a CPU may still name this space as
+/// `from`, and that call writes to the space's memory. So when this function returns, no CPU may be in quell_switch_to
+/// or quell_cpu_offline with this space as `from`, and none may make such a call later. A kernel can, for example,
+/// count the CPUs that loaded this space last, and retire it when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
 /// batch, and a kernel space.
@@ -106,13 +105,13 @@ pub unsafe extern "C" fn quell_space_retire(
             }
             engine.retire(space);
         }
-        // SAFETY: no CPU has the space, and C promises that nothing else uses it. Memory that is zero is no space.
+        // SAFETY: no CPU has the space, and C promises that nothing else uses it. Zeroed memory holds no space.
         unsafe { space.write_bytes(0, 1) };
         Ok(())
     })
 }
 
-/// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
+/// Returns the id of a space, which no other space of the engine ever has. Returns 0 for memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -121,8 +120,8 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
 }
 
-/// Returns whether an unfinished batch has changes of a space; then quell_space_retire refuses it. False for memory
-/// without a space.
+/// Returns whether an unfinished batch has changes of a space. If so, quell_space_retire refuses it. Returns false for
+/// memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -131,7 +130,7 @@ pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> b
     unsafe { self::space(space) }.is_ok_and(|space| space.is_in_batch())
 }
 
-/// Returns the frame of a space's root table. 0 for memory without a space.
+/// Returns the frame of a space's root table. Returns 0 for memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -140,9 +139,9 @@ pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.root().0)
 }
 
-/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. For use after
-/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own.
-/// Not for changes that need a flush.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. Call it after
+/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice the change by faults of
+/// their own. It isn't for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]

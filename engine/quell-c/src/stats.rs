@@ -10,11 +10,11 @@ use quell::{Counter, CpuId, Stats};
 /// The number of counters.
 pub const QUELL_COUNTERS: usize = 40;
 
-/// Names the counters. Each CPU counts for itself, so a sum over CPUs is not a snapshot of one moment.
+/// The counters. Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_counter {
-    /// Flushes that a change of an entry asked for.
+    /// Flushes that a change of an entry requested.
     Requested,
     /// Shootdowns that interrupted at least one CPU.
     Shootdowns,
@@ -22,13 +22,13 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they hold the space lazily, or flush as they enter the kernel.
     SkippedLazy,
     /// Targets left out because they have left the space.
     SkippedLeft,
     /// Targets left out because they are offline.
     SkippedOffline,
-    /// Flushes that had no other target.
+    /// Flushes that had no target besides the initiator.
     SkippedNoTarget,
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace,
@@ -50,7 +50,7 @@ pub enum quell_counter {
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,
-    /// Of these, waits for a receipt only.
+    /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
     WaitedReceipt,
     /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
     ServedEarly,
@@ -60,7 +60,7 @@ pub enum quell_counter {
     Barriers,
     /// Context switches.
     Switches,
-    /// Switches that kept the space's entries.
+    /// Switches that kept the space's TLB entries.
     SwitchKept,
     /// Switches that had to flush because the space changed meanwhile.
     SwitchBehind,
@@ -70,7 +70,7 @@ pub enum quell_counter {
     Rollovers,
     /// Batches whose flush was deferred until reuse.
     FlushesDeferred,
-    /// Batches whose flush could not be deferred because the ledger was full.
+    /// Batches whose flush couldn't be deferred because the ledger was full.
     DeferralsRefused,
     /// Frames reused whose deferred flush other flushes had already made.
     ReusedFree,
@@ -86,11 +86,11 @@ pub enum quell_counter {
     FlushedInBackground,
     /// CPUs that had already flushed when a deferred flush was made.
     FoundFlushed,
-    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator sent it a request.
     CaughtUp,
     /// Frames reinstated for the page that they belonged to.
     Reinstated,
-    /// Targets left out because they are virtual CPUs that are not running.
+    /// Targets left out because they are virtual CPUs that aren't running.
     SkippedNotRunning,
     /// Full flushes that another task made for this one.
     Coalesced,
@@ -148,7 +148,7 @@ same! {
     Coalesced
 }
 
-/// Texts of the counters, ended with zero bytes.
+/// Returns the meanings or the labels of the counters, ended with zero bytes.
 const fn texts<const N: usize>(meaning: bool) -> [[u8; N]; QUELL_COUNTERS] {
     let mut texts = [[0; N]; QUELL_COUNTERS];
     let mut index = 0;
@@ -177,8 +177,7 @@ fn text<const N: usize>(
     }
 }
 
-/// Returns the name of a counter in reports, ended with a zero byte. NULL if there is no such
-/// counter.
+/// Returns the name of a counter in reports, ended with a zero byte. Returns NULL if there is no such counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -186,7 +185,7 @@ pub extern "C" fn quell_counter_label(counter: enum_quell_counter) -> *const c_c
     text(&LABELS, counter)
 }
 
-/// Returns a sentence that says what a counter counts, ended with a zero byte. NULL if there is no such counter.
+/// Returns a sentence that explains a counter, ended with a zero byte. Returns NULL if there is no such counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -212,8 +211,8 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
-/// `enum quell_counter`. Counters only grow, and wrap around. Refused by a small library, which counts nothing.
+/// Writes the counters, summed over all CPUs, to `counts`. `counts` has room for QUELL_COUNTERS numbers and is indexed
+/// by `enum quell_counter`. Counters only grow, and wrap around. A small library refuses, because it counts nothing.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -227,7 +226,7 @@ pub unsafe extern "C" fn quell_stats(
 
 /// Writes the counters of one CPU, online or not, as quell_stats does.
 ///
-/// Refuses a CPU that the engine has no number for.
+/// Refuses a CPU that the engine doesn't have.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

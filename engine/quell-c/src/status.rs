@@ -12,44 +12,44 @@ pub enum quell_status {
     Ok,
     /// A pointer that must not be NULL is NULL.
     Null,
-    /// Memory is not aligned as its type demands.
+    /// Memory isn't aligned as its type demands.
     Misaligned,
-    /// The header is not the library's: `quell_setup.interface` is not QUELL_INTERFACE.
+    /// The header isn't the library's: `quell_setup.interface` isn't QUELL_INTERFACE.
     Interface,
-    /// The text is no policy.
+    /// The text isn't a policy.
     Policy,
-    /// The engine does not run on such a machine, or not with so many CPUs.
+    /// The engine doesn't run on such a machine, or doesn't support that number of CPUs.
     Unsupported,
-    /// There is no engine in this memory: quell_engine_new has not succeeded.
+    /// There is no engine in this memory: quell_engine_new hasn't succeeded.
     NoEngine,
-    /// There is no space in this memory: it was not made, or it was retired.
+    /// There is no space in this memory: it wasn't made, or it was retired.
     NoSpace,
-    /// There is no batch in this memory: it was not begun.
+    /// There is no batch in this memory: it wasn't begun.
     NoBatch,
-    /// There is no plan for zeroing in this memory: it was not made.
+    /// There is no plan for zeroing in this memory: it wasn't made.
     NoPlan,
-    /// The engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state.
+    /// The engine doesn't have the CPU that quell_hw_this_cpu returns, or `here` is another CPU's state.
     Cpu,
-    /// This CPU is not online.
+    /// This CPU isn't online.
     Offline,
-    /// This CPU is online already; for quell_engine_new, one of the engine's is.
+    /// This CPU is online already. From quell_engine_new: a CPU of the engine in this memory is online.
     Online,
     /// This CPU runs the space.
     Running,
     /// An unfinished batch has changes of the space.
     InBatch,
-    /// The batch can take no more frames: finish it, then report again.
+    /// The batch can't take another frame: finish it, then report again.
     Full,
-    /// The range is empty, is not a whole number of strides, or ends beyond the address space.
+    /// The range is empty, isn't a whole number of strides, or ends beyond the address space.
     Range,
-    /// A number is not in the enumeration that the header names.
+    /// A number isn't in the enumeration that the header names.
     Value,
     /// The batch's flush was started: call quell_batch_finish.
     InFlight,
 }
 
 impl quell_status {
-    /// Returns its meaning in one line.
+    /// Returns the meaning in one line.
     pub(crate) const fn text(self) -> &'static core::ffi::CStr {
         match self {
             quell_status::Ok => c"done",
@@ -122,8 +122,8 @@ impl quell_status {
     ];
 }
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. For a number
-/// that is no status, the text says so.
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. If the number
+/// isn't a status, the text explains that.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -137,7 +137,7 @@ pub extern "C" fn quell_status_text(status: enum_quell_status) -> *const c_char 
 /// Refuses misuse, in a library that checks for it.
 ///
 /// # Errors
-/// `why` if there is `misuse`.
+/// `why` if `misuse` is set.
 #[inline]
 pub(crate) fn refuse(misuse: bool, why: quell_status) -> Result<(), quell_status> {
     if CHECKED && misuse { Err(why) } else { Ok(()) }

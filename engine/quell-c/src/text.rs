@@ -22,7 +22,7 @@ impl Line<'_> {
         let bytes = if text.is_null() || size == 0 {
             &mut []
         } else {
-            // SAFETY: as the caller promises. C need not have initialised the memory, so it is initialised first.
+            // SAFETY: as the caller promises. C needn't have initialised the memory, so we initialise it first.
             unsafe {
                 text.cast::<u8>().write_bytes(0, size);
                 core::slice::from_raw_parts_mut(text.cast::<u8>(), size)
@@ -34,7 +34,7 @@ impl Line<'_> {
     /// Writes the line. Text that is too long is cut off.
     pub(crate) fn set(mut self, text: &core::ffi::CStr) {
         let text = text.to_bytes();
-        // The last byte stays the zero.
+        // The last byte stays zero.
         self.length = text.len().min(self.bytes.len().saturating_sub(1));
         for (to, from) in self.bytes.iter_mut().zip(&text[..self.length]) {
             *to = *from;
@@ -57,7 +57,7 @@ impl Write for Line<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             let end = self.length + character.len_utf8();
-            // The last byte is the zero.
+            // We keep the last byte for the zero.
             if end >= self.bytes.len() {
                 return Err(fmt::Error);
             }
@@ -68,16 +68,16 @@ impl Write for Line<'_> {
     }
 }
 
-/// Returns the text at `start`, up to its zero byte. `None` if there is none within `most` bytes, or if the text is not
-/// UTF-8.
+/// Returns the text at `start`, up to its zero byte. Returns `None` if no zero byte follows within `most` bytes, or if
+/// the text isn't UTF-8.
 ///
 /// # Safety
 /// The text ends with a zero byte or has more than `most` bytes, and stays as it is for `'a`.
 #[cfg(any(feature = "text", quell_mutants))]
 pub(crate) unsafe fn of_c<'a>(start: *const c_char, most: usize) -> Option<&'a str> {
-    // SAFETY: no byte after the first zero is read.
+    // SAFETY: we read no byte after the first zero.
     let length = (0..=most).find(|&index| unsafe { *start.add(index) } == 0)?;
-    // SAFETY: these bytes were just read.
+    // SAFETY: we have just read these bytes.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast::<u8>(), length) };
     core::str::from_utf8(bytes).ok()
 }

@@ -1,7 +1,7 @@
-//! Small values that pass between C and Rust, and the checks of them.
+//! Checks and converts small values that pass between C and Rust.
 //!
-//! C may pass any number where the header names an enumeration. So functions take numbers, and this module refuses
-//! those that are not in the enumeration.
+//! C may pass any number where the header names an enumeration. So our functions take numbers, and this module refuses
+//! a number that isn't in the enumeration.
 
 use crate::status::{quell_status, refuse};
 use quell::{KernelEntries, Page, PageRange, PageSize, Purpose, Scope};
@@ -13,7 +13,8 @@ macro_rules! numbers_of_c {
     )*};
 }
 
-// The header says `enum quell_scope` for `enum_quell_scope`, so that C's compilers notice arguments that are exchanged.
+// The header has `enum quell_scope` in the place of `enum_quell_scope`, so that C compilers detect arguments that are
+// exchanged.
 numbers_of_c! {
     enum_quell_architecture enum_quell_break enum_quell_counter enum_quell_kernel_entries enum_quell_purpose
     enum_quell_rights enum_quell_scope enum_quell_status enum_quell_stride enum_quell_tagging
@@ -31,7 +32,7 @@ pub enum quell_stride {
     Huge,
 }
 
-/// Whether an invalidation reaches more than leaf entries.
+/// The entries that an invalidation reaches: leaf entries alone, or walker caches too.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_scope {
@@ -47,12 +48,12 @@ pub enum quell_scope {
 pub enum quell_kernel_entries {
     /// Global entries, one for all tags.
     Global,
-    /// Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
+    /// Entries that aren't global, or of both kinds. TLBs keep entries that aren't global under each tag that was
     /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
     Tagged,
 }
 
-/// What a batch is for.
+/// The purpose of a batch.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_purpose {
@@ -63,7 +64,7 @@ pub enum quell_purpose {
     /// Pages about to move to other frames.
     Migration,
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// quell_batch_finish_deferred, so it starts no flush before its end.
+    /// quell_batch_finish_deferred, so it starts no flush before that.
     Lazy,
 }
 
@@ -73,7 +74,7 @@ pub enum quell_purpose {
 pub struct quell_range {
     /// The first page: its address divided by 4096. A multiple of the stride.
     pub start: u64,
-    /// How many pages of 4096 bytes, at least one: a multiple of the stride.
+    /// The number of pages of 4096 bytes: at least one stride, and a multiple of the stride.
     pub pages: u64,
     /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
     /// page of the stride. Don't report base pages in larger strides.
@@ -82,15 +83,15 @@ pub struct quell_range {
 
 /// The number of virtual pages; every page's number is lower.
 const PAGES: u64 = 1 << 52;
-/// The number of pages in each half of the largest address space, 57 bits. The numbers between the halves name no page.
-/// An address that is passed instead of a page's number mostly lies there.
+/// The number of pages in each half of the largest address space, 57 bits. Numbers between the halves name no page. If
+/// C passes an address by mistake instead of a page's number, it's mostly between the halves, so we refuse it.
 pub(crate) const HALF: u64 = 1 << 44;
-/// The most pages by which the header's inline function extends a range. Longer ranges are checked by the library.
+/// The most pages by which the header's inline function extends a range. We check longer ranges in the library.
 pub(crate) const RUN_PAGES: u64 = 65536;
 
 impl quell_range {
     /// # Errors
-    /// If it is not a range of whole strides.
+    /// If the range doesn't consist of whole strides.
     #[inline]
     pub(crate) fn checked(self) -> Result<PageRange, quell_status> {
         let stride = match self.stride {
@@ -101,7 +102,7 @@ impl quell_range {
                 PageSize::Huge
             }
         };
-        // Sizes of pages are powers of two.
+        // Page sizes are powers of two, so one test covers both numbers.
         let whole = (self.start | self.pages) & (stride.pages() - 1) == 0;
         let end = if self.start < HALF { HALF } else { PAGES };
         let within = self.start < HALF || (PAGES - HALF..PAGES).contains(&self.start);
@@ -178,7 +179,7 @@ pub(crate) fn purpose(number: enum_quell_purpose) -> Result<Purpose, quell_statu
     }
 }
 
-// The numbers above equal those in the header.
+// The functions above use the header's numbers.
 const _: () = assert!(
     quell_stride::Huge as u32 == 2
         && quell_scope::Tables as u32 == 1

@@ -1,6 +1,5 @@
-//! Zeroes memory by extents (S1). This small part of the interface also works without an engine.
-//!
-//! `quell_arch` has the instructions, and `quell_zero` chooses the order.
+//! Zeroes memory by extents (S1). This small part of the interface also works without an engine. `quell_arch` has the
+//! instructions, and `quell_zero` chooses the order.
 
 use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room, sized};
 use crate::status::{answer, quell_status};
@@ -13,7 +12,7 @@ use quell_zero::{Chooser, Clear, ClearPolicy, Clearer, Strategy};
 /// Bytes of a `struct quell_zero_plan`.
 pub const QUELL_ZERO_PLAN_SIZE: usize = 72;
 
-/// How memory is zeroed on this processor. quell_zero_plan_new makes it.
+/// A plan for zeroing memory on this processor. quell_zero_plan_new makes it.
 #[repr(C, align(8))]
 pub struct quell_zero_plan {
     opaque: [u8; QUELL_ZERO_PLAN_SIZE],
@@ -28,7 +27,7 @@ sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
 /// Marks memory that holds a plan.
 const SEAL: u64 = 0x0071_7565_6c6c_0c01;
 
-/// A plan. The seal tells whether the rest is initialised.
+/// A plan. The seal records whether the rest is initialised.
 pub(crate) struct Planned {
     seal: u64,
     policy: MaybeUninit<ClearPolicy>,
@@ -40,10 +39,10 @@ pub(crate) struct Planned {
 /// If the pointer is refused, or if there is no plan.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that looks for
+/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that checks for
 /// misuse, the pointer is NULL.
 unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
-    // SAFETY: every pattern of bits is a `Planned` whose seal tells whether the rest is initialised.
+    // SAFETY: every pattern of bits is a `Planned` whose seal records whether the rest is initialised.
     let planned = unsafe { content(place) }?;
     if planned.seal != SEAL {
         return Err(quell_status::NoPlan);
@@ -52,23 +51,23 @@ unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, 
     Ok(unsafe { planned.policy.assume_init_ref() })
 }
 
-/// Memory that C has mapped at an address, which frame numbers count from.
+/// Memory that C has mapped. Frame numbers count from its first byte.
 struct Mapped(*mut u8);
 
 impl Clear for Mapped {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = self.0.wrapping_add(extent.first.address() as usize);
         // SAFETY: the caller owns the extent. quell_zero_plan_new found the strategy on this processor, and its caller
-        // allows it.
+        // allowed it.
         unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
     }
 }
 
-/// Plans how to zero memory, from the processor's instructions and caches. The policy of `engine` decides whether whole
-/// extents or single pages are zeroed, and how long a run may be. If `engine` is NULL: whole extents, and 32 MB. `plan`
-/// is memory of any content.
+/// Plans the zeroing of memory, from the processor's instructions and caches. The policy of `engine` decides whether
+/// quell_zero zeroes whole extents or single pages, and how long a run may be. If `engine` is NULL, it zeroes whole
+/// extents in runs of at most 32 MB. `plan` is memory of any content.
 ///
-/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
+/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that doesn't save them.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -109,12 +108,12 @@ pub unsafe extern "C" fn quell_zero_plan_new(
 
 /// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
 /// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
-/// memory, zeroing bypasses the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
-/// another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+/// memory, zeroing bypasses the caches. If `preempt` isn't NULL, it's called between two runs, and may sleep and return
+/// on another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
 ///
-/// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
+/// Refuses a `start` that isn't a multiple of 4096, and a `bytes` that is 0 or isn't a multiple of 4096.
 ///
-/// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
+/// Context: any but an NMI, if `preempt` may be called in it. Does not wait.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_zero(

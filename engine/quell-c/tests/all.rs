@@ -1,4 +1,5 @@
-//! The tests of the C interface: one program. What is a kernel of its own stays apart (`conformance/`).
+//! The tests of the C interface, in one program. The conformance test is a program of its own (`conformance/`), because
+//! it defines the functions of a kernel.
 
 mod boot;
 mod cost;

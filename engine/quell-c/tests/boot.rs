@@ -1,11 +1,13 @@
-//! `examples/boot` boots on two CPUs in QEMU: no page is read after its frame has another content, and the suite passes.
+//! Boots `examples/boot` on two CPUs in QEMU. No CPU reads a page after its frame has new content, and the conformance
+//! suite passes.
 
 use crate::support::{build_c, compiler, run, source, tool};
 use std::path::Path;
 
 const FEATURES: &str = "batch,extents,tags,lazy,remote,kernel,start,text,conformance";
 
-/// Builds the kernel and boots it; its words, and its status. `None`, said aloud, where that cannot be.
+/// Builds the kernel, boots it, and returns its exit status and output. Prints a note and returns `None` where a tool
+/// is missing.
 fn booted(folder: &Path, flags: &[&str]) -> Option<(i32, String)> {
     let library = build_c(&[], &["--debug", "--features", FEATURES])?;
     let mut qemu = tool("qemu-system-x86_64", "apt install qemu-system-x86")?;
@@ -62,7 +64,7 @@ fn booted(folder: &Path, flags: &[&str]) -> Option<(i32, String)> {
     Some((output.status.code().expect("QEMU ends by itself"), text))
 }
 
-/// The number after some words.
+/// Returns the number that follows `words` in a line.
 fn number(output: &str, words: &str) -> u64 {
     let rest = output.lines().find_map(|line| line.split_once(words));
     let (_, number) = rest.unwrap_or_else(|| panic!("{words:?} is missing: {output}"));
@@ -90,7 +92,8 @@ fn a_kernel_in_c_reads_no_page_that_is_gone_and_passes_the_suite() {
         };
         assert_eq!(status, 1, "{output}");
         assert_eq!(number(&output, "stale with quell: "), 0, "{output}");
-        // The emulator's second CPU may have slept while pages went away: a busy host gets a few tries.
+        // The emulator's second CPU may have slept while pages were unmapped, and then nothing is stale. So we boot up
+        // to 8 more times on a busy host.
         let mut stale = number(&output, "stale without a flush: ");
         for _ in 0..8 {
             if stale > 0 {

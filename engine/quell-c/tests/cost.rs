@@ -1,18 +1,19 @@
-//! How many instructions the calls of a kernel's hot paths take: in the library for kernels, with its checks and without.
+//! Counts the instructions of the calls in a kernel's hot paths: in the library for kernels, with its checks and
+//! without.
 //!
 //! ```text
 //! cargo test --test c cost -- --nocapture
 //! ```
 //!
-//! prints the table that `docs/guide/adopt.md` has. The test holds the counts to that; one that is off by more than a
-//! [`SLACK`]th, with another compiler or another engine, must be looked at and written down.
+//! prints the table in `docs/guide/adopt.md`. The test compares the counts with that table. If a count differs by more
+//! than a [`SLACK`]th, with another compiler or another engine, review it and update the table.
 
 use crate::support::{kernel_library_of, program, run, source};
 
-/// The part of a count by which another compiler may be off.
+/// A count may differ by one part in this many with another compiler.
 const SLACK: u64 = 10;
 
-/// The calls and their instructions, in the order of the program.
+/// Returns the calls and their instructions, in the order of the program.
 fn counted(unchecked: &str) -> Option<Vec<(String, u64)>> {
     let library = kernel_library_of(&[("QUELL_UNCHECKED", unchecked)])?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -22,7 +23,7 @@ fn counted(unchecked: &str) -> Option<Vec<(String, u64)>> {
     let mut rows: Vec<(String, u64)> = Vec::new();
     for (count, name) in output.lines().filter_map(|line| line.split_once('\t')) {
         let count = count.parse().expect("a number");
-        // The second time counts: the first one meets new tags.
+        // We keep the second count: the first call meets new tags.
         match rows.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = count,
             None => rows.push((name.to_owned(), count)),
@@ -58,7 +59,7 @@ fn calls_take_as_many_instructions_as_the_guide_says() {
         wrong.is_empty(),
         "docs/guide/adopt.md says something else of {wrong:?}"
     );
-    // Three of them are the loop's.
+    // Three of the instructions are the loop's own.
     let (_, follow) = checked
         .iter()
         .find(|(name, _)| name.contains("100 pages"))

@@ -1,14 +1,15 @@
-//! The library for kernels wants from outside what the header says, and nothing else.
+//! Checks that the library for kernels refers to no function outside except those that the header leaves to the
+//! embedder.
 
 use crate::support::{kernel_library, source};
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
 
-/// What every compiler takes for granted, and each kernel has.
+/// Functions that every compiler assumes and each kernel has.
 const MEMORY: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
 
-/// The functions that the header leaves to the embedder, but for those of libraries with debug assertions.
+/// Returns the functions that the header leaves to the embedder, except those of libraries with debug assertions.
 fn supplied() -> BTreeSet<String> {
     let header = std::fs::read_to_string(source("include/quell.h")).expect("the header");
     let mut names = BTreeSet::new();
@@ -55,7 +56,7 @@ fn what_is_undefined_is_what_the_header_leaves_to_the_embedder() {
         wanted.remove(name);
     }
     assert_eq!(wanted, supplied());
-    // And it defines what the header declares.
+    // The library also defines functions that the header declares.
     for name in [
         "quell_engine_new",
         "quell_batch_finish",

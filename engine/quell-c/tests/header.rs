@@ -1,5 +1,5 @@
-//! `include/quell.h` has every function, each says where it may be called, and C and C++ compile it. That it is what
-//! the documentation in `src/` makes of it is a test of `xtask`, which needs a parser of Rust.
+//! Checks that `include/quell.h` has every function, that each documents its context, and that C and C++ compile it. A
+//! test of `xtask` compares the header with the documentation in `src/`: that needs a parser of Rust.
 
 use crate::support::{compiler, run, source};
 
@@ -29,7 +29,7 @@ fn no_function_is_missing_from_the_header() {
     assert!(functions > 50, "{functions} functions were found");
 }
 
-/// Every function says where it may be called, and whether it may wait: "Context: ...".
+/// Every function documents where it may be called, and whether it may wait: "Context: ...".
 #[test]
 fn every_function_names_its_context() {
     let mut functions = 0;
@@ -51,7 +51,7 @@ fn compiles(variable: &str, default: &str, flags: &[&str], file: &str) {
     }
 }
 
-/// Whether it compiles, and what the compiler said; `None` if there is none.
+/// Returns whether it compiles, and the compiler's output. Returns `None` without a compiler.
 fn compiled(variable: &str, default: &str, flags: &[&str], file: &str) -> Option<(bool, String)> {
     let mut compiler = compiler(variable, default)?;
     compiler
@@ -98,7 +98,7 @@ fn a_kernels_own_types_need_no_header_of_c() {
         let flags = [&["-std=c11", "-ffreestanding", "-nostdinc"], more].concat();
         compiles("CC", "cc", &flags, "tests/c/own_types.c");
     }
-    // The types differ: without the hook that kernel's function would not be the header's.
+    // The kernel's types differ from C's: without the hook its function would conflict with the header's declaration.
     let flags = ["-std=c11", "-ffreestanding", "-include", "stdint.h"];
     let flags = [&flags[..], &own].concat();
     if let Some((ok, output)) = compiled("CC", "cc", &flags, "tests/c/own_types.c") {
@@ -134,7 +134,7 @@ fn versions_are_those_of_the_crate() {
     assert!(header.lines().any(|found| found == line), "{line}");
 }
 
-/// Doxygen, with nothing but the header as its input, finds each function and its description.
+/// Doxygen, with only the header as its input, finds each function and its description.
 #[test]
 fn doxygen_finds_every_function() {
     let Some(mut doxygen) = crate::support::tool("doxygen", "apt install doxygen") else {

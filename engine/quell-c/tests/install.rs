@@ -1,11 +1,11 @@
-//! `scripts/build-c --prefix` installs what a kernel's build finds with pkg-config and CMake, for each architecture.
+//! Checks that pkg-config and CMake find the installation of `scripts/build-c --prefix`, for each architecture.
 
 use crate::support::{build_c, compiler, run, source, tool};
 use object::Object;
 use object::read::archive::ArchiveFile;
 use std::path::Path;
 
-/// Installs a debug library. `None`, said aloud, where it cannot be built.
+/// Installs a debug library. Prints a note and returns `None` where it can't be built.
 fn installed(target: &str, prefix: &Path) -> Option<()> {
     let prefix = prefix.to_str().expect("text");
     let options = ["--debug", "--target", target, "--prefix", prefix];
@@ -14,7 +14,7 @@ fn installed(target: &str, prefix: &Path) -> Option<()> {
     Some(())
 }
 
-/// The architecture of the engine's own member.
+/// Returns the architecture of the engine's own member.
 fn architecture(library: &Path) -> object::Architecture {
     let data = std::fs::read(library).expect("a library");
     let archive = ArchiveFile::parse(&*data).expect("an archive");
@@ -42,7 +42,7 @@ fn pkg_config(prefix: &Path, question: &str) -> Option<Vec<String>> {
     Some(words.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The program that links finds a batch of two spaces and the function that a debug library needs.
+/// The linked program gets batches of two spaces, and the function that a debug library needs.
 #[test]
 fn pkg_config_and_cmake_find_an_installed_debug_library() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,6 @@
-//! Programs in C, linked to the library for the host and to the one for kernels: the example, which fails when its
-//! machine stops invalidating; the interface under attack; the kernel's own mappings; and the way out for panics.
+//! Runs programs in C, linked to the library for the host and to the library for kernels. For example: the example
+//! program, which must fail if its machine stops invalidating; misuse of the interface; the kernel's own mappings; and
+//! panics.
 
 use crate::support::{
     build_c, host_library, kernel_library, kernel_library_of, kernel_library_with, program, run,
@@ -7,7 +8,7 @@ use crate::support::{
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a program says when it is linked to each library that there is; the second is the kernel's.
+/// Runs `judge` on the program, linked to each available library. Its flag is set for the kernel's library.
 fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {
     let libraries: [Option<PathBuf>; 2] = [Some(host_library()), kernel_library()];
     for (index, library) in libraries.into_iter().enumerate() {
@@ -106,8 +107,8 @@ fn changes_of_entries_need_what_the_rules_say() {
     });
 }
 
-/// A library for 8192 CPUs and the header for as many: their sets and sizes agree, and CPU 8191 is interrupted. With
-/// the header for 1024 an engine is refused.
+/// A library for 8192 CPUs and the header for 8192 agree on sets and sizes, and CPU 8191 is interrupted. With the
+/// header for 1024 CPUs, the library refuses to make an engine.
 #[test]
 fn eight_thousand_cpus_are_told_apart() {
     let Some(library) = kernel_library_with("batch,extents,tags,lazy,remote,secondary,cpus-8192")
@@ -178,7 +179,7 @@ fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
     }
 }
 
-/// A small library takes the general way through the engine, with the same results.
+/// A small library takes the engine's general path, with the same results.
 #[test]
 #[ignore = "builds the library from Rust's source: `cargo xtask ci c`"]
 fn a_small_library_does_what_a_fast_one_does() {

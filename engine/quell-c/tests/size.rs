@@ -1,12 +1,12 @@
-//! What each mechanism takes in text: the library for kernels, built with that mechanism alone, with none of the
-//! others' code, and linked so that everything that C may call is in it, and nothing else.
+//! Measures the text (code) of each mechanism: we build the library for kernels with that mechanism alone, and link
+//! everything that C may call and nothing else.
 //!
 //! ```text
 //! cargo test --test c size -- --ignored --nocapture
 //! ```
 //!
-//! prints the table that `docs/guide/adopt.md` has. The test holds the sizes to that: one that is off by more than a
-//! [`SLACK`]th, with another compiler or another engine, must be looked at and written down.
+//! prints the table in `docs/guide/adopt.md`. The test compares the sizes with that table. If a size differs by more
+//! than a [`SLACK`]th, with another compiler or another engine, review it and update the table.
 
 use crate::support::{build_c, compiler, kernel_library_with, run, source};
 use object::read::archive::ArchiveFile;
@@ -30,10 +30,10 @@ const BUILDS: [(&str, &str); 6] = [
     ),
 ];
 
-/// The part of a size by which another compiler may be off.
+/// A size may differ by one part in this many with another compiler.
 const SLACK: u64 = 20;
 
-/// What the guide says of a build.
+/// Returns the size in the guide for a build.
 fn documented(name: &str) -> u64 {
     let path = crate::support::source("../../docs/guide/adopt.md");
     let guide = std::fs::read_to_string(path).expect("the guide");
@@ -43,7 +43,7 @@ fn documented(name: &str) -> u64 {
     bytes.unwrap_or_else(|| panic!("docs/guide/adopt.md has no row \"{row}...\""))
 }
 
-/// The functions that a library has for C.
+/// Returns the functions that a library exports to C.
 fn functions(archive: &[u8]) -> Vec<String> {
     let members = ArchiveFile::parse(archive).expect("an archive");
     let mut names = Vec::new();
@@ -60,7 +60,7 @@ fn functions(archive: &[u8]) -> Vec<String> {
     names
 }
 
-/// The bytes of text that a library brings into a kernel which calls everything that is in it.
+/// Returns the bytes of text in a kernel that calls every function of the library.
 fn text(library: &Path, folder: &Path) -> u64 {
     let archive = std::fs::read(library).expect("a library");
     let linked = folder.join("linked.o");
@@ -106,7 +106,7 @@ fn a_mechanism_that_is_left_out_takes_no_text() {
     }
 }
 
-/// What `size` calls text, that is code and constants, of a program.
+/// Returns the text of a program, as `size` counts it: code and constants.
 fn loaded(object: &Path) -> u64 {
     let (ok, output) = run(Command::new("size").arg(object));
     assert!(ok, "{output}");
@@ -115,7 +115,7 @@ fn loaded(object: &Path) -> u64 {
     text.parse().expect("a number")
 }
 
-/// A kernel with batches, remote flushes and tags, and no text, takes no more than the guide says.
+/// A kernel with batches, remote flushes and tags, and without messages, takes no more than the guide documents.
 #[test]
 #[ignore = "builds the library from Rust's source: `cargo xtask ci c`"]
 fn a_small_library_has_no_text_and_no_panics() {
@@ -163,7 +163,7 @@ fn a_small_library_has_no_text_and_no_panics() {
     }
 }
 
-/// The names of a program's symbols, mangled.
+/// Returns the mangled names of a program's symbols.
 fn names(program: &Path) -> Vec<String> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("a program");

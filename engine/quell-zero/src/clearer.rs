@@ -1,4 +1,4 @@
-//! Clears memory: the pieces of an extent, one after the other.
+//! Clears memory: the pieces of an extent, one after another.
 
 use crate::machine::Clear;
 use crate::pieces::ClearPolicy;
@@ -13,7 +13,7 @@ pub struct Cleared {
     pub pieces: u64,
     /// Bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
-    /// Bytes cleared around the caches, if the plan's strategies do so.
+    /// Bytes cleared around the caches, if the plan's strategies bypass them.
     pub bypassing_bytes: u64,
 }
 
@@ -25,20 +25,19 @@ pub struct Clearer<'a, M> {
 }
 
 impl<'a, M: Clear> Clearer<'a, M> {
-    /// Makes a value that zeroes memory of `machine` according to `policy`.
+    /// Creates a clearer for memory of `machine` with `policy`.
     pub const fn new(machine: &'a M, policy: &'a ClearPolicy) -> Self {
         Clearer { machine, policy }
     }
 
     /// Zeroes every byte of `extent` exactly once (C8).
     ///
-    /// `fault` is the frame that is read next, if any; it and its neighbours are cleared last and hot.
-    /// `preempt` is called between two pieces, never before the first or after the last; it may reschedule, and
-    /// the thread may continue on another CPU. The zeros are visible to another CPU that acquires what the caller releases
-    /// afterwards.
+    /// `fault` is the frame that is read next, if any: we clear it and its neighbours last and hot. `preempt` is called
+    /// between two pieces, never before the first or after the last. It may reschedule, and the thread may continue on
+    /// another CPU. If the caller then releases the memory, a CPU that acquires it sees the zeros.
     ///
     /// # Safety
-    /// The extent is memory of the machine and the caller's own: nobody else accesses it until the call returns.
+    /// The caller owns the extent, which is memory of the machine: no other code accesses it until the call returns.
     pub unsafe fn extent(
         &self,
         extent: Extent,
@@ -48,11 +47,11 @@ impl<'a, M: Clear> Clearer<'a, M> {
         let mut done = Cleared::default();
         for piece in self.policy.pieces(extent, fault) {
             if done.pieces > 0 {
-                // A kernel that is preempted only where it asks to be must ask. [mutant ZeroHoldsCpu]
+                // A cooperative kernel must offer a preemption point. [mutant ZeroHoldsCpu]
                 preempt();
             }
             // The new owner reads every byte. [mutants ZeroSkipsTail, ZeroSkipsFaultingPage]
-            // SAFETY: the piece is a part of the extent, which is the caller's own.
+            // SAFETY: the piece is a part of the extent, which the caller owns.
             unsafe { self.machine.zero(piece.extent, piece.strategy) };
             done.pieces += 1;
             let bytes = match piece.temperature {
@@ -71,7 +70,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         fault: Option<Frame>,
         preempt: impl FnMut(),
     ) -> (Zeroed<F>, Cleared) {
-        // SAFETY: the frame owns the memory, and is ours.
+        // SAFETY: the frame owns the memory, and we own the frame.
         let done = unsafe { self.extent(frame.extent(), fault, preempt) };
         (Zeroed::unchecked(frame), done)
     }

@@ -1,22 +1,21 @@
 //! Zeroes memory by extents (S1), and keeps frames known to be zero (C8).
 //!
-//! Memory must be zeroed before it gets a new owner, and most of the cost of a demand fault on a
-//! large page is that zeroing. Three decisions make it cheap, and each lives in one file:
+//! Memory must be zeroed before it gets a new owner, and that zeroing is most of the cost of a demand fault on a large
+//! page. Three decisions make it cheap, and each is in one file:
 //!
-//! * **With which instructions** ([`plan`]). A processor that is told the whole length amortises
-//!   its start-up cost and may stop reading lines that it is going to overwrite; instructions that
-//!   go around the caches do so at any length. Which of them is fastest depends on the processor
-//!   and on the length, so a [`Plan`] holds one [`Strategy`] per class of length: by rule from
-//!   what is [`Available`] and the [`Caches`], or from a calibration of a few milliseconds.
-//! * **In which order and in how large pieces** ([`pieces`]). The pages that are read next are
-//!   cleared last and through the caches, all others around the caches; no piece is longer than the
-//!   time a processor may be held without a point of preemption.
-//! * **When** ([`pool`]). A [`Pool`] holds frames that were cleared in the background within a
-//!   budget of bandwidth, so that a fault finds them ready.
+//! * **The instructions** ([`plan`]). A processor that knows the whole length amortises its start-up cost, and may stop
+//!   reading lines that it will overwrite. Instructions that bypass the caches avoid these reads at any length. The
+//!   fastest instruction depends on the processor and on the length, so a [`Plan`] holds one [`Strategy`] per class of
+//!   length. We derive it from the [`Available`] strategies and the [`Caches`] by rule, or from a calibration of a few
+//!   milliseconds.
+//! * **The order and the size of pieces** ([`pieces`]). We clear the pages that are read next last, through the caches,
+//!   and all others around the caches. No piece takes longer than a processor may be held without a preemption point.
+//! * **The time** ([`pool`]). A [`Pool`] holds frames that were cleared in the background within a bandwidth budget, so
+//!   that a fault finds them ready.
 //!
-//! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has
-//! them). Of the engine it takes the names for memory and words that CPUs share; a kernel
-//! that has no use for the engine uses it alone. It implements [`Clear`], which is one method:
+//! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has them).
+//! From the engine it uses only the names for memory and words that CPUs share, so a kernel can use it without the
+//! engine. The kernel implements [`Clear`], which is one method:
 //!
 //! ```
 //! use quell::PAGE_BYTES;
@@ -49,19 +48,18 @@
 //! assert_eq!(zeros as u64, extent.bytes());
 //! ```
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
-//! Every byte of an extent given to [`Clearer::extent`] is zeroed exactly once, by one
-//! [`Clear::zero`] each, whatever the policy. A [`Zeroed`] value comes
-//! only from [`Clearer::frame`] and [`Pool::take`], so an allocator that asks for one by type cannot be
-//! handed a frame that was not cleared.
+//! [`Clearer::extent`] zeroes every byte of an extent exactly once, whatever the policy. A [`Zeroed`] value comes only
+//! from [`Clearer::frame`] and [`Pool::take`], so an allocator that requires this type can't get a frame that wasn't
+//! cleared.
 //!
-//! # What is not guaranteed
+//! # Limits
 //!
-//! That no CPU writes the extent meanwhile: the caller must own it, with no translation left
-//! through which another CPU writes (C1). That the content is visible to other CPUs before the
-//! caller publishes the frame with a release store. That the plan is the best one: rules of
-//! thumb and measurements both can be wrong by a few percent.
+//! We don't guarantee that no CPU writes the extent meanwhile: the caller must own it, without a translation through
+//! which another CPU writes (C1). We don't make the content visible to other CPUs: the caller publishes the frame with
+//! a release store. And the plan may not be the best one: rules of thumb and measurements can both be wrong by a few
+//! percent.
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::missing_panics_doc)]
 

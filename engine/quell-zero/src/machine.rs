@@ -1,24 +1,24 @@
-//! The interface of a machine to zeroing.
+//! The machine's side of zeroing.
 
 use crate::strategy::Strategy;
 use quell::Extent;
 
 /// A machine whose memory can be zeroed.
 ///
-/// `quell_arch::zero::zero` has the instructions for every [`Strategy`], so an implementation in a kernel adds the
-/// address at which it has mapped the extent, and nothing else, if the plans of its policies name only strategies that
-/// it can execute: those that the processor has (`quell_arch::zero::available`), and with vector registers only where
-/// these are the kernel's to overwrite.
+/// `quell_arch::zero::zero` has the instructions for every [`Strategy`]. So an implementation in a kernel only adds the
+/// address at which it has mapped the extent, if the plans of its policies name only strategies that it can execute.
+/// These are the strategies that the processor has (`quell_arch::zero::available`), and those with vector registers
+/// only where the kernel may overwrite these.
 pub trait Clear {
     /// Zeroes the whole extent with `strategy` before it returns.
     ///
-    /// The zeros are visible to every CPU that acquires what the caller releases afterwards, even if they were written
+    /// If the caller then releases the memory, every CPU that acquires it sees the zeros, even if they were written
     /// around the caches. A strategy with weakly ordered stores ends with the fence that it needs.
     ///
-    /// The caller keeps the caps on the extent's length; an extent may be empty. A strategy that the implementation
-    /// cannot execute it replaces by another: a [`Plan`](crate::Plan) may name any.
+    /// The caller limits the extent's length; an extent may be empty. A [`Plan`](crate::Plan) may name any strategy, so
+    /// the implementation replaces a strategy that it can't execute.
     ///
     /// # Safety
-    /// The extent is memory of this machine and the caller's own: nobody else accesses it until the call returns.
+    /// The caller owns the extent, which is memory of this machine: no other code accesses it until the call returns.
     unsafe fn zero(&self, extent: Extent, strategy: Strategy);
 }

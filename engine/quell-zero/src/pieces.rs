@@ -1,28 +1,26 @@
-//! In which order and in how large pieces an extent is cleared.
+//! Divides an extent into pieces, and orders them.
 //!
-//! The published gain of extent clearing has a published price: a processor that clears a huge page
-//! in one go leaves the wrong lines in its caches, and the program that faulted then misses on the
-//! very page it asked for (+9 % user time with many sequential writers). So an extent falls into
-//! three segments: what lies before the neighbourhood of the faulting page, what lies after it, and
-//! the neighbourhood, which is cleared last and through the caches.
+//! Extent clearing has a published gain and a published price. A processor that clears a huge page at once leaves the
+//! wrong lines in its caches, and the program that faulted then misses on the very page that it needs (+9 % user time
+//! with many sequential writers). So we divide an extent into three segments: the part before the neighbourhood of the
+//! faulting page, the part after it, and the neighbourhood itself, which we clear last and through the caches.
 //!
-//! A kernel that is preempted only where it asks to be ("cooperative") must not stay in one
-//! instruction for long: no piece exceeds [`ClearPolicy::cap_bytes`], and the caller's preemption
-//! point is called between pieces. Clearing at 10 GB/s, 8 MB take about a millisecond and 32 MB
-//! about three. A kernel that can be preempted anywhere needs no cap, because the instructions
-//! are interruptible, and then the processor sees the whole length.
+//! A kernel that is preempted only at its own preemption points ("cooperative") must not stay in one instruction for
+//! long. So no piece exceeds [`ClearPolicy::cap_bytes`], and the caller's preemption point is called between pieces.
+//! For example, at 10 GB/s 8 MB take about 1 ms and 32 MB about 3 ms. A kernel that can be preempted anywhere needs no
+//! cap, because the instructions are interruptible; then the processor knows the whole length.
 //!
-//! The baseline is here too: with [`ClearPolicy::whole_extents`] off every piece is one page. As
-//! in the kernel that S1 was measured on, the pages of a 2 MB page after the fault then come in
-//! descending order, towards the fault, and those of a 1 GB page in ascending order; a processor
-//! recognises the one order and not the other.
+//! We also implement the baseline: with [`ClearPolicy::whole_extents`] off, every piece is one page. We use the order
+//! of the kernel on which S1 was measured. In a 2 MB page, the pages after the fault are cleared in descending order,
+//! towards the fault. In a 1 GB page they're cleared in ascending order. The order matters because a processor
+//! recognises only one of them.
 
 use crate::plan::Plan;
 use crate::strategy::{Strategy, Temperature};
 use quell::PAGE_BYTES;
 use quell::{Extent, Frame, PageSize};
 
-/// A policy: how extents are zeroed.
+/// A policy for zeroing extents.
 ///
 /// # Examples
 ///
@@ -40,17 +38,18 @@ use quell::{Extent, Frame, PageSize};
 pub struct ClearPolicy {
     /// Zero whole extents. If off, zero page by page, with a preemption point after each.
     pub whole_extents: bool,
-    /// The most bytes of one piece, rounded down to pages but at least one page. `None` is no cap.
+    /// The most bytes of one piece, rounded down to pages but at least one page. `None` means no cap.
     pub cap_bytes: Option<u64>,
-    /// How many pages on either side of the faulting page are cleared last, with it, and stay hot. Linux uses two.
+    /// The number of pages on either side of the faulting page that are cleared last, with it, and stay hot. Linux uses
+    /// two.
     pub neighbours: u64,
     /// The strategy for each length.
     pub plan: Plan,
 }
 
 impl ClearPolicy {
-    /// The cap that Linux merged for cooperative preemption: 32 MB, about the length from which
-    /// Zen processors stop allocating cache lines.
+    /// The cap that Linux merged for cooperative preemption: 32 MB, about the length from which Zen processors stop
+    /// allocating cache lines.
     pub const COOPERATIVE_CAP: u64 = 32 << 20;
     /// The cap of S1 as first published: 8 MB, about 1 ms at 10 GB/s.
     pub const S1_CAP: u64 = 8 << 20;
@@ -83,10 +82,10 @@ impl ClearPolicy {
 
     /// Returns the pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
     ///
-    /// `fault` is the frame that is read next; without one, or if it lies outside the extent,
-    /// everything is cleared around the caches. Numbers of frames wrap round.
+    /// `fault` is the frame that is read next. Without it, or if it's outside the extent, everything is cleared around
+    /// the caches. Frame numbers wrap around.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
-        // All counted from the first frame.
+        // We count all positions from the first frame.
         let end = extent.frames;
         let run = |from: u64, to: u64| Extent {
             first: extent.first.plus(from),
@@ -104,7 +103,7 @@ impl ClearPolicy {
         };
         Pieces {
             policy: self,
-            // The neighbourhood last: the program then finds it in the caches. [mutant ZeroFaultingPageFirst]
+            // We clear the neighbourhood last: the program then finds it in the caches. [mutant ZeroFaultingPageFirst]
             segments: [
                 (run(0, from), Temperature::Bypassing),
                 (run(to, end), Temperature::Bypassing),
@@ -127,7 +126,7 @@ impl ClearPolicy {
 }
 
 impl Default for ClearPolicy {
-    /// [`ClearPolicy::cooperative`] with the default plan, ordinary stores.
+    /// Returns [`ClearPolicy::cooperative`] with the default plan, ordinary stores.
     fn default() -> Self {
         Self::cooperative(Plan::default())
     }
@@ -138,13 +137,13 @@ impl Default for ClearPolicy {
 pub struct Piece {
     /// The frames.
     pub extent: Extent,
-    /// Says whether they are read next.
+    /// Whether they're read next.
     pub temperature: Temperature,
     /// The plan's strategy for this length and temperature.
     pub strategy: Strategy,
 }
 
-/// Which segment lies after the neighbourhood of the fault.
+/// The segment after the neighbourhood of the fault.
 const AFTER: usize = 1;
 
 /// The pieces of one extent, from [`ClearPolicy::pieces`].

@@ -1,19 +1,18 @@
-//! Which strategy for which length: a small table, made once per machine.
+//! Plans: a small table, made once per machine, with the strategy for each length.
 //!
-//! The table has one class per power of two from 4 KB to 1 GB and two columns, one for each
-//! [`Temperature`]. Looking a length up costs a count of leading zeros and a load.
+//! The table has one class per power of two from 4 KB to 1 GB, and a column for each [`Temperature`]. A lookup costs a
+//! count of leading zeros and a load.
 //!
-//! Two ways lead to a table. [`Chooser::defaults`] is a rule over processor features and cache
-//! sizes that needs no measurement; [`Chooser::calibrated`] is a pure function from measurements,
-//! which the embedder takes however it can (`quell measure clear` shows how), to a table. Neither
-//! reads a clock or touches memory, so the same inputs give the same table on every machine.
+//! There are two ways to make a table. [`Chooser::defaults`] is a rule over processor features and cache sizes that
+//! needs no measurement. [`Chooser::calibrated`] is a pure function from measurements to a table; the embedder takes
+//! the measurements however it can (`quell measure clear` is an example). Neither reads a clock or accesses memory, so
+//! the same inputs give the same table on every machine.
 //!
-//! Measurements are noisy and several strategies often tie. The measurement decides at each length, but
-//! strategies within [`Chooser::MARGIN`] of the fastest tie, and a tie is broken without looking at the
-//! measurement: the table before keeps its strategy if that is among them, else the rule's order
-//! decides. So repeating a calibration on the same machine does not make the table
-//! flip back and forth. Noise mostly slows a measurement down, so of several samples of one
-//! strategy the fastest counts; a caller that can tell quiet samples from others does better to give their median.
+//! Measurements are noisy, and several strategies often tie. The measurement decides at each length, but strategies
+//! within [`Chooser::MARGIN`] of the fastest tie. We break a tie without the measurement: if the previous table's
+//! strategy is among them, it stays; otherwise the rule's order decides. So a repeated calibration on the same machine
+//! doesn't flip the table back and forth. Noise mostly slows a measurement down, so we use the fastest of several
+//! samples of one strategy. If a caller can detect quiet samples, their median is a better input.
 
 use crate::strategy::{Available, Strategy, Temperature};
 
@@ -22,7 +21,7 @@ const SMALLEST: u32 = 12;
 /// Classes, one per power of two: 4 KB up to 1 GB and longer.
 const CLASSES: usize = 19;
 
-/// The class of a length: the largest power of two that is not longer.
+/// Returns the class of a length: the largest power of two that isn't longer.
 const fn class(bytes: u64) -> usize {
     let log = bytes.checked_ilog2();
     match log {
@@ -50,7 +49,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Uses one strategy for everything. The published S1 is `Plan::uniform(Strategy::RepStos)`.
+    /// Makes a plan with one strategy for all lengths. The published S1 is `Plan::uniform(Strategy::RepStos)`.
     pub const fn uniform(strategy: Strategy) -> Self {
         Plan {
             hot: [strategy; CLASSES],
@@ -92,8 +91,8 @@ impl Default for Plan {
 
 /// Sizes of the data caches in bytes as one CPU sees them; 0 where unknown.
 ///
-/// The rule of [`Chooser::defaults`] looks at the last level alone; a calibration needs all of them
-/// to tell which lengths are worth measuring.
+/// The rule of [`Chooser::defaults`] uses only the last level. A calibration needs all levels, to choose the lengths
+/// that are worth measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Caches {
     /// The first-level data cache.
@@ -104,26 +103,26 @@ pub struct Caches {
     pub last: u64,
 }
 
-/// A measurement: how long one strategy took for one extent.
+/// A measurement: the time of one strategy for one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// The strategy that was used.
     pub strategy: Strategy,
-    /// What was timed: for [`Temperature::Bypassing`] clearing an uncached extent, for [`Temperature::Hot`] clearing
-    /// *and reading it once*.
+    /// The operation that was timed. For [`Temperature::Bypassing`] it's clearing an uncached extent; for
+    /// [`Temperature::Hot`] it's clearing the extent *and reading it once*.
     pub temperature: Temperature,
     /// The length of the extent in bytes.
     pub bytes: u64,
     /// The time for one extent, in a unit that all samples of a calibration share.
     ///
-    /// Use a unit that is fine enough for [`Chooser::MARGIN`]: cycles or picoseconds.
+    /// Use a unit that's fine enough for [`Chooser::MARGIN`]: cycles or picoseconds, for example.
     pub ticks: u64,
 }
 
 impl Sample {
     /// Returns whether this sample shows more bytes per tick than `other`, by more than one part in `margin` if given.
     fn beats(&self, other: &Sample, margin: Option<u128>) -> bool {
-        // bytes / ticks > other.bytes / other.ticks, without division.
+        // We compare bytes / ticks with other.bytes / other.ticks, without a division.
         let mine = u128::from(self.bytes) * u128::from(other.ticks);
         let theirs = u128::from(other.bytes) * u128::from(self.ticks);
         match margin {
@@ -143,17 +142,17 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A strategy ties with the fastest if that is faster by at most one part in this number: 3 %.
+    /// A strategy ties with the fastest if the fastest leads by at most one part in this number: 3 %.
     pub const MARGIN: u128 = 32;
 
-    /// The rule's order for memory that is read next.
+    /// The rule's order for memory that is read next: through the caches.
     const THROUGH: [Strategy; 4] = [
         Strategy::RepStos,
         Strategy::RepStosq,
         Strategy::DcZva,
         Strategy::Stores,
     ];
-    /// The rule's order for memory that is not read soon.
+    /// The rule's order for memory that isn't read soon: around the caches.
     const AROUND: [Strategy; 6] = [
         Strategy::NonTemporal512,
         Strategy::Clzero,
@@ -163,19 +162,19 @@ impl Chooser {
         Strategy::NonTemporal64,
     ];
 
-    /// By rule, shorter runs are not cleared around the caches: the drain at the end costs more
-    /// than the fetches it saves. Zen 4 clears 4 KB at 24 GB/s around them and at 31 through them,
-    /// and 64 KB at 75 and 31 (`docs/zeroing.md`); the drain that this implies is paid back
-    /// between 4 and 8 KB. Sapphire Rapids gains from 4 KB on.
+    /// The length in bytes from which the rule clears around the caches. For shorter runs the drain at the end costs
+    /// more than the fetches that it saves. For example, Zen 4 clears 4 KB at 24 GB/s around the caches and at 31 GB/s
+    /// through them, but 64 KB at 75 and 31 GB/s (`docs/zeroing.md`). So the drain pays off between 4 and 8 KB.
+    /// Sapphire Rapids gains from 4 KB on.
     const BYPASS_FROM: u64 = 16 << 10;
 
     /// Makes the table by rule, without measurement.
     ///
-    /// * Memory that is read next is cleared by the string instruction where there is one, else by block
-    ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
-    ///   hot, so there it is cleared as if it were not read.
-    /// * Memory that is not read next is cleared, from 16 KB on, by the widest instruction that goes around
-    ///   the caches. Below, as memory that is read next.
+    /// * We clear memory that is read next with a string instruction if there is one, else with block zeroing (`dc
+    ///   zva`), else with stores. From the size of the last-level cache on nothing stays hot, so there we clear it like
+    ///   memory that isn't read soon.
+    /// * We clear memory that isn't read soon, from 16 KB on, with the first available instruction in the rule's order
+    ///   that bypasses the caches; the widest is the first. We clear shorter runs like memory that is read next.
     pub fn defaults(&self) -> Plan {
         let first = |preferred: &[Strategy]| {
             preferred
@@ -210,13 +209,13 @@ impl Chooser {
 
     /// Makes the table from measurements, starting from the table `before`.
     ///
-    /// In a class with samples a strategy is chosen that ties with the fastest ([`Chooser::MARGIN`]): the incumbent of
-    /// `before` if it does, else the first in the order of [`Chooser::defaults`]. A class without samples follows the
-    /// nearest shorter class that has some, if `before` treated the two alike; otherwise it stays. Samples of
-    /// strategies that are not available, of zero ticks or bytes, and hot samples of strategies that leave nothing in
-    /// the caches are ignored.
+    /// In a class with samples, we choose among the strategies that tie with the fastest ([`Chooser::MARGIN`]): the
+    /// strategy of `before` if it's one of them, else the first in the order of [`Chooser::defaults`]. A class without
+    /// samples follows the nearest shorter class with samples, if both had the same strategy in `before`; otherwise it
+    /// stays as it was. We ignore samples of unavailable strategies, samples of 0 ticks or bytes, and hot samples of
+    /// strategies that leave nothing in the caches.
     ///
-    /// The order of the samples does not matter.
+    /// The order of the samples doesn't matter.
     pub fn calibrated(&self, before: &Plan, samples: &[Sample]) -> Plan {
         let mut plan = *before;
         for temperature in [Temperature::Hot, Temperature::Bypassing] {

@@ -1,14 +1,14 @@
-//! Frames known to be zero, ready before they are asked for.
+//! A pool of frames that are known to be zero, ready before they're needed.
 //!
-//! A [`Pool`] is filled by an idle thread through [`Pool::fill`] and emptied by faults through
-//! [`Pool::take`], which costs one load when it is empty and a scan of the slots up to the first
-//! frame when it is not. Clearing in the background is not free: it takes memory bandwidth from programs
-//! that run, and a frame cleared long ago is cold when it is read. The [`Budget`] bounds the
-//! first; a program that reads the whole frame at once is better served by [`Clearer::frame`].
+//! An idle thread fills a [`Pool`] with [`Pool::fill`], and faults empty it with [`Pool::take`]. A take costs one load
+//! when the pool is empty, and otherwise a scan of the slots up to the first frame. Clearing in the background isn't
+//! free: it takes memory bandwidth from running programs, and a frame that was cleared long ago is cold when it's read.
+//! The [`Budget`] limits the bandwidth. If a program reads the whole frame at once, [`Clearer::frame`] serves it
+//! better.
 //!
-//! Nothing here allocates or locks. The slots are words that the embedder provides; each holds
-//! either nothing or one frame, moved in and out by a compare-and-exchange. A CPU that stops in
-//! the middle of any operation holds no other up; at worst it keeps the one frame it was moving.
+//! Nothing here allocates or locks. The slots are words that the embedder provides. Each is empty or holds one frame,
+//! which a compare-and-exchange moves in and out. A CPU that stops in the middle of any operation blocks no other CPU;
+//! at worst it keeps the one frame that it was moving.
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
@@ -24,18 +24,17 @@ pub trait Pooled: Clearable + Sized {
     /// Restores the value from `raw`.
     ///
     /// # Safety
-    /// [`Pooled::into_raw`] has returned `raw`, and the value has not been taken back since.
+    /// [`Pooled::into_raw`] returned `raw`, and the value wasn't restored since.
     unsafe fn from_raw(raw: u64) -> Self;
 }
 
 /// A budget of memory bandwidth: bytes per tick, with bursts up to a limit.
 ///
-/// A token bucket in one word. The word holds the point of the budget's whole history, counted in
-/// bytes, up to which it is spent; the bucket is full when that lies `burst` bytes or more in the
-/// past. The caller supplies the time, in ticks that it chooses (microseconds are a good choice:
-/// the rate is then in megabytes per second). Clocks of CPUs that disagree a little make the
-/// budget wrong by as much and nothing worse. Arithmetic wraps, so a bucket that is used at least
-/// once in 2^63 bytes' worth of ticks never stalls.
+/// It's a token bucket in one word. Count the budget's whole history in bytes: the word is the position up to which it
+/// is spent. The bucket is full when that position is at least `burst` bytes in the past. The caller supplies the time,
+/// in ticks that it chooses. Microseconds are a good choice, for example: the rate is then in megabytes per second. If
+/// the clocks of CPUs disagree, the budget is wrong by as much, and nothing worse happens. Arithmetic wraps, so a
+/// bucket that is used at least once in 2^63 bytes' worth of ticks never stalls.
 ///
 /// # Examples
 ///
@@ -56,7 +55,7 @@ pub struct Budget<W> {
 }
 
 impl<W: Word> Budget<W> {
-    /// Makes a budget of `bytes_per_tick`, full at time `now` with `burst` bytes. A budget without a burst grants
+    /// Makes a budget of `bytes_per_tick`, full at time `now` with `burst` bytes. A budget with a burst of 0 grants
     /// nothing.
     pub fn new(bytes_per_tick: u64, burst: u64, now: u64) -> Self {
         let burst = burst.min(i64::MAX as u64);
@@ -68,7 +67,7 @@ impl<W: Word> Budget<W> {
         }
     }
 
-    /// Takes `bytes` out of the budget if it holds that many, and returns whether it did.
+    /// Takes `bytes` from the budget if it has enough. Returns whether it did.
     ///
     /// A request larger than the burst is granted when the budget is full; later requests then wait longer.
     pub fn try_spend(&self, bytes: u64, now: u64) -> bool {
@@ -76,14 +75,14 @@ impl<W: Word> Budget<W> {
             return true;
         }
         let earned = now.wrapping_mul(self.bytes_per_tick);
-        // Relaxed: the word orders nothing but itself.
+        // Relaxed: the word orders no other memory.
         let mut held = self.spent.load(Relaxed);
         loop {
             let unspent = (earned.wrapping_sub(held) as i64).clamp(0, self.burst as i64) as u64;
             if unspent == 0 || unspent < bytes.min(self.burst) {
                 return false;
             }
-            // Budget earned beyond the burst is lost.
+            // The budget beyond the burst is lost.
             let base = earned.wrapping_sub(unspent);
             let next = base.wrapping_add(bytes);
             match self.spent.compare_exchange(held, next, Relaxed, Relaxed) {
@@ -124,8 +123,8 @@ pub enum Stopped {
 /// All operations may be called from any CPU at any time, from interrupt handlers too.
 pub struct Pool<'a, W, F> {
     slots: &'a [W],
-    /// Slots that are filled or reserved, so never less than the frames in the slots. A slot is
-    /// reserved before a frame is put in, and a slot is emptied before the count goes down.
+    /// The number of slots that are filled or reserved, which is never less than the number of frames in the slots. We
+    /// reserve a slot before we put a frame in, and empty a slot before we decrement the count.
     reserved: W,
     frame_bytes: u64,
     owner: PhantomData<fn(F) -> F>,
@@ -137,7 +136,7 @@ const EMPTY: u64 = 0;
 impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// Makes an empty pool of frames of `frame_bytes` each, one per slot.
     ///
-    /// The pool owns `slots` and empties them without freeing what they held; never share them with another pool. A few
+    /// The pool owns `slots` and empties them without freeing their content. Never share them with another pool. A few
     /// dozen slots are enough: the rate at which the pool is filled matters more.
     pub fn new(slots: &'a mut [W], frame_bytes: u64) -> Self {
         for slot in &*slots {
@@ -151,17 +150,18 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
     }
 
-    /// Returns the number of frames in the pool, including those being cleared for it. It may already have changed.
+    /// Returns the number of frames in the pool, including frames that are being cleared for it. The number may change
+    /// at any time.
     pub fn len(&self) -> u64 {
         self.reserved.load(Relaxed)
     }
 
-    /// Returns whether the pool held no frame a moment ago.
+    /// Returns whether the pool is empty, which may change at any time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many frames the pool can hold.
+    /// Returns the number of frames that the pool can hold.
     pub fn capacity(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -170,7 +170,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     ///
     /// # Errors
     ///
-    /// Gives the frame back if the pool is full.
+    /// Returns the frame if the pool is full.
     ///
     /// # Panics
     ///
@@ -183,19 +183,19 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         Ok(())
     }
 
-    /// Takes a zeroed frame out, if there is one. It may miss a frame that is put in meanwhile.
+    /// Takes a zeroed frame out, or returns `None` if there is none. It may miss a frame that is put in meanwhile.
     pub fn take(&self) -> Option<Zeroed<F>> {
         if self.is_empty() {
             return None;
         }
         for slot in self.slots {
             let held = slot.load(Relaxed);
-            // Acquire pairs with `insert`: the frame's next owner sees the zeros, also if it was taken and
-            // put back since the load.
-            // Lost without it: zeroed frames change hands.
+            // Acquire pairs with the Release in `insert`: the frame's next owner sees the zeros, even if the frame was
+            // taken and put back since the load. Without it, the next owner could read old content.
             if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
                 self.cancel();
-                // SAFETY: `insert` put it there, no other pool uses the slots, and the exchange lets one alone take it.
+                // SAFETY: `insert` put it there, no other pool uses the slots, and the exchange succeeds on one CPU
+                // only.
                 let frame = unsafe { F::from_raw(held - 1) };
                 return Some(Zeroed::unchecked(frame));
             }
@@ -205,15 +205,14 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
 
     /// Zeroes frames from `source` and puts them into the pool, for a background task.
     ///
-    /// It stops when the pool is full, the budget is spent at time `now`, or the source is empty.
+    /// It stops when the pool is full, the budget at time `now` is spent, or the source is empty.
     ///
-    /// `source` is asked only when there is a slot and a budget for a frame, so none is lost. The
-    /// frames are cleared by `clearer`, around the caches, with `preempt` called between pieces and between
-    /// frames.
+    /// We call `source` only if there is a slot and a budget for a frame, so no frame is lost. `clearer` clears the
+    /// frames around the caches, and `preempt` is called between pieces and between frames.
     ///
     /// # Panics
     ///
-    /// In debug builds, if a frame of `source` is not of the pool's length, and as [`Pool::put`].
+    /// In debug builds, if a frame of `source` doesn't have the pool's length, and as [`Pool::put`].
     pub fn fill<M: Clear>(
         &self,
         clearer: &Clearer<'_, M>,
@@ -227,7 +226,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if !self.reserve() {
                 break Stopped::Full;
             }
-            // Programs that run need the memory's bandwidth more than the pool does. [mutant PoolIgnoresBudget]
+            // Running programs need the memory's bandwidth more than the pool does. [mutant PoolIgnoresBudget]
             if !budget.try_spend(self.frame_bytes, now) {
                 self.cancel();
                 break Stopped::Budget;
@@ -241,7 +240,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if frames > 0 {
                 preempt();
             }
-            // A fault that takes the frame out does not clear it again. [mutant PoolHandsOutDirty]
+            // A fault that takes the frame out doesn't clear it again. [mutant PoolHandsOutDirty]
             let (frame, _) = clearer.frame(frame, None, &mut preempt);
             self.insert(frame);
             frames += 1;
@@ -249,9 +248,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         Filled { frames, stopped }
     }
 
-    /// Reserves a slot. Returns `false` if there is none.
+    /// Reserves a slot. Returns whether there was one.
     fn reserve(&self) -> bool {
-        // Relaxed: the count publishes nothing; the slots do.
+        // Relaxed: the slots publish the frames, not the count.
         if self.reserved.fetch_add(1, Relaxed) < self.capacity() {
             return true;
         }
@@ -259,24 +258,23 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         false
     }
 
-    /// Gives a reservation back.
+    /// Cancels a reservation.
     fn cancel(&self) {
         self.reserved.fetch_add(u64::MAX, Relaxed);
     }
 
-    /// Puts a frame in for which a slot is reserved.
+    /// Puts a frame into a slot. The caller has reserved one.
     fn insert(&self, frame: Zeroed<F>) {
         let raw = frame.into_inner().into_raw();
         debug_assert_ne!(raw, u64::MAX, "Pooled::into_raw must stay below u64::MAX");
-        // There are never more reservations than slots, so one slot is free; a round finds none
-        // only if other CPUs put frames in ahead of it.
+        // There are never more reservations than slots, so one slot is free. A round finds none only if other CPUs put
+        // frames in ahead of us.
         loop {
             for slot in self.slots {
-                // Release: the zeros are written before the frame can be seen here.
                 if slot.load(Relaxed) == EMPTY
                     && slot
-                        // Release pairs with `take`: the zeros are written before the frame can be seen here.
-                        // Lost without it: zeroed frames change hands.
+                        // Release pairs with the Acquire in `take`: the zeros are written before a CPU can take the
+                        // frame. Without it, the next owner could read old content.
                         .compare_exchange(EMPTY, raw + 1, Release, Relaxed)
                         .is_ok()
                 {

@@ -1,8 +1,8 @@
-//! With which instructions memory is zeroed: what there is, and what may be used.
+//! Strategies: the instructions for zeroing, and the set that may be used.
 
 use core::fmt;
 
-/// The instructions with which memory is zeroed.
+/// A kind of instruction that zeroes memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -10,7 +10,7 @@ pub enum Strategy {
     /// Ordinary stores of general registers, through the caches. Cleared memory is hot afterwards.
     #[default]
     Stores,
-    /// `rep stosb`, through the caches: the processor sees the whole length.
+    /// `rep stosb`, through the caches: the processor knows the whole length.
     ///
     /// AMD Zen stops allocating lines at about the size of the last-level cache.
     RepStos,
@@ -18,11 +18,11 @@ pub enum Strategy {
     RepStosq,
     /// AMD `clzero`: whole lines, around the caches.
     Clzero,
-    /// Non-temporal stores of 64 bits from a general register (`movnti`): around the caches
-    /// without touching vector state.
+    /// Non-temporal stores of 64 bits from a general register (`movnti`): around the caches without touching vector
+    /// state.
     NonTemporal64,
     /// Non-temporal stores of 128 bits: `movntdq` on x86 (needs vector state), `stnp` of two general registers on Arm
-    /// (does not).
+    /// (doesn't).
     NonTemporal128,
     /// Non-temporal stores of 256 bits.
     NonTemporal256,
@@ -82,19 +82,19 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Says whether cleared memory is read next.
+/// Whether cleared memory is read next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Temperature {
     /// The caller reads it next: clear it through the caches.
     Hot,
-    /// No program reads it soon: clear it around the caches, which then keep what they hold.
+    /// No program reads it soon: clear it around the caches, which then keep their content.
     Bypassing,
 }
 
 /// The set of strategies that may be used.
 ///
-/// `quell_arch::zero::available` finds what a processor offers; what a kernel lets itself use
-/// may be less ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
+/// `quell_arch::zero::available` returns the strategies that a processor has; a kernel may allow itself fewer
+/// ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
 ///
 /// # Examples
 ///
@@ -122,7 +122,7 @@ impl Available {
         Available(self.0 & !(1 << strategy as u16) | Self::STORES.0)
     }
 
-    /// Removes strategies that overwrite vector registers, for kernels that do not save them.
+    /// Removes strategies that overwrite vector registers, for kernels that don't save these.
     pub fn without_vectors(self) -> Self {
         Strategy::ALL
             .iter()

@@ -1,4 +1,4 @@
-//! Every promise of this crate against a machine that counts what is zeroed.
+//! Tests every promise of this crate on a machine that records the zeroing.
 
 use crate::{
     Available, Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
@@ -16,7 +16,7 @@ mod plan;
 mod pool;
 mod zen4;
 
-/// A machine that can do nothing but zero, and writes down what it zeroed.
+/// A machine that only zeroes, and records the extents.
 #[derive(Default)]
 struct Recorder {
     zeroed: Mutex<Vec<(Extent, Strategy)>>,
@@ -27,7 +27,7 @@ impl Recorder {
         self.zeroed.lock().unwrap().clone()
     }
 
-    /// How often each frame was zeroed.
+    /// Returns the number of times that each frame was zeroed.
     fn times(&self) -> HashMap<u64, u32> {
         let mut times = HashMap::new();
         for (extent, _) in self.calls() {
@@ -38,7 +38,7 @@ impl Recorder {
         times
     }
 
-    /// Whether exactly the frames of `extent` were zeroed, each once.
+    /// Returns whether exactly the frames of `extent` were zeroed, each once.
     fn zeroed_once(&self, extent: Extent) -> bool {
         let times = self.times();
         times.len() as u64 == extent.frames
@@ -59,7 +59,7 @@ fn extent(first: u64, frames: u64) -> Extent {
     }
 }
 
-/// A plan whose choice for any length tells the temperatures apart.
+/// Returns a plan with a different strategy for each temperature.
 fn two_tone() -> Plan {
     let available = Available::STORES
         .with(Strategy::RepStos)
@@ -85,7 +85,7 @@ fn two_tone() -> Plan {
     .calibrated(&Plan::default(), &samples)
 }
 
-/// Everything [`Clearer::extent`] promises, checked for one case.
+/// Checks all promises of [`Clearer::extent`] for one case.
 fn check_clear(
     whole: Extent,
     fault: Option<u64>,
@@ -115,7 +115,7 @@ fn check_clear(
         return Err("no preemption point between two pieces");
     }
     let inside = fault.filter(|&f| whole.first.0 <= f && f < whole.first.0 + whole.frames);
-    // Where S1 is on and nothing caps the pieces, there are at most three.
+    // If S1 is on and there's no cap, there are at most three pieces.
     if policy.whole_extents && policy.cap_bytes.is_none() && calls.len() > 3 {
         return Err("an uncapped extent was cut up");
     }
@@ -161,7 +161,7 @@ proptest! {
         prop_assert_eq!(check_clear(extent(first, frames), fault, &policy), Ok(()));
     }
 
-    /// Whatever the types allow: tests are built with overflow checks.
+    /// No arguments that the types allow cause a panic. We build tests with overflow checks.
     #[test]
     fn no_argument_panics(
         (first, frames, near) in (number(), number(), number()),
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Numbers at which arithmetic goes wrong, and others.
+/// Returns a strategy for numbers, including those at which arithmetic overflows.
 fn number() -> impl proptest::strategy::Strategy<Value = u64> {
     use proptest::prelude::Strategy as _;
     prop_oneof![
@@ -229,7 +229,8 @@ fn presets_are_the_published_ones() {
     assert_eq!(hot.extent, extent(7, 5));
 }
 
-/// As in the kernel that S1 was measured on: in a 2 MB page the pages behind the fault are cleared from its end.
+/// We use the order of the kernel on which S1 was measured: in a 2 MB page, the pages after the fault are cleared from
+/// the end.
 #[test]
 fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
     let first = |policy: ClearPolicy, frames| -> Vec<u64> {
@@ -243,7 +244,8 @@ fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
         .chain(698..703)
         .collect();
     assert_eq!(first(page_by_page, 512), towards);
-    // The smallest extent that is longer is cleared from its beginning, as one of 1 GB is; so are pieces of extents.
+    // A longer extent is cleared from its beginning, for example the smallest, of 513 frames, and one of 1 GB. So are
+    // pieces of extents.
     let upwards: Vec<u64> = (512..698).chain(703..1025).chain(698..703).collect();
     assert_eq!(first(page_by_page, 513), upwards);
     let capped = ClearPolicy {
@@ -257,7 +259,7 @@ fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
     );
 }
 
-/// Each piece is cleared as its own length and temperature want it, and counted as what it is.
+/// Each piece is cleared by its own length and temperature, and counted accordingly.
 #[test]
 fn a_piece_is_cleared_by_its_own_length() {
     let available = Available::STORES
@@ -267,7 +269,7 @@ fn a_piece_is_cleared_by_its_own_length() {
         available,
         ..Chooser::default()
     };
-    // Through the caches below 16 KB, around them from there on.
+    // The plan clears through the caches below 16 KB, and around them from there on.
     let policy = ClearPolicy {
         cap_bytes: Some(4 * PAGE_BYTES),
         ..ClearPolicy::cooperative(chooser.defaults())

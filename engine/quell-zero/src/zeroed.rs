@@ -1,17 +1,17 @@
-//! The type that says that memory is zero.
+//! A type for memory that is known to be zero.
 //!
-//! [`Zeroed`] is a frame (or whatever owns one) that was cleared and has not been written since: it
-//! comes out of [`Clearer::frame`](crate::Clearer::frame) or of a [`Pool`](crate::Pool), gives no mutable
-//! access, and is consumed by the handler that maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty
-//! frame (C8).
+//! [`Zeroed`] is a frame (or an owner of one) that was cleared and hasn't been written since.
+//! [`Clearer::frame`](crate::Clearer::frame) or [`Pool::take`](crate::Pool::take) returns it, and the handler that maps
+//! the frame consumes it. It gives no mutable access. A fault handler that takes `Zeroed<F>` can't map a dirty frame
+//! (C8).
 
 use quell::Extent;
 
-/// Something that owns physical memory which can be cleared.
+/// An owner of physical memory that can be cleared.
 ///
 /// # Safety
-/// As long as a value exists, nobody accesses the memory of its extent but whoever has the value; the extent stays the
-/// same, and is memory of the machine by which the value is cleared.
+/// While a value exists, only its holder accesses the memory of its extent. The extent stays the same, and is memory of
+/// the machine that clears it.
 pub unsafe trait Clearable {
     /// Returns the memory.
     fn extent(&self) -> Extent;
@@ -19,14 +19,14 @@ pub unsafe trait Clearable {
 
 /// Memory that contains only zeros, owned by an `F`.
 ///
-/// The promise is about what happened before this value was made; that no CPU writes the memory while the value
-/// exists is up to the owner of the translations, as for any free frame.
+/// The promise covers the time before this value was made. While the value exists, the owner of the translations must
+/// ensure that no CPU writes the memory, as for any free frame.
 #[must_use = "dropping it drops the frame's owner"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Zeroed<F>(F);
 
 impl<F> Zeroed<F> {
-    /// Says that what `frame` owns contains only zeros.
+    /// Declares that the memory that `frame` owns contains only zeros.
     pub(crate) fn unchecked(frame: F) -> Self {
         Zeroed(frame)
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Turns the -1 of a system call into the error it left in `errno`.
+/// Turns a system call's -1 into the error in `errno`.
 pub fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -5,9 +5,9 @@
 //! * `paths`: the cost of the running kernel's own code, as a kernel file for the model.
 //! * [`predict`]: the time that each mechanism would save on a machine, by the model.
 //!
-//! All but the last need Linux. Every measurement is bounded in time and shows progress on standard error if that is a
-//! terminal. If the machine, the kernel or the permissions do not allow one, its result has the reason, and the others
-//! continue. Results are values that serialise as JSON; nothing is printed here.
+//! All modules except the last need Linux. Every measurement is limited in time, and shows progress on standard error
+//! if that's a terminal. If the machine, the kernel or the permissions don't allow a measurement, its result has the
+//! reason, and the others continue. Results are values that serialise as JSON; we print nothing here.
 
 #[cfg(target_os = "linux")]
 pub mod clear;

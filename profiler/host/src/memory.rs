@@ -1,8 +1,8 @@
 //! Memory of this process, mapped for a measurement.
 //!
-//! A [`Mapping`] is only ever read and written through relaxed atomics, unless [`Mapping::start`] hands it out, so
-//! several threads may touch it. File mappings are of files that this process created, unlinked and does not truncate,
-//! so an access within bounds cannot raise `SIGBUS` for a missing page of the file.
+//! A [`Mapping`] is only ever read and written through relaxed atomics, unless a caller of [`Mapping::start`] uses the
+//! pointer. So several threads may touch it. We map only files that this process created, unlinked and doesn't
+//! truncate, so an access within bounds can't raise `SIGBUS` for a missing page of the file.
 
 use std::fs::File;
 use std::io;
@@ -96,12 +96,12 @@ impl Mapping {
         self.len
     }
 
-    /// Returns the start, for accesses that are not atomic. The caller must keep them free of races.
+    /// Returns the start, for accesses that aren't atomic. The caller must keep them free of races.
     pub fn start(&mut self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Returns the offset of its first address that is a multiple of `size`.
+    /// Returns the offset of the first address that is a multiple of `size`.
     pub fn offset_of_aligned(&self, size: usize) -> usize {
         self.base.addr().get().wrapping_neg() % size
     }
@@ -109,7 +109,7 @@ impl Mapping {
     /// Returns the word at byte `offset`, for loads, stores and counters shared with children.
     ///
     /// # Panics
-    /// If the word is outside the mapping or not aligned. Writing through it to a read-only mapping faults.
+    /// If the word is outside the mapping or isn't aligned. Writing through it to a read-only mapping faults.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= self.len && offset.is_multiple_of(8));
@@ -161,10 +161,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// Zeroes the page at byte `offset` as the kernel of this architecture zeroes one.
+    /// Zeroes the page at byte `offset` as a kernel for this architecture does.
     ///
     /// # Panics
-    /// If it is not a page of the mapping. Zeroing a read-only mapping faults.
+    /// If it isn't a page of the mapping. Zeroing a read-only mapping faults.
     pub fn zero_page(&self, offset: usize) {
         let page = self.range(offset, page_size());
         // SAFETY: in bounds of memory that nothing borrows: all other access is by single atomic words, for which any
@@ -246,7 +246,7 @@ impl Mapping {
     }
 }
 
-/// Returns an error unless all of it was moved.
+/// Returns an error unless all bytes were transferred.
 fn whole(done: libc::c_long, len: usize) -> io::Result<()> {
     if done as usize == len {
         return Ok(());

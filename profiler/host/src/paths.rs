@@ -1,11 +1,11 @@
-//! What the running kernel's own code costs: a kernel file for the model.
+//! Measures the cost of the running kernel's own code, and makes a kernel file for the model.
 //!
-//! Each operation is timed on this host, alone and while a second thread of the process repeats it on memory of its own.
-//! Then the model performs the same operation. The difference is the cost of the code that the model lacks; it is
-//! written to the kernel file before the next operation is compared, so no cost is counted twice.
+//! We time each operation on this host, alone and while a second thread of the process repeats it on memory of its own.
+//! Then the model performs the same operation. The difference is the cost of the code that the model lacks. We add it
+//! to the model before we compare the next operation, so no cost is counted twice.
 //!
-//! Two threads that slow one another down share a lock or a core. The file has no figures for the locks that a kernel
-//! holds with interrupts off: two CPUs are too few to see them.
+//! If two threads slow each other down, they share a lock or a core. The file has no figures for the locks that a
+//! kernel holds with interrupts off: two CPUs are too few to measure them.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -31,20 +31,20 @@ use crate::predict::kernel::Kernel;
 use crate::process::{OwnProcess, null_call};
 use crate::processor::Processor;
 
-/// Pages of a region.
+/// The number of pages of a region.
 const PAGES: usize = 512;
-/// Separate regions.
+/// The number of separate regions.
 const REGIONS: usize = 64;
 
 /// An operation, on this host and in the model.
 struct Operation {
     cost: P,
     what: &'static str,
-    /// Performs it on fresh memory. Returns the time of one.
+    /// Performs it many times on fresh memory. Returns the time of one.
     host: fn() -> io::Result<Duration>,
-    /// Statements of a workload: what comes before, and what is timed.
+    /// Statements of a workload: the preparation, and the timed part.
     model: [&'static str; 2],
-    /// How many the timed statements are.
+    /// The number of operations in the timed part.
     count: usize,
 }
 
@@ -55,9 +55,9 @@ pub struct Measured {
     pub parameter: String,
     /// The operation in words.
     pub what: &'static str,
-    /// The least time of one, in nanoseconds.
+    /// The least time of one operation, in nanoseconds.
     pub alone_ns: f64,
-    /// The same while another thread repeats it; absent on one CPU.
+    /// The same while another thread repeats the operation; absent on one CPU.
     pub pair_ns: Option<f64>,
     /// The model's time without this cost.
     pub model_ns: f64,
@@ -70,9 +70,9 @@ pub struct Measured {
 pub struct Profile {
     /// The kernel's release.
     pub release: String,
-    /// The machine with which the model's part was found.
+    /// The machine on which the model performed the operations.
     pub machine: String,
-    /// Each cost.
+    /// The cost of each operation.
     pub costs: Vec<Measured>,
     /// The content of the kernel file.
     pub text: String,
@@ -86,19 +86,19 @@ fn time(count: usize, body: impl FnOnce() -> io::Result<()>) -> io::Result<Durat
 
 fn anonymous(pages: usize) -> io::Result<Mapping> {
     let map = Mapping::anonymous(pages * page_size())?;
-    // A kernel without huge pages refuses, and needs no advice.
+    // A kernel without huge pages refuses the advice, and doesn't need it.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     Ok(map)
 }
 
-/// Memory of which each page is there.
+/// Maps memory and makes each page present.
 fn written() -> io::Result<Mapping> {
     let map = anonymous(PAGES)?;
     map.touch(page_size(), 1);
     Ok(map)
 }
 
-/// Times the first write of each page. The table is there.
+/// Times the first write of each page. The page table exists already.
 fn first_writes(map: &Mapping) -> io::Result<Duration> {
     map.word(0).store(1, Ordering::Relaxed);
     time(PAGES, || {
@@ -119,7 +119,7 @@ fn each_page(mut body: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
     (0..PAGES).try_for_each(|page| body(page * page_size()))
 }
 
-/// A file in memory whose pages are there.
+/// Creates a file in memory whose pages exist.
 fn in_memory() -> io::Result<File> {
     let file = File::from(memfd_create(c"quell", MemfdFlags::CLOEXEC)?);
     ftruncate(&file, (PAGES * page_size()) as u64)?;
@@ -127,7 +127,7 @@ fn in_memory() -> io::Result<File> {
     Ok(file)
 }
 
-/// Neighbours with other rights, so that no two become one area.
+/// Maps pages with alternating rights, so that the kernel merges no two of them into one area.
 fn regions() -> io::Result<Vec<Mapping>> {
     let one = |index: usize| {
         let map = Mapping::anonymous(page_size())?;
@@ -137,7 +137,7 @@ fn regions() -> io::Result<Vec<Mapping>> {
     (0..REGIONS).map(one).collect()
 }
 
-/// Pages of a file without content on a disk, read and mapped once.
+/// Creates a file on a disk that consists of a hole, and maps it.
 fn holes() -> io::Result<(File, Mapping)> {
     let file = tempfile::tempfile()?;
     ftruncate(&file, (PAGES * page_size()) as u64)?;
@@ -149,7 +149,7 @@ const WRITTEN: &str = "{ map = \"area\", bytes = \"2M\" }, { write = \"area\", b
 const FILE: &str = "{ create = \"file\", bytes = \"2M\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, \
                     { write = \"area\", bytes = \"2M\" }, { unmap = \"area\", bytes = \"2M\" }, ";
 
-/// In an order in which none needs the cost of a later one.
+/// The operations, in an order in which none needs the cost of a later one.
 const OPERATIONS: &[Operation] = &[
     Operation {
         cost: P::SystemCall,
@@ -171,7 +171,7 @@ const OPERATIONS: &[Operation] = &[
             map.word(0).store(1, Ordering::Relaxed);
             reads(&map)
         },
-        // Linux maps one page of zeros. So does the model with a page of a file, without zeroing.
+        // Linux maps its page of zeros. In the model a page of a file has the same effect: it's mapped without zeroing.
         model: [
             "{ use = \"file\" }, { map = \"area\", bytes = \"2M\", shared = \"file\" }, { read = \"area\" }",
             "{ read = \"area\", bytes = \"2M\" }",
@@ -212,7 +212,7 @@ const OPERATIONS: &[Operation] = &[
             let process = OwnProcess::open()?;
             time(PAGES, || process.advise(&ranges, Advice::LinuxDontNeed))
         },
-        // Another greatest page keeps areas apart.
+        // A different largest page size keeps the areas separate.
         model: [
             "{ map = \"area\", bytes = \"2M\" }, { for = \"at\", below = \"2M\", by = \"8K\", do = [ \
              { map = \"page\", bytes = \"4K\", at = \"area + at\", page = \"2M\" } ] }, \
@@ -388,7 +388,8 @@ const OPERATIONS: &[Operation] = &[
 ];
 
 impl Operation {
-    /// The least time on this host, in nanoseconds, within a share of the time.
+    /// Returns the least time of one operation on this host, in nanoseconds. Repeats it for `budget`, and at least 5
+    /// times.
     fn alone(&self, budget: Duration) -> io::Result<f64> {
         let end = Instant::now() + budget;
         let mut least = Duration::MAX;
@@ -400,7 +401,7 @@ impl Operation {
         Ok(least.as_secs_f64() * 1e9)
     }
 
-    /// The same while another thread of this process repeats it.
+    /// Returns the same while another thread of this process repeats the operation. `None` on one CPU.
     fn paired(&self, cpus: &[usize], budget: Duration) -> io::Result<Option<f64>> {
         let &[_, other, ..] = cpus else {
             return Ok(None);
@@ -422,7 +423,7 @@ impl Operation {
         })
     }
 
-    /// The model's time of one, in nanoseconds.
+    /// Returns the model's time of one operation, in nanoseconds.
     fn modelled(&self, machine: &MachineFile) -> anyhow::Result<f64> {
         let [before, timed] = self.model;
         let before = before.replace("{ use = \"file\" }, ", FILE);
@@ -452,7 +453,7 @@ impl Operation {
     }
 }
 
-/// Measures the running kernel for about this long, and writes a kernel file.
+/// Measures the running kernel for about `seconds`, and returns its kernel file.
 ///
 /// # Errors
 /// If memory or a temporary file is lacking, or the model fails.
@@ -463,7 +464,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
     if let Some(mhz) = Processor::of_this_host().megahertz {
         machine = machine.with_text("/proc/cpuinfo", &[format!("cpu.frequency={mhz}MHz")])?;
     }
-    // Pages without content come from no device.
+    // The kernel reads pages without content from no device.
     machine = machine.with_text(
         "holes",
         &["kernel.device_read=0ns", "kernel.device_rate=1000GB/s"],
@@ -482,7 +483,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
     );
     let mut costs = Vec::new();
     std::thread::scope(|scope| {
-        // On a thread of its own, so that the caller's CPUs stay as they are.
+        // We measure on a new thread, so that the caller's CPU affinity stays as it is.
         let work = scope.spawn(|| -> anyhow::Result<()> {
             let _ = cores::pin(&cpus[..1]);
             for operation in OPERATIONS {
@@ -528,7 +529,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
 mod tests {
     use super::*;
 
-    /// Each operation runs on both sides, and a cost that is added to the model makes it slower by as much.
+    /// Each operation runs on the host and in the model, and adding a cost to the model makes it slower by that much.
     #[test]
     fn every_cost_is_seen_by_its_operation() {
         let machine = nearest_built_in().unwrap();

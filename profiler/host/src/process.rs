@@ -29,7 +29,7 @@ pub fn own_thread_cpu_time() -> Duration {
     duration(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Reads the clock with that number. libc, because rustix has no clocks of other threads and processes.
+/// Reads the clock with this number. We use libc, because rustix has no clocks of other threads and processes.
 fn clock(id: libc::clockid_t) -> io::Result<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -40,7 +40,7 @@ fn clock(id: libc::clockid_t) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Returns the CPU time so far of a thread that was not joined yet.
+/// Returns the CPU time so far of a thread that wasn't joined yet.
 pub fn thread_cpu_time<T>(thread: &std::thread::JoinHandle<T>) -> io::Result<Duration> {
     use std::os::unix::thread::JoinHandleExt;
     let mut id = 0;
@@ -66,7 +66,8 @@ impl OwnProcess {
     /// [`Mapping::range`](crate::memory::Mapping::range) of live mappings.
     ///
     /// # Errors
-    /// Those of the call: `EINVAL` if the kernel does not support this advice. A call that stopped early is an error.
+    /// The errors of the call: `EINVAL` if the kernel doesn't support this advice. A call that stopped early is an
+    /// error.
     pub fn advise(&self, ranges: &[libc::iovec], advice: Advice) -> io::Result<()> {
         let want: usize = ranges.iter().map(|r| r.iov_len).sum();
         // libc, because rustix has no process_madvise.
@@ -106,7 +107,7 @@ impl Child {
                 // A panic must not unwind into the copy of the parent's stack: its guards would undo the parent's
                 // set-up.
                 let body = std::panic::AssertUnwindSafe(body);
-                // The result is ignored: Linux has had the call since 2.1.57, and accepts every signal that exists.
+                // We ignore the result: Linux has had the call since 2.1.57, and accepts every signal that exists.
                 let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
                 let code = i32::from(std::panic::catch_unwind(body).is_err());
                 // libc, because std's exit runs the parent's exit handlers.
@@ -133,7 +134,7 @@ impl Child {
         }
     }
 
-    /// Returns whether the child has ended by itself. Does not collect it.
+    /// Returns whether the child has ended by itself. It doesn't collect the child.
     pub fn has_ended(&self) -> bool {
         // NOWAIT leaves the child to be collected on drop.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -143,7 +144,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child is ours and not yet collected, so the id cannot name another process.
+        // The child is ours and not collected yet, so the id can't name another process.
         let _ = rustix::process::kill_process(self.0, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.0), WaitOptions::empty());
     }

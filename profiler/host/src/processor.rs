@@ -1,4 +1,4 @@
-//! Reads the kernel's description of the first processor, which stands for all.
+//! Reads the kernel's description of the first processor. We assume that the others are alike.
 
 use procfs_core::{CpuInfo, FromRead};
 

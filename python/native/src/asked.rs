@@ -1,4 +1,4 @@
-//! Parses requests with the command's own code, and raises their mistakes as exceptions.
+//! Parses requests with the command's own code, and raises mistakes as Python exceptions.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -9,15 +9,15 @@ use quell_experiments::trial::TrialError;
 use quell_experiments::workloads;
 use quell_workloads::Workload;
 
-/// No machine has more CPUs.
+/// The most CPUs of a machine.
 const MOST_CPUS: usize = 1024;
 
-/// The request is wrong.
+/// Returns the exception for a wrong request.
 pub fn refused(why: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(why.to_string())
 }
 
-/// The result of a trial without a figure.
+/// Returns the exception for a trial that failed.
 pub fn failed(error: &TrialError) -> PyErr {
     match error.is_usage() {
         true => refused(error),
@@ -25,12 +25,12 @@ pub fn failed(error: &TrialError) -> PyErr {
     }
 }
 
-/// A policy, as `--policy` takes it.
+/// Parses a policy, in the form that `--policy` takes.
 pub fn policy(text: &str) -> PyResult<Policy> {
     parse_policy(text).map_err(|why| refused(format_args!("policy {text}: {why}")))
 }
 
-/// A number of CPUs that a machine can have.
+/// Checks a number of CPUs.
 pub fn cpus(number: usize) -> PyResult<usize> {
     match number {
         1..=MOST_CPUS => Ok(number),
@@ -40,13 +40,13 @@ pub fn cpus(number: usize) -> PyResult<usize> {
     }
 }
 
-/// A part of a list, as `--shard` takes it.
+/// Parses a part of a list, in the form that `--shard` takes.
 pub fn shard(text: &str) -> PyResult<Shard> {
     text.parse()
         .map_err(|why| refused(format_args!("part {text}: {why}")))
 }
 
-/// Returns a workload from the text of its file, or from this host.
+/// Returns a workload from the text of its file, or finds it on this host by name.
 pub fn workload(name: &str, text: Option<&str>) -> PyResult<Workload> {
     match text {
         Some(text) => Workload::parse(name, text).map_err(refused),

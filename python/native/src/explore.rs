@@ -1,7 +1,7 @@
 //! The adversary's search.
 //!
-//! A case has the same result on every host, so it is the unit of work for a core or another machine. A part of the
-//! cases is a [`Shard`] of their list, like a part of a sweep's grid.
+//! A case has the same result on every host, so we use it as the unit of work for a core or another machine. A part of
+//! the cases is a [`Shard`] of their list, like a part of a sweep's grid.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::watched::{Listeners, watched};
 #[pyo3(from_item_all)]
 pub struct SearchRequest {
     names: Vec<String>,
-    /// Texts of files that are not on this host, by name.
+    /// The texts of files that aren't on this host, by name.
     files: HashMap<String, String>,
     machines: Vec<String>,
     policies: Vec<String>,
@@ -58,13 +58,13 @@ impl SearchRequest {
     }
 }
 
-/// How many cases there are.
+/// Returns the number of cases.
 #[pyfunction]
 pub fn explore_size(asked: SearchRequest) -> PyResult<usize> {
     Ok(asked.cases()?.len())
 }
 
-/// How a case is searched: `schedules`, `minutes` or `exhaustive`, and how many.
+/// The limit of a case's search: a unit (`schedules`, `minutes` or `exhaustive`) and its number.
 type SearchLimit = (String, f64);
 
 fn effort((kind, amount): SearchLimit) -> PyResult<Effort> {
@@ -80,7 +80,7 @@ fn effort((kind, amount): SearchLimit) -> PyResult<Effort> {
 /// seconds.
 type Row = (String, u64, Option<f64>);
 
-/// Searches a part of the cases: a row for each, in order.
+/// Searches a part of the cases. Returns a row for each, in order.
 #[pyfunction]
 #[pyo3(signature = (asked, searched, seed, depth, part, threads, progress, found))]
 #[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]

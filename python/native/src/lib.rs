@@ -1,14 +1,14 @@
 //! The native part of the Python module `quell`.
 //!
-//! It returns text: the JSON that the command prints, from which the Python code in `python/quell` makes objects. So
-//! there is one description of a result, and no figure is rounded on its way. The command's own code checks arguments;
-//! a mistake raises `ValueError`, a failed run `RuntimeError`.
+//! It returns text: the JSON that the command prints. The Python code in `python/quell` makes objects from it. So we
+//! have only one description of a result, and round no figure on its way. The command's own code checks arguments. A
+//! mistake raises `ValueError`, and a failed run raises `RuntimeError`.
 //!
-//! While a call works, Python's other threads run, and its own checks for signals ([`watched`]).
+//! While a call works, Python's other threads run, and we check for signals ([`watched`]).
 //!
-//! A request to another host contains the files that it names: machines as TOML, workloads and programs by their
-//! names. The result of a part of a grid, or of the adversary's cases, depends on the part alone, so it may run
-//! anywhere, and again.
+//! A request to another host contains the files that it names: for example, machines as TOML, and workloads and
+//! programs by their names. The result of a part of a grid, or of the adversary's cases, depends only on that part. So
+//! it may run on any host, and may be repeated.
 
 mod asked;
 mod explore;
@@ -32,7 +32,7 @@ use watched::{Listeners, watched};
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
-/// A machine: every figure of a machine file, built in or a file.
+/// A machine: all figures of a built-in machine or of a machine file.
 #[pyclass(module = "quell._native", from_py_object)]
 #[derive(Clone)]
 struct Machine {
@@ -68,7 +68,7 @@ impl Machine {
         self.file.title()
     }
 
-    /// Sets a figure, from text as `--set` takes it.
+    /// Sets a figure from text in the form that `--set` takes.
     fn set_text(&mut self, pair: &str) -> PyResult<()> {
         self.file = self.file.with_text("set", &[pair]).map_err(refused)?;
         Ok(())
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-/// Runs a workload with several seeds: the JSON of `quell run --json`.
+/// Runs a workload with several seeds. Returns the JSON of `quell run --json`.
 #[pyfunction]
 #[pyo3(signature = (workload, machine, policy_text, number, seed, seeds, parameters, progress))]
 #[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]
@@ -128,7 +128,7 @@ fn run_json(
     serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Names with the values that each takes.
+/// The values of each axis, by its name.
 type Axes = Vec<(String, Vec<String>)>;
 
 /// A request for a grid.
@@ -136,7 +136,7 @@ type Axes = Vec<(String, Vec<String>)>;
 #[pyo3(from_item_all)]
 struct GridRequest {
     workload: String,
-    /// The text of its file, if the file is not on this host.
+    /// The text of its file, if the file isn't on this host.
     text: Option<String>,
     machines: Vec<Machine>,
     policies: Vec<String>,
@@ -147,7 +147,7 @@ struct GridRequest {
 }
 
 impl GridRequest {
-    /// The grid, if it can be run.
+    /// Returns the grid, or an exception if it can't be run.
     fn grid(self) -> PyResult<Grid> {
         let policies = self.policies.iter().map(|text| policy(text));
         let machines = self.machines.into_iter();
@@ -170,13 +170,14 @@ impl GridRequest {
     }
 }
 
-/// How many runs a grid has.
+/// Returns the number of runs of a grid.
 #[pyfunction]
 fn sweep_size(asked: GridRequest) -> PyResult<usize> {
     Ok(asked.grid()?.cells().map_err(refused)?.len())
 }
 
-/// Runs a part of a grid: a line of JSON for each run, those of `quell sweep`'s results, in the grid's order.
+/// Runs a part of a grid. Returns a line of JSON for each run, like those of `quell sweep`'s results, in the grid's
+/// order.
 #[pyfunction]
 #[pyo3(signature = (asked, part, threads, progress, found))]
 fn sweep_json(
@@ -199,7 +200,7 @@ fn sweep_json(
             if let Ok(line) = &line {
                 work.found(line);
             }
-            // A list is never half pushed to: another run's panic has not harmed it.
+            // A panic can't interrupt a push, so the list is intact even if another run panicked.
             let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
             records.push((cell.index, line));
         });
@@ -210,7 +211,7 @@ fn sweep_json(
     lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Returns the text of a workload's or a program's file; `None` if the name is not a file's.
+/// Returns the text of a workload's or a program's file. Returns `None` if the name isn't a file's.
 #[pyfunction]
 fn file_text(name: &str) -> PyResult<Option<String>> {
     let is_file = quell_adversary::cases::is_file(name)
@@ -223,13 +224,13 @@ fn file_text(name: &str) -> PyResult<Option<String>> {
         .map_err(|error| refused(format_args!("{name}: {error}")))
 }
 
-/// The names of the built-in machines.
+/// Returns the names of the built-in machines.
 #[pyfunction]
 fn machine_names() -> Vec<&'static str> {
     machines::names().collect()
 }
 
-/// The names of the built-in workloads.
+/// Returns the names of the built-in workloads.
 #[pyfunction]
 fn workload_names() -> Vec<&'static str> {
     workloads::names()

@@ -1,4 +1,4 @@
-//! Recordings, as `quell record --json` prints them.
+//! Reads recordings, and returns the JSON of `quell record --json`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use quell_record::report::Report;
 use crate::asked::refused;
 use crate::watched::{Listeners, watched};
 
-/// Reads a recording, or the text of one, to its end.
+/// Reads a recording, or a recording's text, to its end.
 #[pyfunction]
 #[pyo3(signature = (path, program))]
 pub fn read_json(py: Python<'_>, path: PathBuf, program: Option<String>) -> PyResult<String> {

@@ -1,4 +1,4 @@
-//! Published figures beside the model's.
+//! Compares published figures with the model's.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use quell_experiments::reproduce::Experiment;
 use crate::asked::refused;
 use crate::watched::{Listeners, watched};
 
-/// Runs the experiments of a mechanism or a workload, or all: the JSON of each row of `quell reproduce --json`.
+/// Runs the experiments of a mechanism or a workload, or all. Returns the JSON of each row of `quell reproduce --json`.
 #[pyfunction]
 #[pyo3(signature = (only, progress))]
 pub fn reproduce_json(

@@ -1,8 +1,8 @@
 //! Runs work on other threads while Python's thread checks for signals and reports progress.
 //!
-//! The work is done in pieces. Python's thread wakes every few hundredths of a second, so a signal handler runs soon,
-//! and no other thread calls into Python. If a handler (`KeyboardInterrupt` after Ctrl-C) or a progress callback
-//! raises an exception, no further piece begins, and the exception is raised when those under way have ended.
+//! We do the work in pieces. Python's thread wakes every 50 ms, so a signal handler runs soon, and no other thread
+//! calls into Python. A handler (for example `KeyboardInterrupt` after Ctrl-C) or a progress callback may raise an
+//! exception. Then no further piece begins, and we raise the exception when the pieces under way have ended.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -13,45 +13,45 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How often signals are looked for.
+/// The interval between checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The callbacks, on Python's thread.
+/// The callbacks, which run on Python's thread.
 #[derive(Clone, Copy, Default)]
 pub struct Listeners<'a, 'py> {
-    /// How many pieces are done, and of how many.
+    /// Gets the number of finished pieces, and of all pieces.
     pub progress: Option<&'a Bound<'py, PyAny>>,
-    /// Gets each piece's result as soon as it is done.
+    /// Gets each piece's result as soon as it's finished.
     pub found: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// The state of work under way.
 #[derive(Default)]
 pub struct Work {
-    /// Whether no further piece is to begin.
+    /// Set if no further piece may begin.
     pub stop: AtomicBool,
     done: AtomicUsize,
     found: Mutex<Vec<String>>,
 }
 
 impl Work {
-    /// Another piece is done.
+    /// Counts a finished piece.
     pub fn done(&self) {
         self.done.fetch_add(1, Relaxed);
     }
 
-    /// Adds a result.
+    /// Adds the result of a finished piece.
     pub fn found(&self, text: &str) {
         self.list().push(text.to_owned());
         self.done();
     }
 
-    /// A list is never half pushed to: another piece's panic has not harmed it.
+    /// Locks the results. A panic can't interrupt a push, so the list is intact even if another piece panicked.
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the callbacks for new results.
+    /// Calls the callbacks for new results and progress.
     fn tell(&self, listeners: Listeners<'_, '_>, pieces: usize, last: &mut usize) -> PyResult<()> {
         let now = self.done.load(Relaxed);
         let found = std::mem::take(&mut *self.list());
@@ -70,10 +70,10 @@ impl Work {
     }
 }
 
-/// Works in this many pieces on `threads` threads, on all cores by default.
+/// Runs `work`, which has `pieces` pieces, on `threads` threads, or on all cores by default.
 ///
 /// # Errors
-/// The exception of a signal handler or a callback; then the work has stopped.
+/// Returns the exception of a signal handler or a callback, after the work has stopped.
 pub fn watched<T: Send>(
     py: Python<'_>,
     listeners: Listeners<'_, '_>,
@@ -82,7 +82,7 @@ pub fn watched<T: Send>(
     work: impl FnOnce(&Work) -> T + Send,
 ) -> PyResult<T> {
     let wrong = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
-    // Idle cores use the pool that all calls share.
+    // Without `threads`, the work uses the pool that all calls share.
     let pool = threads
         .map(|threads| {
             rayon::ThreadPoolBuilder::new()

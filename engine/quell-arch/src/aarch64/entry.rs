@@ -1,29 +1,27 @@
-//! The AArch64 stage 1 format of page-table entries, 4 KB granule, output addresses of 48 bits (Arm
-//! ARM, "VMSAv8-64 translation table format descriptors").
+//! The AArch64 format of page-table entries: stage 1, 4 KB granule, output addresses of 48 bits (Arm ARM, "VMSAv8-64
+//! translation table format descriptors").
 //!
-//! *Dirty state.* With hardware management of dirty state (FEAT_HAFDBS) a writable, clean page is
-//! read-only with the dirty-bit-modifier set, and the walker clears the read-only bit at the first
-//! store; without it a fault handler does the same ([`mark_dirty`]). A page that was
-//! write-protected after it had been written keeps that fact in a software bit. So `dirty` means
-//! "writable in effect, or the software bit".
+//! *Dirty state.* With hardware management of dirty state (FEAT_HAFDBS), a writable, clean page is read-only with the
+//! dirty-bit-modifier set, and the walker clears the read-only bit at the first store. Without it, a fault handler does
+//! the same ([`mark_dirty`]). If a page is write-protected after it was written, we keep that fact in a software bit.
+//! So `dirty` means that the page is writable in effect, or that the software bit is set.
 //!
-//! *Global* is the absence of the not-global bit. [`Entry::memory`] is 0 for index 0 of MAIR, which
-//! must be normal write-back memory, inner shareable; index 1 must be device memory.
-//! [`Entry::key`] is what bits 59 to 62 of a leaf hold: an overlay index (FEAT_S1POE) or page-based
-//! hardware attributes. [`Entry::encrypted`] is not used.
+//! *Global* means that the not-global bit is clear. [`Entry::memory`] is 0 for index 0 of MAIR, which must be normal
+//! write-back memory, inner shareable; index 1 must be device memory. [`Entry::key`] is the content of bits 59 to 62 of
+//! a leaf: an overlay index (FEAT_S1POE) or page-based hardware attributes. We don't use [`Entry::encrypted`].
 //!
-//! *52-bit output addresses* (FEAT_LPA2) put address bits where this format has the shareability:
-//! they would be another format, and frames beyond 48 bits are refused here.
+//! *52-bit output addresses* (FEAT_LPA2) put address bits where this format has the shareability. They'd be another
+//! format, so we refuse frames beyond 48 bits.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
-/// Table (levels 1 to 3) or page (level 0); clear: a block.
+/// Set for a table (levels 1 to 3) or a page (level 0), clear for a block.
 pub const TABLE_OR_PAGE: u64 = 1 << 1;
 /// The index into MAIR.
 pub const ATTRIBUTES: u64 = 7 << 2;
-/// The output address is non-secure, where that is asked.
+/// The output address is non-secure, in the states in which the processor checks that.
 pub const NON_SECURE: u64 = 1 << 5;
 /// User mode is allowed.
 pub const USER: u64 = 1 << 6;
@@ -31,7 +29,7 @@ pub const USER: u64 = 1 << 6;
 pub const READ_ONLY: u64 = 1 << 7;
 /// Inner shareable: the field of two bits, all set.
 pub const INNER_SHAREABLE: u64 = 3 << 8;
-/// The access flag. In an entry that points to a table it has a meaning with FEAT_HAFT only.
+/// The access flag. In a table entry it has a meaning only with FEAT_HAFT.
 pub const ACCESSED: u64 = 1 << 10;
 /// The translation belongs to one ASID.
 pub const NOT_GLOBAL: u64 = 1 << 11;
@@ -39,7 +37,7 @@ pub const NOT_GLOBAL: u64 = 1 << 11;
 pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 /// Indirect branches must land on a marked instruction (FEAT_BTI).
 pub const GUARDED: u64 = 1 << 50;
-/// The read-only bit may be cleared by the walker.
+/// The walker may clear the read-only bit.
 pub const DIRTY_MODIFIER: u64 = 1 << 51;
 /// One of sixteen entries that are translated as one.
 pub const CONTIGUOUS: u64 = 1 << 52;
@@ -47,30 +45,30 @@ pub const CONTIGUOUS: u64 = 1 << 52;
 pub const KERNEL_NO_EXECUTE: u64 = 1 << 53;
 /// No instruction fetch by user mode.
 pub const USER_NO_EXECUTE: u64 = 1 << 54;
-/// Software: written before it was write-protected.
+/// A software bit: the page was written before it was write-protected.
 pub const SOFTWARE_DIRTY: u64 = 1 << 55;
-/// Of a leaf: the overlay index, or attributes that the hardware passes on.
+/// Of a leaf: the overlay index, or attributes that the hardware exports.
 pub const KEY: u64 = 0xf << KEY_SHIFT;
-/// Of a table: nothing below may be fetched by the kernel.
+/// Of a table: the kernel may fetch no instruction from the pages below.
 pub const TABLE_KERNEL_NO_EXECUTE: u64 = 1 << 59;
-/// Of a table: nothing below may be fetched by user mode.
+/// Of a table: user mode may fetch no instruction from the pages below.
 pub const TABLE_USER_NO_EXECUTE: u64 = 1 << 60;
-/// Of a table: nothing below is for user mode.
+/// Of a table: user mode may not access the pages below.
 pub const TABLE_NO_USER: u64 = 1 << 61;
-/// Of a table: nothing below may be stored to.
+/// Of a table: the pages below are read-only.
 pub const TABLE_READ_ONLY: u64 = 1 << 62;
-/// Of a table: what is below is non-secure, where that is asked.
+/// Of a table: the memory below is non-secure, in the states in which the processor checks that.
 pub const TABLE_NON_SECURE: u64 = 1 << 63;
 
 const KEY_SHIFT: u32 = 59;
 
 /// Index 1 of MAIR: for devices.
 pub const DEVICE: MemoryType = MemoryType(1);
-/// Bit of [`MemoryType`]: the non-secure bit.
+/// The non-secure bit in a [`MemoryType`].
 const MEMORY_NON_SECURE: u8 = 1 << 5;
 
-/// In [`Entry::special`]: the other side, too, may fetch instructions: the kernel from a page of user
-/// mode that is read-only, user mode from one of the kernel.
+/// In [`Entry::special`]: the other side may fetch instructions too. That is the kernel from a read-only page of user
+/// mode, or user mode from a page of the kernel.
 pub const OTHER_EXECUTES: u8 = 1 << 0;
 /// In [`Entry::special`]: [`GUARDED`].
 pub const IS_GUARDED: u8 = 1 << 1;
@@ -88,8 +86,8 @@ pub const RULES: TlbRules = TlbRules {
 /// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
-/// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not aligned
-/// to the size of the page.
+/// If the frame doesn't fit into the format, or if a root would map a page. In debug builds also if the frame isn't
+/// aligned to the size of the page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     assert!(
@@ -116,7 +114,8 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
     let size = level.size().expect("a root maps no pages");
     debug_assert!(entry.frame.0.is_multiple_of(size.pages()));
     let read_only = !(entry.writable && entry.dirty);
-    // The kernel must not execute what user mode may, nor the other way round, unless asked for.
+    // The kernel must not execute pages that user mode may execute, nor the other way round, unless the entry demands
+    // it.
     let other = entry.special & OTHER_EXECUTES != 0;
     let (user_executes, kernel_executes) = if entry.user {
         (entry.executable, other)
@@ -143,7 +142,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
 
 /// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
 ///
-/// The accessed bit of a table means something with FEAT_HAFT only; [`Entry::table`] sets it.
+/// The accessed bit of a table has a meaning only with FEAT_HAFT; [`Entry::table`] sets it.
 #[inline]
 pub fn decode(raw: u64, level: Level) -> Entry {
     let is_table_or_page = raw & TABLE_OR_PAGE != 0;
@@ -180,14 +179,14 @@ pub fn decode(raw: u64, level: Level) -> Entry {
     };
     let stores = raw & READ_ONLY == 0;
     let writable = stores || raw & DIRTY_MODIFIER != 0;
-    // The kernel never executes a page that user mode may write, whatever the bit says.
+    // The kernel never executes a page that user mode may write, whatever the bit is.
     let other_executes = raw & other_no_execute == 0 && !(user && writable);
     let shareability = (!raw & INNER_SHAREABLE) >> INNER_SHAREABLE.trailing_zeros();
     let attributes = (raw & ATTRIBUTES) >> ATTRIBUTES.trailing_zeros();
     Entry {
         present: true,
         table: false,
-        // The lower bits of a block are no part of the address.
+        // The lower bits of a block aren't part of the address.
         frame: Frame(frame.0 & !(level.pages() - 1)),
         writable,
         user,
@@ -206,9 +205,10 @@ pub fn decode(raw: u64, level: Level) -> Entry {
 
 /// Returns the entry as a walker with FEAT_HAFDBS would write it after an access.
 ///
-/// Returns `None` if the walker would refuse the access, or if nothing changes.
+/// Returns `None` if the entry isn't present, if the access is a store and [`DIRTY_MODIFIER`] is clear, or if nothing
+/// changes.
 ///
-/// For fault handlers on processors without it. Write the result with a compare-exchange.
+/// It's for fault handlers on processors without FEAT_HAFDBS. Write the result with a compare-exchange.
 #[inline]
 pub const fn mark_dirty(raw: u64, write: bool) -> Option<u64> {
     if raw & PRESENT == 0 {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_stores_go_through_is_writable() {
-        // Neither read-only nor with the dirty-bit-modifier: a boot loader's entry.
+        // Neither read-only nor with the dirty-bit-modifier: for example, an entry of a boot loader.
         let entry = decode(0x0060_0000_0123_4f43, Level::LEAF);
         assert!(entry.writable && entry.dirty);
     }

@@ -1,5 +1,5 @@
-//! The features of an AArch64 processor, read from its identification registers (Arm ARM, "AArch64
-//! system register descriptions").
+//! The features of an AArch64 processor, read from its identification registers (Arm ARM, "AArch64 system register
+//! descriptions").
 
 /// The features that matter for translation caches and zeroing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -8,7 +8,7 @@ pub struct Features {
     pub asid_bits: u8,
     /// Invalidation by range (FEAT_TLBIRANGE).
     pub range: bool,
-    /// A level hint in the operand of TLBI (FEAT_TTL).
+    /// The operand of TLBI may contain a level hint (FEAT_TTL).
     pub level_hint: bool,
     /// The walker sets the access flag.
     pub hardware_access: bool,
@@ -16,7 +16,7 @@ pub struct Features {
     pub hardware_dirty: bool,
     /// The value for TCR_EL1.IPS: the width of physical addresses.
     pub physical_range: u8,
-    /// Bytes that one DC ZVA zeroes; 0 if it is forbidden.
+    /// The bytes that one DC ZVA zeroes; 0 if it's forbidden.
     pub zero_block: u32,
 }
 
@@ -52,7 +52,7 @@ impl Features {
             level_hint: field(registers.mmfr2, 48) >= 1,
             hardware_access: field(registers.mmfr1, 0) >= 1,
             hardware_dirty: field(registers.mmfr1, 0) >= 2,
-            // 52 bits need another entry format: 48 are enough here.
+            // 52 bits need another entry format, so we use 48 (the value 5).
             physical_range: if range > 5 { 5 } else { range as u8 },
             zero_block: if registers.dczid & 1 << 4 != 0 {
                 0
@@ -65,10 +65,10 @@ impl Features {
     /// Detects the features of this processor.
     ///
     /// # Safety
-    /// Exception level 1 or higher.
+    /// The processor is at exception level 1 or higher.
     #[cfg(any(test, target_arch = "aarch64"))]
     pub unsafe fn detect() -> Self {
-        // SAFETY: identification registers can be read from level 1 up, without effect.
+        // SAFETY: reading an identification register at level 1 or higher has no side effect.
         Self::decode(unsafe {
             Registers {
                 mmfr0: registers::mmfr0(),
@@ -169,7 +169,7 @@ mod tests {
             ),
             (0, 8, 5)
         );
-        // Outer-shareable invalidation alone (1) is not invalidation by range.
+        // A field of 1 means outer-shareable invalidation alone, not invalidation by range.
         let outer = Features::decode(Registers {
             isar0: 1 << 56,
             ..Registers::default()

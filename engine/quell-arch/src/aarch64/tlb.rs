@@ -1,24 +1,23 @@
 //! Invalidation and root switches on AArch64.
 //!
-//! Facts the callers rely on (Arm ARM, "TLB maintenance"):
+//! Callers rely on these facts (Arm ARM, "TLB maintenance"):
 //!
 //! * A store to a table reaches the walkers only after a barrier: `dsb ishst` *before* the TLBI.
-//! * A TLBI with suffix IS is broadcast to the inner shareable domain; without it, it reaches this
-//!   processor alone. VMALLE1 without IS is therefore no flush of all CPUs.
-//! * A TLBI is complete on all processors only after a `dsb ish` of *the processor that issued
-//!   it*; a `dsb nsh` completes a local one. An `isb` then makes this processor's own
-//!   instruction stream see it.
-//! * VALE1 and RVALE1 drop leaf entries only; VAE1 and RVAE1 drop the walker's table entries on
-//!   the path as well. Both drop global entries of the address whatever the ASID.
+//! * A TLBI with suffix IS is broadcast to the inner shareable domain; without it, it reaches this processor alone. So
+//!   VMALLE1 without IS doesn't flush the other CPUs.
+//! * A TLBI is complete on all processors only after a `dsb ish` of *the processor that issued it*; a `dsb nsh`
+//!   completes a local one. An `isb` then makes this processor's own instruction stream see it.
+//! * VALE1 and RVALE1 drop leaf entries only. VAE1 and RVAE1 also drop the walker's table entries on the path. All of
+//!   them drop global entries of the address, whatever the ASID.
 //!
-//! The operands are pure functions, tested on every host.
+//! Pure functions compute the operands, so we test them on every host.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
 /// Returns the TTBR0_EL1 value that loads `root` under `tag`.
 ///
 /// # Panics
-/// If the root lies beyond 48 bits: the register keeps the upper bits of such an address elsewhere.
+/// If the root lies beyond 48 bits: the register has the upper bits of such an address in another place.
 #[inline]
 pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
     assert!(
@@ -34,7 +33,7 @@ pub const fn tag_operand(tag: Tag) -> u64 {
     (tag.0 as u64) << 48
 }
 
-/// The hint that names the level of leaves of `size` with the 4 KB granule (FEAT_TTL).
+/// Returns the hint for the level of leaves of `size` with the 4 KB granule (FEAT_TTL).
 #[inline]
 const fn level_hint(size: PageSize) -> u64 {
     match size {
@@ -53,36 +52,35 @@ pub enum Operation {
     Range(u64),
 }
 
-/// Which operands the processor understands.
+/// The operands that the processor supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Operands {
     /// Range operations exist.
     pub range: bool,
-    /// The level hint exists; without the feature the bits must be zero.
+    /// The level hint exists. Without it, its bits must be zero.
     pub level_hint: bool,
-    /// TCR_EL1.DS is set (FEAT_LPA2, 52-bit addresses): range operations count their start in units
-    /// of 64 KB.
+    /// TCR_EL1.DS is set (FEAT_LPA2, 52-bit addresses): a range operation's start is in units of 64 KB.
     pub wide_addresses: bool,
 }
 
 impl Operands {
-    /// How many base pages the start of a range operation is counted in.
+    /// The unit of a range operation's start, in base pages.
     const fn unit(self) -> u64 {
         if self.wide_addresses { 16 } else { 1 }
     }
 
-    /// Whether a range operation can start at `page`: on a unit, and with 37 bits of units, of which
-    /// the processor extends the highest. The operations by page hold all of 56 bits.
+    /// Returns whether a range operation can start at `page`. The start must be a multiple of the unit, and fit into 37
+    /// bits; the processor extends the highest. The operand of an operation by page has all 56 bits of an address.
     const fn can_start_at(self, page: u64) -> bool {
-        // Page numbers have 52 bits; those from the sign on must be the same.
+        // Page numbers have 52 bits. The bits from the sign on must all be equal.
         let sign = 36 + self.unit().trailing_zeros();
         let upper = page >> sign;
         page.is_multiple_of(self.unit()) && (upper == 0 || upper == (1 << (52 - sign)) - 1)
     }
 }
 
-/// The operand of a range operation: `(num + 1) << (5 * scale + 1)` base pages from the unit `start`
-/// on.
+/// Returns the operand of a range operation, which covers `(num + 1) << (5 * scale + 1)` base pages from the unit
+/// `start` on.
 ///
 /// `num` is 0 to 31, `scale` 0 to 3.
 #[inline]
@@ -98,12 +96,12 @@ const fn range_operand(tag: Tag, start: u64, scale: u64, num: u64, hint: u64) ->
 
 /// Returns the operations that together cover `range` under `tag`.
 ///
-/// Without range operations that is one per stride. With them, the fewest whose sum is exactly
-/// the range: sizes are multiples of two base pages, so a single page may remain. Where a range
-/// operation cannot start (beyond 48 bits of address, or with [`Operands::wide_addresses`] off a
-/// 64 KB boundary), pages go one stride at a time until one can.
+/// Without range operations we return one operation per stride. With them, we return the fewest whose sum is exactly
+/// the range. Their sizes are multiples of two base pages, so a single page may remain. Where a range operation can't
+/// start, we return operations by stride until one can: for example, beyond 48 bits of address, or off a 64 KB boundary
+/// with [`Operands::wide_addresses`].
 ///
-/// The level hint says "only leaves of this level", so it is given for [`Scope::Leaf`] only.
+/// The level hint restricts an operation to leaves of one level, so we set it only for [`Scope::Leaf`].
 ///
 /// # Examples
 ///
@@ -205,8 +203,8 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        // The range forms are written as SYS because not every assembler knows their names: op1 0,
-        // CRn 8, CRm 2 (IS) or 6, op2 1 (RVAE1) or 5 (RVALE1).
+        // We write the range forms as SYS because some assemblers don't know their names: op1 0, CRn 8, CRm 2 (IS) or
+        // 6, op2 1 (RVAE1) or 5 (RVALE1).
         unsafe fn rvale1is(x: u64) {
             privileged: "sys #0, c8, c2, #5, x0";
             in("x0") x,
@@ -255,7 +253,7 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        // A range under all tags: op2 3 is RVAAE1, 7 is RVAALE1.
+        // The forms for a range under all tags: op2 3 is RVAAE1, 7 is RVAALE1.
         unsafe fn rvaale1is(x: u64) {
             privileged: "sys #0, c8, c2, #7, x0";
             in("x0") x,
@@ -283,7 +281,7 @@ pub(crate) mod instructions {
         /// Discards instructions that this processor fetched earlier: `isb`.
         ///
         /// # Safety
-        /// None: a barrier of this processor alone.
+        /// No condition: the barrier concerns only this processor.
         pub unsafe fn isb() {
             user: "isb";
             options(nostack, preserves_flags)
@@ -313,10 +311,10 @@ pub(crate) mod instructions {
 
         /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
         ///
-        /// Nothing is invalidated: entries under the old and the new ASID stay.
+        /// It invalidates nothing: entries under the old and the new ASID stay.
         ///
         /// # Safety
-        /// Exception level 1; the kernel does not use the lower half of the address space.
+        /// The processor is at exception level 1. The kernel doesn't use the lower half of the address space.
         pub unsafe fn load_ttbr0(value: u64) {
             privileged: "msr ttbr0_el1, x0", "isb";
             in("x0") value,
@@ -352,15 +350,15 @@ pub(crate) mod instructions {
         unsafe { dsb_ish() }
     }
 
-    /// Issues one operation. It is complete only after the matching barrier.
+    /// Issues one operation. It's complete only after the matching barrier.
     ///
     /// `broadcast` chooses the inner-shareable form.
     ///
     /// # Safety
-    /// Exception level 1; the processor has range operations if the operation is one.
+    /// The processor is at exception level 1, and has range operations if the operation is one.
     #[inline]
     pub unsafe fn tlbi(operation: Operation, scope: Scope, broadcast: bool) {
-        // SAFETY: TLBI at level 1 only forgets cached translations.
+        // SAFETY: TLBI at level 1 only drops cached translations.
         unsafe {
             match (operation, scope, broadcast) {
                 (Operation::Page(x), Scope::Leaf, true) => vale1is(x),
@@ -375,7 +373,7 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Issues one operation for entries under every ASID and global ones, like [`tlbi`].
+    /// Issues one operation for entries under every ASID, and for global ones, like [`tlbi`].
     ///
     /// The operation must have been made for [`Tag::KERNEL`](quell::Tag::KERNEL).
     ///
@@ -383,7 +381,7 @@ pub(crate) mod instructions {
     /// As [`tlbi`].
     #[inline]
     pub unsafe fn tlbi_any_tag(operation: Operation, scope: Scope, broadcast: bool) {
-        // SAFETY: TLBI at level 1 only forgets cached translations.
+        // SAFETY: TLBI at level 1 only drops cached translations.
         unsafe {
             match (operation, scope, broadcast) {
                 (Operation::Page(x), Scope::Leaf, true) => vaale1is(x),
@@ -398,10 +396,10 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Issues the invalidation of all entries under `tag`; complete after its barrier.
+    /// Issues the invalidation of all entries under `tag`. It's complete after its barrier.
     ///
     /// # Safety
-    /// Exception level 1.
+    /// The processor is at exception level 1.
     #[inline]
     pub unsafe fn tlbi_tag(tag: Tag, broadcast: bool) {
         let x = tag_operand(tag);
@@ -409,10 +407,10 @@ pub(crate) mod instructions {
         unsafe { if broadcast { aside1is(x) } else { aside1(x) } }
     }
 
-    /// Issues the invalidation of everything at level 1; complete after its barrier.
+    /// Issues the invalidation of all entries at level 1. It's complete after its barrier.
     ///
     /// # Safety
-    /// Exception level 1.
+    /// The processor is at exception level 1.
     #[inline]
     pub unsafe fn tlbi_all(broadcast: bool) {
         // SAFETY: as for `tlbi`.

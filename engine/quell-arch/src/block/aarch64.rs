@@ -1,14 +1,13 @@
-//! Probes on AArch64: a function that loads all registers from [`STATE`], runs a block, and stores
-//! them all there.
+//! Probes on AArch64: a probe loads all registers from [`STATE`], runs a block, and stores all registers there.
 //!
-//! There is no addressing without a register, so the first one is put above the block's stack
-//! pointer, where no block has any business, until the others are stored.
+//! Every address needs a register. So we save the first register above the block's stack pointer, where no block may
+//! write, until the others are stored.
 
 use core::mem::offset_of;
 use std::string::String;
 use std::vec::Vec;
 
-/// All that user mode can see of a processor without SVE.
+/// The registers that user mode can access on a processor without SVE.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Registers {
@@ -29,7 +28,7 @@ pub(crate) struct State {
     host_flags: [u64; 2],
 }
 
-/// See [`State`].
+/// The state of the running probe.
 pub(crate) static mut STATE: State = State {
     before: Registers::ZERO,
     after: Registers::ZERO,
@@ -46,12 +45,12 @@ impl State {
 const SP: usize = 31;
 /// N, Z, C and V.
 const STATUS: u64 = 0xf000_0000;
-/// Saturation and the cumulative exceptions.
+/// The saturation flag and the cumulative exceptions.
 const FLOATING_STATUS: u64 = 0x0800_001f;
 /// Rounding towards zero, default NaN.
 const FLOATING_CONTROL: u64 = 0x02c0_0000;
 
-/// A function that runs `text` between [`State::before`] and [`State::after`].
+/// Defines a function that runs `text` between [`State::before`] and [`State::after`].
 macro_rules! probe {
     ($($text:literal),+) => {{
         #[unsafe(naked)]
@@ -145,7 +144,7 @@ macro_rules! probe {
     }};
 }
 
-/// Bytes above the stack pointer that a probe itself writes: where it starts and where it ends.
+/// The bytes above the stack pointer that a probe itself writes: their start and end.
 pub(crate) const SCRATCH: [usize; 2] = [256, 264];
 
 impl Registers {
@@ -158,8 +157,7 @@ impl Registers {
         flags: [0; 3],
     };
 
-    /// Every bit of every register, except those of `inputs`, is taken from a pseudo-random stream,
-    /// or is its complement.
+    /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
         let flip = if complement { !0u64 } else { 0 };
         let mut next = super::stream(flip);
@@ -205,18 +203,18 @@ impl Registers {
     }
 }
 
-/// Translates a declaration into the words of [`Registers::changes`].
+/// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     declared.into()
 }
 
-/// Runs a probe from `before`, and returns the registers after it.
+/// Runs a probe with the registers `before`, and returns the registers after it.
 ///
 /// # Safety
-/// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.
+/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
 pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
     let state = &raw mut STATE;
-    // SAFETY: no other thread touches the state, and the probe restores what a caller keeps.
+    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
     unsafe {
         (*state).before = *before;
         (*state).after = Registers::ZERO;

@@ -1,7 +1,7 @@
 //! Compares the instructions of the crate's functions with the architectures' manuals.
 //!
-//! The texts and operands here are written from the manuals, not from the crate: each table names the sections. A line
-//! is the output of [`recorder::note`] for a block. The tests run on every host.
+//! We wrote the texts and operands here from the manuals, not from the crate; each table names the sections. A line is
+//! the output of [`recorder::note`] for a block. The tests run on every host.
 
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -19,7 +19,7 @@ mod x86_64;
 /// A description, the results of blocks, the call, and the instructions that it must execute.
 type Case = (&'static str, &'static [u64], fn(), &'static [&'static str]);
 
-/// Compares each case, and sees to it that no block of `tables` is left out.
+/// Compares each case, and checks that the cases cover every block of `tables`.
 fn compare(cases: &[Case], tables: &[&[Block]]) {
     let mut compared = BTreeSet::<String>::new();
     for (what, results, call, expected) in cases {

@@ -1,6 +1,6 @@
-//! Records the blocks that would have executed: their text and the values of their registers.
+//! Records the text of the blocks that would have executed, and the values of their registers.
 //!
-//! It records only inside [`record`], on that thread.
+//! It records only inside [`record`], on the thread that called it.
 
 use std::cell::RefCell;
 use std::format;
@@ -16,15 +16,15 @@ std::thread_local! {
 struct Notes {
     /// A line for each executed block.
     lines: Vec<String>,
-    /// The functions that did.
+    /// The functions of these blocks.
     functions: Vec<&'static str>,
-    /// The results of blocks, next one first.
+    /// The results of the blocks to come, in order.
     results: Vec<u64>,
 }
 
 /// A value that an instruction takes in a register.
 pub(crate) trait Operand {
-    /// The register's value; of a pointer, the words behind it.
+    /// Returns the register's value, or the words behind a pointer.
     fn words(self) -> Vec<u64>;
 }
 
@@ -42,13 +42,13 @@ impl Operand for u32 {
 
 impl Operand for *const [u64; 2] {
     fn words(self) -> Vec<u64> {
-        // SAFETY: a descriptor of INVPCID, which its function has on its stack.
+        // SAFETY: a descriptor of INVPCID, which is on its function's stack.
         unsafe { *self }.to_vec()
     }
 }
 
-/// Notes a block: one line, as in `invlpg [rax] | rax=0x1000`, with `; ` between instructions, and with the words
-/// behind a pointer in brackets.
+/// Records a block as one line: for example, `invlpg [rax] | rax=0x1000`. Instructions are separated by `; `, and the
+/// words behind a pointer are in brackets.
 pub(crate) fn note(function: &'static str, text: &[&str], inputs: &[(&str, Vec<u64>)]) {
     NOTES.with_borrow_mut(|notes| {
         let Some(notes) = notes else { return };
@@ -66,7 +66,7 @@ pub(crate) fn note(function: &'static str, text: &[&str], inputs: &[(&str, Vec<u
     });
 }
 
-/// Returns a block's result in a register: the next value given to [`record`].
+/// Returns a block's result in a register: the next value of [`record`]'s results.
 ///
 /// # Panics
 /// If none is left, or nothing is being recorded.

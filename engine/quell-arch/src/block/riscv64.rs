@@ -1,19 +1,17 @@
-//! Probes on RISC-V: a function that loads all registers from [`STATE`], runs a block, and stores
-//! them all there.
+//! Probes on RISC-V: a probe loads all registers from [`STATE`], runs a block, and stores all registers there.
 //!
-//! There is no addressing without a register, so the first one is put above the block's stack
-//! pointer, where no block has any business, until the others are stored. The thread pointer stays what it is:
-//! the C library and signal handlers need it.
+//! Every address needs a register. So we save the first register above the block's stack pointer, where no block may
+//! write, until the others are stored. We leave the thread pointer as it is: the C library and signal handlers need it.
 
 use core::mem::offset_of;
 use std::string::String;
 use std::vec::Vec;
 
-/// All that user mode can see of a processor without the vector extension.
+/// The registers that user mode can access on a processor without the vector extension.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Registers {
-    /// x0 to x31; the first is always 0, and that of the thread pointer is not used.
+    /// x0 to x31. The first is always 0, and we don't use that of the thread pointer.
     general: [u64; 32],
     floating: [u64; 32],
     /// The rounding mode and the accrued exceptions of floating-point operations.
@@ -30,7 +28,7 @@ pub(crate) struct State {
     host_fcsr: u64,
 }
 
-/// See [`State`].
+/// The state of the running probe.
 pub(crate) static mut STATE: State = State {
     before: Registers::ZERO,
     after: Registers::ZERO,
@@ -51,20 +49,20 @@ const TP: usize = 4;
 /// The rounding mode "to the largest magnitude" and all five exceptions.
 const FLOATING: u64 = 0x9f;
 
-/// The names of the general registers, as operands have them.
+/// The names of the general registers in operands.
 const NAMES: [&str; 32] = [
     "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
     "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
     "t5", "t6",
 ];
 
-/// A function that runs `text` between [`State::before`] and [`State::after`].
+/// Defines a function that runs `text` between [`State::before`] and [`State::after`].
 macro_rules! probe {
     ($($text:literal),+) => {{
         #[unsafe(naked)]
         unsafe extern "C" fn probe() {
             core::arch::naked_asm!(
-                // A function of assembly alone is not given the target's extensions.
+                // A naked function doesn't get the target's extensions, so we name them.
                 ".option push",
                 ".option arch, +d, +zifencei",
                 "addi sp, sp, -208",
@@ -172,7 +170,7 @@ macro_rules! probe {
     }};
 }
 
-/// Bytes above the stack pointer that a probe itself writes: where it starts and where it ends.
+/// The bytes above the stack pointer that a probe itself writes: their start and end.
 pub(crate) const SCRATCH: [usize; 2] = [256, 264];
 
 impl Registers {
@@ -185,8 +183,7 @@ impl Registers {
         fcsr: 0,
     };
 
-    /// Every bit of every register, except those of `inputs`, is taken from a pseudo-random stream,
-    /// or is its complement.
+    /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
         let flip = if complement { !0u64 } else { 0 };
         let mut next = super::stream(flip);
@@ -204,7 +201,7 @@ impl Registers {
                 .unwrap_or_else(|| panic!("{name} is no general register"));
             registers.general[number] = *value;
         }
-        // All ones would be a rounding mode that does not exist.
+        // We don't set all bits: that rounding mode doesn't exist.
         registers.fcsr = FLOATING & flip;
         registers
     }
@@ -223,8 +220,8 @@ impl Registers {
             }
         }
         if self.fcsr != after.fcsr {
-            // What `preserves_flags` is about on this architecture: the accrued exceptions; other than that the
-            // rounding mode may not change at all.
+            // On this architecture `preserves_flags` concerns the accrued exceptions. The rounding mode must never
+            // change.
             let name = match (self.fcsr ^ after.fcsr) & !0x1f {
                 0 => "flags",
                 _ => "frm",
@@ -235,18 +232,18 @@ impl Registers {
     }
 }
 
-/// Translates a declaration into the words of [`Registers::changes`].
+/// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     declared.into()
 }
 
-/// Runs a probe from `before`, and returns the registers after it.
+/// Runs a probe with the registers `before`, and returns the registers after it.
 ///
 /// # Safety
-/// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.
+/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
 pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
     let state = &raw mut STATE;
-    // SAFETY: no other thread touches the state, and the probe restores what a caller keeps.
+    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
     unsafe {
         (*state).before = *before;
         (*state).after = Registers::ZERO;

@@ -21,17 +21,17 @@ mod cases;
 #[path = "tests/riscv64.rs"]
 mod cases;
 
-/// Bytes of memory that blocks write to: a page, aligned to one.
+/// The size of the memory that blocks write to: an aligned page.
 const PAGE: usize = 4096;
-/// Bytes below the stack pointer that belong to the running function.
+/// The bytes below the stack pointer that belong to the running function.
 const RED_ZONE: usize = 128;
-/// Around the stack pointer of a block, on either side. A signal handler would need some of it.
+/// The stack on either side of a block's stack pointer, in bytes. A signal handler would need some of it.
 const STACK: usize = 64 << 10;
 
-/// Only the holder runs a probe.
+/// Only the holder of this lock runs a probe.
 static PROBES: Mutex<()> = Mutex::new(());
 
-/// Runs a block once; returns the names of the registers that it changed.
+/// Runs a block once. Returns the names of the registers that it changed.
 fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     let probe = block.probe.expect("privileged blocks are not run");
     let fill = if complement {
@@ -58,7 +58,7 @@ fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     let before = Registers::filled(&inputs, middle, complement);
     let after = {
         let _only = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the probe is the block's; its inputs are memory of ours; the lock is held.
+        // SAFETY: the probe is the block's, its inputs point to our memory, and we hold the lock.
         unsafe { run(probe, &before) }
     };
     let mut changed: BTreeSet<String> = before.changes(&after).into_iter().collect();
@@ -73,12 +73,12 @@ fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     changed
 }
 
-/// Returns a block's changes, after trying every bit with both values.
+/// Returns a block's changes, after running it with both values of every bit.
 fn all_changes(block: &Block) -> BTreeSet<String> {
     &changes_of(block, false) | &changes_of(block, true)
 }
 
-/// Returns the complaints about a block: undeclared changes, and declared ones that do not happen.
+/// Returns the complaints about a block: undeclared changes, and declared changes that don't happen.
 fn complaints(block: &Block) -> Vec<String> {
     let changed = all_changes(block);
     let mut declared: BTreeSet<String> = block.changes.iter().map(|name| canonical(name)).collect();
@@ -105,12 +105,12 @@ fn complaints(block: &Block) -> Vec<String> {
     undeclared.chain(untouched).collect()
 }
 
-/// Every block of this architecture.
+/// Returns every block of this architecture.
 fn all() -> Vec<&'static Block> {
     cases::TABLES.iter().copied().flatten().collect()
 }
 
-/// Every block that may run here.
+/// Returns every block that may run on this processor.
 fn runnable() -> Vec<&'static Block> {
     let mut blocks = Vec::new();
     for block in all() {

@@ -1,9 +1,8 @@
-//! Probes on x86-64: a function that loads all registers from [`STATE`], runs a block, and stores
-//! them all there.
+//! Probes on x86-64: a probe loads all registers from [`STATE`], runs a block, and stores all registers there.
 //!
-//! After the block no register may be assumed to hold anything, so everything is stored to fixed
-//! addresses relative to the instruction pointer; the probe's own stack pointer waits there, too.
-//! Vector registers are as wide as the processor and the operating system have them.
+//! After the block we can't rely on the content of any register. So we store everything to fixed addresses relative to
+//! the instruction pointer; the probe's own stack pointer is saved there, too. We test vector registers of the width
+//! that the processor and the operating system support.
 
 use core::mem::offset_of;
 use std::string::String;
@@ -12,7 +11,7 @@ use std::vec::Vec;
 /// The number of 64-bit words of a vector register.
 const LANES: usize = 8;
 
-/// All that user mode can see of a processor.
+/// The registers that user mode can access on a processor.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Registers {
@@ -20,7 +19,7 @@ pub(crate) struct Registers {
     legacy: [u8; 512],
     vectors: [[u64; LANES]; 32],
     masks: [u64; 8],
-    /// In the order of their numbers.
+    /// The general registers, in the order of their numbers.
     general: [u64; 16],
     flags: u64,
 }
@@ -32,11 +31,11 @@ pub(crate) struct State {
     after: Registers,
     host_legacy: [u8; 512],
     host_stack: u64,
-    /// 0: 128-bit vectors, 1: 256-bit, 2: 512-bit and mask registers.
+    /// The width of vectors: 0 for 128 bits, 1 for 256 bits, 2 for 512 bits and mask registers.
     width: u64,
 }
 
-/// See [`State`].
+/// The state of the running probe.
 pub(crate) static mut STATE: State = State {
     before: Registers::ZERO,
     after: Registers::ZERO,
@@ -63,7 +62,7 @@ impl Registers {
     };
 }
 
-/// The number that `word` has in [`Registers::general`], and the names of its parts.
+/// The names of each general register, in the order of [`Registers::general`]: 64 and 32 bits.
 const GENERAL: [[&str; 2]; 16] = [
     ["rax", "eax"],
     ["rcx", "ecx"],
@@ -86,10 +85,10 @@ const RSP: usize = 4;
 
 /// The flags that arithmetic changes: CF, PF, AF, ZF, SF and OF.
 const STATUS: u64 = 0x8d5;
-/// What `popfq` loads besides: the bit that is always 1, and IF, which user mode cannot change.
+/// The other bits that `popfq` loads: the bit that is always 1, and IF, which user mode can't change.
 const FIXED_FLAGS: u64 = 0x202;
 
-/// A function that runs `text` between [`State::before`] and [`State::after`].
+/// Defines a function that runs `text` between [`State::before`] and [`State::after`].
 macro_rules! probe {
     ($($text:literal),+) => {{
         #[unsafe(naked)]
@@ -199,7 +198,7 @@ impl Registers {
     pub(crate) const GENERAL: usize = offset_of!(Registers, general);
     pub(crate) const FLAGS: usize = offset_of!(Registers, flags);
 
-    /// Where things lie in an area of FXSAVE: control and status word, tags, MXCSR, registers.
+    /// Offsets in an FXSAVE area: control and status word, tags, MXCSR, registers.
     const CONTROL: usize = 0;
     const X87_STATUS: usize = 2;
     const X87_TAGS: usize = 4;
@@ -207,8 +206,7 @@ impl Registers {
     const X87_REGISTERS: usize = 32;
     const XMM: usize = 160;
 
-    /// Every bit of every register, except those of `inputs`, is taken from a pseudo-random stream,
-    /// or is its complement.
+    /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
         let flip = if complement { !0u64 } else { 0 };
         let mut next = super::stream(flip);
@@ -224,7 +222,7 @@ impl Registers {
         }
         registers.flags = FIXED_FLAGS | STATUS & flip;
         let legacy = &mut registers.legacy;
-        // All exceptions masked in both; rounding and precision differ, and so do the status bits.
+        // Both fillings mask all exceptions. Rounding, precision and the status bits differ.
         let put16 = |area: &mut [u8; 512], at: usize, value: u16| {
             area[at..at + 2].copy_from_slice(&value.to_le_bytes());
         };
@@ -303,7 +301,7 @@ impl Registers {
         let part =
             |at: usize, bytes: usize| self.legacy[at..at + bytes] != after.legacy[at..at + bytes];
         note("mxcsr".into(), part(Self::MXCSR, 4));
-        // Control, status and tags; the rest of the header says where the last x87 instruction was.
+        // We compare control, status and tags. The rest of the header is the address of the last x87 instruction.
         note(
             "x87".into(),
             part(0, 5) || (0..8).any(|n| part(Self::X87_REGISTERS + 16 * n, 10)),
@@ -317,10 +315,10 @@ impl Registers {
     }
 }
 
-/// Bytes above the stack pointer that a probe itself writes: none.
+/// The bytes above the stack pointer that a probe itself writes: none.
 pub(crate) const SCRATCH: [usize; 2] = [0, 0];
 
-/// Translates a declaration into the words of [`Registers::changes`].
+/// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     GENERAL
         .iter()
@@ -329,7 +327,7 @@ pub(crate) fn canonical(declared: &str) -> String {
         .into()
 }
 
-/// Vectors' width here, for [`State::width`].
+/// Returns the width of this processor's vectors, for [`State::width`].
 fn width() -> u64 {
     if std::is_x86_feature_detected!("avx512bw") {
         2
@@ -340,13 +338,13 @@ fn width() -> u64 {
     }
 }
 
-/// Runs a probe from `before`, and returns the registers after it.
+/// Runs a probe with the registers `before`, and returns the registers after it.
 ///
 /// # Safety
-/// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.
+/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
 pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
     let state = &raw mut STATE;
-    // SAFETY: no other thread touches the state, and the probe restores what a caller keeps.
+    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
     unsafe {
         (*state).before = *before;
         (*state).after = Registers::ZERO;

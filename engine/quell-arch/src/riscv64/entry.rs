@@ -1,15 +1,14 @@
-//! The RISC-V format of page-table entries, Sv48 (privileged specification, chapter "Supervisor-Level
-//! ISA", with Svpbmt and Svnapot).
+//! The RISC-V format of page-table entries: Sv48 (privileged specification, chapter "Supervisor-Level ISA", with Svpbmt
+//! and Svnapot).
 //!
-//! Entries that point to tables carry no rights and no accessed bit: they decode as granting
-//! everything and accessed. [`Entry::memory`] is the PBMT field, [`Entry::contiguous`] the N bit with
-//! the only size that is defined, 64 KB: the format has no room for the lowest four bits of such an
-//! entry's frame, which are those of its page; decoding gives the first frame of the sixteen.
-//! [`Entry::key`] and [`Entry::encrypted`] are not used. A leaf that user mode may use is never
-//! executable by the kernel.
+//! An entry that points to a table has no rights and no accessed bit, so we decode it as granting all rights and
+//! accessed. [`Entry::memory`] is the PBMT field. [`Entry::contiguous`] is the N bit with the only size that is
+//! defined, 64 KB. The format has no room for the lowest four bits of such an entry's frame, which are those of its
+//! page, so decoding returns the first frame of the sixteen. We don't use [`Entry::key`] and [`Entry::encrypted`]. The
+//! kernel can never execute a leaf that user mode may use.
 //!
-//! Without Svadu the hardware refuses an access for which the accessed or dirty bit is missing, and a
-//! fault handler sets it.
+//! Without Svadu the hardware refuses an access if the accessed or dirty bit is missing, and a fault handler sets the
+//! bit.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
@@ -23,7 +22,7 @@ pub const WRITABLE: u64 = 1 << 2;
 pub const EXECUTABLE: u64 = 1 << 3;
 /// The page belongs to user mode.
 pub const USER: u64 = 1 << 4;
-/// The translation, or all below the table, belongs to every address space.
+/// The translation, or every translation below the table, belongs to every address space.
 pub const GLOBAL: u64 = 1 << 5;
 /// Accessed since the bit was cleared.
 pub const ACCESSED: u64 = 1 << 6;
@@ -33,23 +32,23 @@ pub const DIRTY: u64 = 1 << 7;
 pub const FRAME: u64 = ((1 << 44) - 1) << FRAME_SHIFT;
 /// The memory type (Svpbmt).
 pub const MEMORY: u64 = 3 << MEMORY_SHIFT;
-/// One of a row of pages that are translated as one (Svnapot).
+/// The entry is one of a row of pages that are translated as one (Svnapot).
 pub const NAPOT: u64 = 1 << 63;
 
 const FRAME_SHIFT: u32 = 10;
 const MEMORY_SHIFT: u32 = 61;
-/// The lowest bits of the frame of a 64 KB row, and what they hold.
+/// The lowest four bits of a frame, and their content for a row of 64 KB.
 const NAPOT_BITS: u64 = 15;
 const NAPOT_64K: u64 = 8;
 
 /// Uncached, non-idempotent memory (Svpbmt): for devices.
 pub const DEVICE: MemoryType = MemoryType(2);
 
-/// In [`Entry::special`]: loads are not allowed. With [`Entry::writable`] that is a shadow stack
-/// (Zicfiss), with [`Entry::executable`] alone a page that can only be executed.
+/// In [`Entry::special`]: loads aren't allowed. With [`Entry::writable`] the page is a shadow stack (Zicfiss), with
+/// [`Entry::executable`] alone it's execute-only.
 pub const UNREADABLE: u8 = 1 << 0;
 
-/// Returns the behaviour of TLBs. With `svvptc` a TLB soon notices that an absent entry became present.
+/// Returns the behaviour of TLBs. With `svvptc`, a TLB soon detects that an absent entry became present.
 pub const fn rules(svvptc: bool) -> TlbRules {
     TlbRules {
         keeps_refused: true,
@@ -62,9 +61,8 @@ pub const fn rules(svvptc: bool) -> TlbRules {
 /// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
-/// If the frame does not fit into the format, a root is to map a page, or a leaf would allow neither loads nor stores
-/// nor fetches: that is how the format marks tables. In debug builds, if the frame is not aligned to the size of the
-/// page.
+/// If the frame doesn't fit into the format, if a root would map a page, or if a leaf would allow no access: without
+/// rights the format marks a table. In debug builds also if the frame isn't aligned to the size of the page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     assert!(

@@ -1,5 +1,5 @@
-//! The features of a RISC-V processor. Supervisor mode has no register for them: the firmware's device
-//! tree names the extensions, and writing an ASID shows how wide ASIDs are.
+//! The features of a RISC-V processor. Supervisor mode has no register for them: we read the extensions from the
+//! firmware's device tree, and write an ASID to find out the width of ASIDs.
 
 /// The features that matter for translation caches.
 ///
@@ -16,20 +16,20 @@
 pub struct Features {
     /// The width of an ASID: 0 to 16 bits.
     pub asid_bits: u8,
-    /// An entry that has become present is seen soon, without a fence (Svvptc).
+    /// The walker soon uses an entry that became present, without a fence (Svvptc).
     pub svvptc: bool,
-    /// The walker sets the accessed and dirty bits (Svadu, and Svade not named beside it: where a device tree
-    /// names both, the processor starts with faults for bits that are missing).
+    /// The walker sets the accessed and dirty bits: the device tree names Svadu and not Svade. If it names both, the
+    /// processor starts with faults for missing bits.
     pub svadu: bool,
 }
 
 impl Features {
     /// Decodes the features from the device tree's ISA string and satp's ASID field.
     ///
-    /// `isa` is `riscv,isa`, for example `rv64imafdc_zicsr_svadu`; `asid` is what the field holds after all ones were
-    /// written to it.
+    /// `isa` is the property `riscv,isa`, for example `rv64imafdc_zicsr_svadu`. `asid` is the field's content after all
+    /// ones were written to it.
     ///
-    /// Only the ones below the lowest zero of `asid` count: the specification has no other form.
+    /// We count the ones below the lowest zero of `asid`: the specification allows no other form.
     pub fn decode(isa: &str, asid: u16) -> Self {
         // Extensions of several letters follow the first underscore.
         let has = |name| isa.split('_').skip(1).any(|extension| extension == name);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn extensions_are_read_from_the_device_tree() {
-        // As QEMU 7.2 describes its processor `rv64`.
+        // QEMU 7.2's description of its processor `rv64`.
         let emulated = Features::decode("rv64imafdch_zicsr_zifencei_zihintpause_sstc", 0xffff);
         assert_eq!(
             emulated,

@@ -1,19 +1,20 @@
 //! Invalidation and root switches on RISC-V.
 //!
-//! Facts the callers rely on (privileged specification, "Supervisor Memory-Management Fence Instruction" and
+//! Callers rely on these facts (privileged specification, "Supervisor Memory-Management Fence Instruction" and
 //! "Supervisor Address Translation and Protection (satp) Register"):
 //!
-//! * SFENCE.VMA works on this processor alone. Nothing is broadcast: other processors are interrupted.
-//! * It orders this processor's earlier stores to tables, and those of others that it has observed, before
-//!   the fills that follow. So nothing else publishes an entry to the walker.
-//! * With an address it drops leaf entries of that address. The walker drops what it keeps of the tables above
-//!   only with all addresses (rs1 = x0).
-//! * With an ASID it leaves global entries alone; without (rs2 = x0) it drops those too.
-//! * A write of satp drops nothing and orders nothing. The processor uses entries again that it kept under this ASID.
-//! * An entry that was absent may be cached as absent, and one that refused an access may stay, until
-//!   the processor that faulted fences.
+//! * SFENCE.VMA works on this processor alone. It isn't broadcast, so we interrupt other processors.
+//! * It orders this processor's earlier stores to tables, and those of others that it has observed, before later fills.
+//!   So the walker needs no other barrier to see an entry.
+//! * With an address it drops leaf entries of that address. Only with all addresses (rs1 = x0) does the walker drop its
+//!   copies of the tables above.
+//! * With an ASID it keeps global entries; without (rs2 = x0) it drops those too.
+//! * A write of satp drops nothing and orders nothing. The processor may use entries again that it kept under this
+//!   ASID.
+//! * The processor may cache an absent entry as absent, and may keep an entry that refused an access, until the
+//!   processor that faulted fences.
 //!
-//! The operands are pure functions, tested on every host.
+//! Pure functions compute the operands, so we test them on every host.
 
 use quell::{Frame, PageRange, Scope, Tag};
 
@@ -44,13 +45,14 @@ pub const fn satp(root: Frame, tag: Tag) -> u64 {
 pub enum Operation {
     /// The leaf entries of this address.
     Page(u64),
-    /// Everything, and what the walker keeps of tables.
+    /// All entries under the tag, and the walker's copies of tables.
     Tag,
 }
 
 /// Returns the operations that together cover `range`: one per stride.
 ///
-/// If tables were unlinked it is one for the whole tag, because no operation with an address reaches the walker caches.
+/// If tables were unlinked, we return one operation for the whole tag, because no operation with an address reaches the
+/// walker caches.
 ///
 /// # Examples
 ///
@@ -122,7 +124,7 @@ pub(crate) mod instructions {
         /// Reads satp.
         ///
         /// # Safety
-        /// Supervisor mode.
+        /// The processor is in supervisor mode.
         pub unsafe fn read_satp() -> u64 {
             privileged: "csrr a0, satp";
             returns("a0"),
@@ -131,10 +133,10 @@ pub(crate) mod instructions {
 
         /// Loads satp with a value made by [`satp`].
         ///
-        /// Nothing is invalidated: entries under the old and the new ASID stay.
+        /// It invalidates nothing: entries under the old and the new ASID stay.
         ///
         /// # Safety
-        /// Supervisor mode; the code that runs and its stack are mapped alike in the new tables.
+        /// The processor is in supervisor mode. The new tables map the running code and its stack like the old tables.
         pub unsafe fn load_satp(value: u64) {
             privileged: "csrw satp, a0";
             in("a0") value,
@@ -144,10 +146,10 @@ pub(crate) mod instructions {
 
     /// Executes a full barrier for memory: `fence rw, rw`.
     ///
-    /// Walkers read the same coherent memory, but this does not order their reads: only an SFENCE.VMA of the processor
-    /// that walks does. It is enough for the engine: each processor that may hold an entry executes an SFENCE.VMA after
-    /// the entry was taken away, at the latest as it loads the root; and a processor that faults although the entry is
-    /// there by now forgets the old one and tries again.
+    /// Walkers read the same coherent memory, but this doesn't order their reads: only an SFENCE.VMA of the processor
+    /// that walks does. It's enough for the engine, for two reasons. Each processor that may hold an entry executes an
+    /// SFENCE.VMA after the entry was removed, at the latest when it loads the root. And a processor that faults
+    /// although the entry exists by now drops the old entry and retries.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
@@ -156,29 +158,30 @@ pub(crate) mod instructions {
 
     /// Executes a full barrier for memory and devices: `fence iorw, iorw`.
     ///
-    /// Interrupt controllers are devices. The handler of an interrupt sent after the barrier sees the stores before it.
-    /// A load after the barrier is not older than the clearing of a pending bit before it.
+    /// Interrupt controllers are devices. The handler of an interrupt that is sent after the barrier sees the stores
+    /// before it. And a load after the barrier isn't older than the clearing of a pending bit before it.
     #[inline]
     pub fn fence_devices() {
         // SAFETY: a barrier.
         unsafe { fence_iorw() }
     }
 
-    /// Makes stored instructions visible to this processor's own fetches: `fence.i`. Other processors need their own.
+    /// Makes stored instructions visible to this processor's own fetches: `fence.i`. Other processors need their own
+    /// `fence.i`.
     #[inline]
     pub fn fence_instructions() {
         // SAFETY: a barrier.
         unsafe { fence_i() }
     }
 
-    /// Drops entries of `tag` on this processor, except global ones. Complete when it returns.
+    /// Drops entries of `tag` on this processor, except global ones. It's complete on return.
     ///
     /// # Safety
-    /// Supervisor mode.
+    /// The processor is in supervisor mode.
     #[inline]
     pub unsafe fn invalidate(operation: Operation, tag: Tag) {
         let tag = u64::from(tag.0);
-        // SAFETY: SFENCE.VMA only forgets cached translations.
+        // SAFETY: SFENCE.VMA only drops cached translations.
         unsafe {
             match operation {
                 Operation::Page(address) => sfence_page_of(address, tag),
@@ -187,34 +190,35 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Drops the leaf entries of an address under all tags on this processor, global ones included. Complete when it
-    /// returns.
+    /// Drops the leaf entries of an address under all tags on this processor, global ones included. It's complete on
+    /// return.
     ///
     /// # Safety
-    /// Supervisor mode.
+    /// The processor is in supervisor mode.
     #[inline]
     pub unsafe fn invalidate_page(address: u64) {
-        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
+        // SAFETY: SFENCE.VMA only drops cached translations, and the caller is in supervisor mode.
         unsafe { sfence_page_of_all(address) }
     }
 
-    /// Drops everything on this processor, global entries included. Complete when it returns.
+    /// Drops all entries on this processor, global ones included. It's complete on return.
     ///
     /// # Safety
-    /// Supervisor mode.
+    /// The processor is in supervisor mode.
     #[inline]
     pub unsafe fn invalidate_all() {
-        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
+        // SAFETY: SFENCE.VMA only drops cached translations, and the caller is in supervisor mode.
         unsafe { sfence() }
     }
 
-    /// Writes all ones to satp's ASID field and returns what it holds.
+    /// Writes all ones to satp's ASID field and returns its content afterwards.
     ///
     /// # Safety
-    /// Supervisor mode, with interrupts masked; the loaded tables map the code that runs and its stack globally.
+    /// The processor is in supervisor mode, with interrupts masked. The loaded tables map the running code and its
+    /// stack globally.
     pub unsafe fn writable_asid() -> u16 {
-        // SAFETY: the caller's claims; the root stays the same, and what was filled under another ASID meanwhile
-        // is dropped.
+        // SAFETY: as the caller promises. The root stays the same, and we drop the entries that were filled under
+        // another ASID meanwhile.
         unsafe {
             let before = read_satp();
             load_satp(before | ASID);

@@ -1,10 +1,8 @@
-//! The x86-64 format of page-table entries (Intel SDM volume 3, chapter "Paging"; AMD64 APM
-//! volume 2, chapter 5).
+//! The x86-64 format of page-table entries (Intel SDM volume 3, chapter "Paging"; AMD64 APM volume 2, chapter 5).
 //!
-//! [`Entry::key`] is the protection key. [`Entry::memory`] is the index into the PAT, of which the
-//! entry that points to a table has the two lower bits. [`Entry::special`] and
-//! [`Entry::contiguous`] are not used. Bits 9 to 11 and 52 to 58 are ignored by hardware: decoding
-//! drops them, encoding clears them.
+//! [`Entry::key`] is the protection key. [`Entry::memory`] is the index into the PAT; an entry that points to a table
+//! has only its two lower bits. We don't use [`Entry::special`] and [`Entry::contiguous`]. Hardware ignores bits 9 to
+//! 11 and 52 to 58: decoding drops them, encoding clears them.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
@@ -18,9 +16,9 @@ pub const USER: u64 = 1 << 2;
 pub const WRITE_THROUGH: u64 = 1 << 3;
 /// Bit 1 of the index into the PAT; with its reset values, uncached.
 pub const UNCACHED: u64 = 1 << 4;
-/// Set by the walker when it uses the entry.
+/// The walker sets it when it uses the entry.
 pub const ACCESSED: u64 = 1 << 5;
-/// Set by the walker when a store uses the leaf.
+/// The walker sets it when a store uses the leaf.
 pub const DIRTY: u64 = 1 << 6;
 /// At levels 1 and 2: the entry is a leaf. At level 0 it is bit 2 of the index into the PAT.
 pub const LARGE: u64 = 1 << 7;
@@ -67,14 +65,14 @@ pub struct Format {
 }
 
 impl Format {
-    /// Memory is not encrypted by page.
+    /// The format without an encryption bit.
     pub const PLAIN: Format = Format { encrypted: 0 };
 
     /// Makes the format of a machine with an encryption bit in the address: AMD's C-bit. CPUID leaf 0x8000001F reports
     /// it in bits 0 to 5 of EBX.
     ///
     /// # Panics
-    /// If the bit is none of an address.
+    /// If the bit isn't an address bit.
     pub const fn with_encryption_bit(bit: u32) -> Format {
         assert!(
             bit >= 12 && bit < 52,
@@ -88,8 +86,8 @@ impl Format {
     /// Encodes a present entry of a table at `level`.
     ///
     /// # Panics
-    /// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not
-    /// aligned to the size of the page, or an entry of the lowest level is to point to a table.
+    /// If the frame doesn't fit into the format, or if a root would map a page. In debug builds also if the frame isn't
+    /// aligned to the size of the page, or if an entry of the lowest level would point to a table.
     #[inline]
     pub fn encode(self, entry: Entry, level: Level) -> u64 {
         let address = entry.frame.address();
@@ -152,7 +150,7 @@ impl Format {
         let index = entry.memory.0 | if raw & pat != 0 { 4 } else { 0 };
         Entry {
             table: false,
-            // The lower bits of a large leaf are no part of the address.
+            // The lower bits of a large leaf aren't part of the address.
             frame: Frame(entry.frame.0 & !(level.pages() - 1)),
             dirty: raw & DIRTY != 0,
             global: raw & GLOBAL != 0,
@@ -166,7 +164,7 @@ impl Format {
 /// Encodes an entry on a machine without encryption, like [`Format::encode`].
 ///
 /// # Panics
-/// As that does.
+/// As [`Format::encode`].
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     Format::PLAIN.encode(entry, level)

@@ -1,7 +1,6 @@
 //! The features of an x86-64 processor, read from CPUID.
 //!
-//! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3,
-//! appendix E).
+//! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3, appendix E).
 
 /// The features that matter for translation caches and zeroing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,7 +11,7 @@ pub struct Features {
     pub invpcid: bool,
     /// Broadcast invalidation with INVLPGB and TLBSYNC.
     pub invlpgb: bool,
-    /// How many pages one INVLPGB may cover; 0 without the instruction.
+    /// The number of pages that one INVLPGB may cover; 0 without the instruction.
     pub invlpgb_pages: u32,
     /// 1 GB pages.
     pub huge_pages: bool,
@@ -31,8 +30,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Decodes the features from CPUID, given as a function of leaf and subleaf that returns
-    /// `[eax, ebx, ecx, edx]`.
+    /// Decodes the features from CPUID. `cpuid` takes a leaf and a subleaf, and returns `[eax, ebx, ecx, edx]`.
     pub fn decode(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Self {
         const ZERO: [u32; 4] = [0; 4];
         let basic = cpuid(0, 0)[0];
@@ -94,11 +92,11 @@ impl Features {
     }
 }
 
-/// CPUID as `[eax, ebx, ecx, edx]`.
+/// Executes CPUID and returns `[eax, ebx, ecx, edx]`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
-    // SAFETY: every x86-64 processor has the instruction, in every mode, and it only reads. (Newer
-    // compilers know that, and take the block for superfluous.)
+    // SAFETY: every x86-64 processor has the instruction, in every mode, and it only reads. (Newer compilers consider
+    // the `unsafe` block superfluous, so we allow that.)
     #[allow(unused_unsafe)]
     let r = unsafe { core::arch::x86_64::__cpuid_count(leaf, subleaf) };
     [r.eax, r.ebx, r.ecx, r.edx]
@@ -143,7 +141,7 @@ mod tests {
 
     #[test]
     fn leaves_beyond_the_last_are_not_read() {
-        // Intel processors answer an unknown leaf with the data of the last one.
+        // For an unknown leaf, Intel processors return the data of the last one.
         let features = Features::decode(|leaf, _| match leaf {
             0 => [1, 0, 0, 0],
             0x8000_0000 => [0x8000_0001, 0, 0, 0],

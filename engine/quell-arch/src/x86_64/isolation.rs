@@ -1,34 +1,33 @@
-//! Page-table isolation: a space has a root and a tag for the kernel, and a root and a tag for user mode.
+//! Page-table isolation: a space has one root and tag for the kernel, and another root and tag for user mode.
 //!
-//! The kernel runs under a root that maps everything, user mode under a root that maps only the entry code of the
-//! kernel. Both halves of a space have entries of their own in the TLB, under two PCIDs: the tag that the engine knows,
-//! and the same with bit 11 set. When the engine invalidates under the first, the user's half must be invalidated, too,
-//! but not at once: nothing is translated under the user's tag before the CPU returns to user mode, and the load of CR3
-//! for that can flush it ([`UserHalves::cr3`]). So an invalidation only notes which user's halves are behind.
+//! The kernel runs under a root that maps everything. User mode runs under a root that maps only the kernel's entry
+//! code. Both halves of a space have TLB entries of their own, under two PCIDs: the engine's tag, and the same tag with
+//! bit 11 set. When the engine invalidates under its tag, the user's half must be invalidated, too, but not at once.
+//! The CPU translates nothing under the user's tag before it returns to user mode, and the load of CR3 for that return
+//! can flush ([`UserHalves::cr3`]). So an invalidation only records the user's halves that are out of date.
 //!
-//! A [`UserHalves`] is one CPU's. The kernel's [`Hardware`](quell::Hardware) calls
-//! [`UserHalves::invalidated`] after it has invalidated the kernel's half, and [`UserHalves::loaded`] after it has
-//! loaded a root; every way back to user mode, from NMIs too, loads what [`UserHalves::cr3`] says. The
-//! contract then holds for user mode as it does without isolation: for programs a request is *flushed* as soon as it is
-//! noted, because they run only after that load.
+//! Each CPU has a [`UserHalves`]. The kernel's [`Hardware`](quell::Hardware) calls [`UserHalves::invalidated`] after it
+//! has invalidated the kernel's half, and [`UserHalves::loaded`] after it has loaded a root. Every return to user mode,
+//! from an NMI too, loads the value of [`UserHalves::cr3`]. The contract then holds for user mode as it does without
+//! isolation: for programs, a request is *flushed* as soon as it's recorded, because they run only after that load.
 //!
-//! # What this does not guarantee
+//! # Limits
 //!
-//! This module says nothing of kernel code that accesses user memory: that runs under the kernel's tag, which the
-//! engine flushes. A processor without PCIDs needs none of it: each load of CR3 flushes. Broadcasts (INVLPGB) must name
-//! both tags.
+//! This module doesn't cover kernel code that accesses user memory: that runs under the kernel's tag, which the engine
+//! flushes. A processor without PCIDs doesn't need it: each load of CR3 flushes. Broadcasts (INVLPGB) must name both
+//! tags.
 
 use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{Frame, Invalidate, Tag};
 
-/// The bit of a user's tag.
+/// The bit that distinguishes a user's tag.
 const USER: u16 = 1 << 11;
 
-/// Returns the tag of the user's half that belongs to the space's own `tag`.
+/// Returns the tag of the user's half for the space's own `tag`.
 ///
 /// # Panics
-/// If the tag is the kernel's own, or beyond [`UserHalves::TAGS`].
+/// If the tag is the kernel's, or above [`UserHalves::TAGS`].
 #[inline]
 pub const fn user_tag(tag: Tag) -> Tag {
     assert!(
@@ -40,10 +39,10 @@ pub const fn user_tag(tag: Tag) -> Tag {
 
 /// The user's halves that one CPU must flush before it uses them again.
 ///
-/// Only that CPU uses this value: with interrupts masked, or in a handler that adds marks and removes none.
+/// Only that CPU uses this value: with interrupts masked, or in a handler that only adds marks.
 #[derive(Debug)]
 pub struct UserHalves {
-    /// A bit for each tag.
+    /// A bit for each tag, set if the user's half is out of date.
     behind: AtomicU64,
 }
 
@@ -54,10 +53,10 @@ impl Default for UserHalves {
 }
 
 impl UserHalves {
-    /// The most tags that the engine may lend: `Tagging::PerCpu { count }` must not exceed it.
+    /// The highest tag that the engine may use: `Tagging::PerCpu { count }` must not exceed it.
     pub const TAGS: u16 = 63;
 
-    /// Makes the state of a CPU that has used no tag yet: every user's half must be flushed.
+    /// Creates the state of a CPU that has used no tag yet: every user's half must be flushed.
     pub const fn new() -> Self {
         UserHalves {
             behind: AtomicU64::new(u64::MAX),
@@ -79,21 +78,21 @@ impl UserHalves {
     }
 
     fn mark(&self, tags: u64) {
-        // In one step, because an NMI handler may mark in the middle.
+        // An atomic operation, because an NMI handler may interrupt us and add a mark.
         self.behind.fetch_or(tags, Relaxed);
     }
 
-    /// Notes that the kernel's half was invalidated, so the user's half must be flushed.
+    /// Records that the kernel's half was invalidated, so the user's half must be flushed.
     #[inline]
     pub fn invalidated(&self, what: Invalidate) {
         self.mark(match what {
             Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => 1 << (tag.0 & 63),
-            // The way into the kernel is mapped in every user's half.
+            // Every user's half maps the kernel's entry code.
             Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => u64::MAX,
         });
     }
 
-    /// Notes that a root was loaded under `tag`. `keep` says whether the tag's entries survived.
+    /// Records that a root was loaded under `tag`. `keep` is set if the tag's entries survived.
     #[inline]
     pub fn loaded(&self, tag: Tag, keep: bool) {
         if !keep {
@@ -103,11 +102,12 @@ impl UserHalves {
 
     /// Returns the CR3 value for the return to user mode under `tag`.
     ///
-    /// It names the user's root, and keeps its entries unless they must be flushed. The caller loads it before it calls
-    /// any other method of this value.
+    /// It contains the user's root, and keeps the tag's entries unless they must be flushed. The caller loads it before
+    /// it calls any other method of this value.
     ///
-    /// An entry that an NMI handler marks between this call and the load is flushed on the way back to user mode after
-    /// this one: a handler that invalidates an entry on which user mode relies does so for the user's half itself.
+    /// An NMI handler may add a mark between this call and the load: then the next return to user mode flushes, not
+    /// this one. So a handler that invalidates an entry on which user mode relies must invalidate it in the user's half
+    /// itself.
     ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].
@@ -136,7 +136,7 @@ mod tests {
     const PAGES: u64 = 6;
     const KEEP: u64 = 1 << 63;
 
-    /// A CPU: what it holds of user mode's pages, each with the version of the entry that it was filled from.
+    /// A CPU, with its TLB entries of user mode's pages: each has the version of the entry that it was filled from.
     #[derive(Default)]
     struct Cpu {
         halves: UserHalves,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     impl Cpu {
-        /// Back to user mode under the tag; what a program reads of every page.
+        /// Returns to user mode under the tag, and returns the version that a program reads of every page.
         fn run(&mut self, tag: Tag, tables: &[u64]) -> Vec<u64> {
             let value = self.halves.cr3(Frame(1), tag);
             let pcid = value as u16 & 0xfff;
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// `notes` says whether what was invalidated is noted; the count of stale reads.
+    /// Returns the number of stale reads. `notes` is set if invalidations are recorded.
     fn stale(notes: bool) -> u64 {
         let mut dice = Pcg64::new(7, 0);
         let mut cpu = Cpu::default();

@@ -1,21 +1,21 @@
 //! Invalidation and root switches on x86-64.
 //!
-//! Facts the callers rely on (Intel SDM volume 3, "Caching Translation Information"; AMD64 APM
-//! volume 3, INVLPGB and TLBSYNC):
+//! Callers rely on these facts (Intel SDM volume 3, "Caching Translation Information"; AMD64 APM volume 3, INVLPGB and
+//! TLBSYNC):
 //!
-//! * INVLPG drops the page's entries *under the current PCID*, global ones, and **all**
-//!   paging-structure-cache entries of the current PCID, whatever page they belong to.
-//! * INVPCID type 0 drops one page under a named PCID; types 1, 2, 3 drop a PCID, everything,
-//!   and everything but global entries.
-//! * A load of CR3 with CR4.PCIDE keeps the entries of the loaded PCID iff bit 63 is set; entries
-//!   of other PCIDs stay in either case. Without PCIDE it drops all but global entries.
-//! * INVLPGB starts an invalidation on all processors; it is complete only when *the processor
-//!   that issued it* has executed TLBSYNC.
+//! * INVLPG drops the page's entries *under the current PCID*, global ones, and **all** paging-structure-cache entries
+//!   of the current PCID, whatever page they belong to.
+//! * INVPCID type 0 drops one page under a named PCID; types 1, 2, 3 drop a PCID, everything, and everything except
+//!   global entries.
+//! * A load of CR3 with CR4.PCIDE keeps the entries of the loaded PCID if and only if bit 63 is set; entries of other
+//!   PCIDs stay in either case. Without PCIDE it drops all entries except global ones.
+//! * INVLPGB starts an invalidation on all processors. It's complete only when *the processor that issued it* has
+//!   executed TLBSYNC.
 //!
 //! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor `readonly`): table
 //! stores before it stay before it, and accesses after it stay after it. In the processor, INVLPG and loads of CR3 are
-//! serializing; INVPCID is used after table stores in the same way, without a fence, as in Linux; before an INVLPGB the
-//! engine executes a full barrier. Only INVLPGB reaches another processor.
+//! serializing. We use INVPCID after table stores in the same way, without a fence, as Linux does. Before an INVLPGB
+//! the engine executes a full barrier. Only INVLPGB reaches another processor.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
@@ -24,10 +24,10 @@ pub const MAX_TAG: u16 = 0xfff;
 
 /// Returns the CR3 value that loads `root` under `tag`. With `keep` the tag's entries survive.
 ///
-/// `tag` must be 0 and `keep` false where CR4.PCIDE is off.
+/// If CR4.PCIDE is off, `tag` must be 0 and `keep` false.
 ///
 /// # Panics
-/// If the root lies beyond 52 bits, or the tag beyond [`MAX_TAG`].
+/// If the root lies beyond 52 bits, or the tag is above [`MAX_TAG`].
 #[inline]
 pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
     assert!(
@@ -44,9 +44,9 @@ pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
 /// The registers of one INVLPGB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broadcast {
-    /// Page address and which fields are valid.
+    /// The page address, and flags for the valid fields.
     pub rax: u64,
-    /// How many pages *after the first*, and their size.
+    /// The number of pages *after the first*, and their size.
     pub ecx: u32,
     /// PCID in bits 16 to 27; the ASID of a guest in bits 0 to 15 (0 is the host).
     pub edx: u32,
@@ -85,10 +85,11 @@ impl Broadcast {
 
     /// Returns the instructions that together cover `range` under `tag`.
     ///
-    /// The processor takes up to `max_pages` at once ([`Features::invlpgb_pages`](super::features::Features)).
+    /// The processor handles up to `max_pages` with one instruction
+    /// ([`Features::invlpgb_pages`](super::features::Features)).
     ///
-    /// 1 GB pages are walked in strides of 2 MB: an invalidation of any address inside a page
-    /// drops the whole translation, but the instruction has no larger stride.
+    /// We cover 1 GB pages in strides of 2 MB: an invalidation of any address inside a page drops the whole
+    /// translation, but the instruction has no larger stride.
     pub fn range(
         tag: Tag,
         range: PageRange,
@@ -144,13 +145,13 @@ pub(crate) mod instructions {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {
-        /// One address under one PCID, and what walker caches keep of that address; global entries excepted.
+        /// One address under one PCID, and walker-cache entries of that address, except global entries.
         Address = 0,
-        /// One PCID, global entries excepted.
+        /// One PCID, except global entries.
         Tag = 1,
-        /// Everything, global entries included.
+        /// All entries, global ones included.
         AllAndGlobal = 2,
-        /// Everything but global entries.
+        /// All entries except global ones.
         All = 3,
     }
 
@@ -158,11 +159,11 @@ pub(crate) mod instructions {
     blocks! {
         BLOCKS of "x86_64";
 
-        /// Drops the translation of `address` under the current PCID, and the walker caches of the
-        /// current PCID, on this processor.
+        /// Drops the translation of `address` under the current PCID, and the walker caches of the current PCID, on
+        /// this processor.
         ///
         /// # Safety
-        /// Privilege level 0.
+        /// The processor is at privilege level 0.
         pub unsafe fn invlpg(address: u64) {
             privileged: "invlpg [rax]";
             in("rax") address,
@@ -179,8 +180,8 @@ pub(crate) mod instructions {
         /// Loads CR3 with a value made by [`cr3`].
         ///
         /// # Safety
-        /// Privilege level 0; the root maps everything the kernel goes on to use; bit 63 and a tag
-        /// other than 0 only where CR4.PCIDE is on.
+        /// The processor is at privilege level 0. The root maps everything that the kernel uses afterwards. Bit 63 and
+        /// a tag other than 0 are allowed only where CR4.PCIDE is on.
         pub unsafe fn load_cr3(value: u64) {
             privileged: "mov cr3, rax";
             in("rax") value,
@@ -190,7 +191,7 @@ pub(crate) mod instructions {
         /// Reads CR3.
         ///
         /// # Safety
-        /// Privilege level 0.
+        /// The processor is at privilege level 0.
         pub unsafe fn read_cr3() -> u64 {
             privileged: "mov rax, cr3";
             returns("rax"),
@@ -209,7 +210,7 @@ pub(crate) mod instructions {
             options(nostack)
         }
 
-        // 0F 01 FE, for assemblers that do not know the name.
+        // INVLPGB is 0F 01 FE, for assemblers that don't know the name.
         unsafe fn invlpgb_raw(rax: u64, ecx: u32, edx: u32) {
             privileged: ".byte 0x0f, 0x01, 0xfe";
             in("rax") rax,
@@ -221,8 +222,8 @@ pub(crate) mod instructions {
         /// Waits until every INVLPGB of this processor has taken effect on all processors.
         ///
         /// # Safety
-        /// Privilege level 0, and the processor has INVLPGB.
-        // 0F 01 FF.
+        /// The processor is at privilege level 0 and has INVLPGB.
+        // TLBSYNC is 0F 01 FF.
         pub unsafe fn tlbsync() {
             privileged: ".byte 0x0f, 0x01, 0xff";
             options(nostack, preserves_flags)
@@ -237,8 +238,8 @@ pub(crate) mod instructions {
     /// Executes INVPCID on this processor.
     ///
     /// # Safety
-    /// Privilege level 0, and the processor has INVPCID. `tag` must be 0 for
-    /// [`Invpcid::Address`] and [`Invpcid::Tag`] where CR4.PCIDE is off.
+    /// The processor is at privilege level 0 and has INVPCID. If CR4.PCIDE is off, `tag` must be 0 for
+    /// [`Invpcid::Address`] and [`Invpcid::Tag`].
     #[inline]
     pub unsafe fn invpcid(kind: Invpcid, tag: Tag, address: u64) {
         let descriptor = [u64::from(tag.0), address];
@@ -246,13 +247,13 @@ pub(crate) mod instructions {
         unsafe { invpcid_raw(kind as u64, &descriptor) }
     }
 
-    /// Drops every translation of this processor, including global ones, by toggling CR4.PGE. Needs no INVPCID.
+    /// Drops every translation of this processor, including global ones, by toggling CR4.PGE. It needs no INVPCID.
     ///
     /// # Safety
-    /// Privilege level 0 with CR4.PGE on, and interrupts masked.
+    /// The processor is at privilege level 0 with CR4.PGE on and interrupts masked.
     pub unsafe fn flush_all_by_cr4() {
         const PGE: u64 = 1 << 7;
-        // SAFETY: CR4 is restored to what it was; changing PGE drops everything.
+        // SAFETY: we restore the value of CR4; changing PGE drops everything.
         unsafe {
             let cr4 = read_cr4();
             load_cr4(cr4 & !PGE);
@@ -260,13 +261,13 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Starts a broadcast invalidation; complete after [`tlbsync`] on this processor.
+    /// Starts a broadcast invalidation. It's complete after [`tlbsync`] on this processor.
     ///
     /// # Safety
-    /// Privilege level 0, and the processor has INVLPGB.
+    /// The processor is at privilege level 0 and has INVLPGB.
     #[inline]
     pub unsafe fn invlpgb(request: Broadcast) {
-        // SAFETY: the instruction only forgets translations; the caller vouches for the rest.
+        // SAFETY: the instruction only drops translations; the caller vouches for the rest.
         unsafe { invlpgb_raw(request.rax, request.ecx, request.edx) }
     }
 

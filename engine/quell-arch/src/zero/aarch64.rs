@@ -1,19 +1,19 @@
 //! AArch64: `dc zva`, and pairs of general registers with and without the non-temporal hint.
 //!
-//! Zeroing with either is ordered like any other store to normal memory: a release store that
-//! follows publishes it, so nothing fences here.
+//! Zeroing with either is ordered like any other store to normal memory. A later release store publishes it, so we need
+//! no fence here.
 
 use super::portable::{self, in_blocks};
 use crate::aarch64::features::{Features, Registers};
 use quell_zero::{Available, Caches, Strategy};
 
-/// Bytes that one turn of the `stnp` loop writes.
+/// The bytes that one turn of the `stnp` loop writes.
 const LINE: usize = 64;
 
-/// `dc zva`: what Linux clears a page with, on every processor.
+/// `dc zva`, with which Linux clears a page on every processor.
 pub const PAGE: Strategy = Strategy::DcZva;
 
-/// Bytes that one `dc zva` zeroes; 0 if it is forbidden here.
+/// Returns the bytes that one `dc zva` zeroes; 0 if it's forbidden here.
 fn zva_bytes() -> usize {
     let registers = Registers {
         // SAFETY: the register may be read at every exception level.
@@ -23,7 +23,7 @@ fn zva_bytes() -> usize {
     Features::decode(registers).zero_block as usize
 }
 
-/// See [`super::available`].
+/// Implements [`super::available`].
 pub fn available() -> Available {
     let set = Available::STORES.with(Strategy::NonTemporal128);
     if zva_bytes() > 0 {
@@ -33,7 +33,7 @@ pub fn available() -> Available {
     }
 }
 
-/// Not known without privilege.
+/// Returns no sizes: reading them needs privilege.
 pub fn caches() -> Caches {
     Caches::default()
 }
@@ -41,20 +41,20 @@ pub fn caches() -> Caches {
 blocks! {
     BLOCKS;
 
-    /// Reads DCZID_EL0: what `dc zva` does here.
+    /// Reads DCZID_EL0, which describes `dc zva` on this processor.
     ///
     /// # Safety
-    /// None is asked for.
+    /// No condition.
     pub(crate) unsafe fn dczid() -> u64 {
         user: "mrs x0, dczid_el0";
         returns("x0"),
         options(nomem, nostack, preserves_flags)
     }
 
-    /// Pairs of registers from `at` to `end`, with the hint that the memory is not used again soon.
+    /// Stores pairs of zero registers from `at` to `end`, with the hint that the memory isn't used again soon.
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn stnp(at: *mut u8, end: *mut u8) {
         user:
             "2:",
@@ -70,11 +70,10 @@ blocks! {
         options(nostack)
     }
 
-    /// `dc zva` for each block from `at` to `end`.
+    /// Executes `dc zva` for each block from `at` to `end`.
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to `block`, which is [`zva_bytes`], and `end` is
-    /// beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to `block`, which is [`zva_bytes`], and `end` is beyond `at`.
     unsafe fn dc_zva(at: *mut u8, end: *mut u8, block: usize) {
         user: "2:", "dc zva, x0", "add x0, x0, x2", "cmp x0, x1", "b.ne 2b";
         in("x1") end,
@@ -84,15 +83,14 @@ blocks! {
     }
 }
 
-/// See [`super::zero`].
+/// Implements [`super::zero`].
 ///
 /// # Safety
 ///
 /// As for [`super::zero`].
 #[inline]
 pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
-    // SAFETY: the caller owns the run and vouches for the strategy; `in_blocks` hands out only
-    // whole aligned blocks.
+    // SAFETY: the caller owns the run and vouches for the strategy; `in_blocks` passes only whole aligned blocks.
     unsafe {
         match strategy {
             Strategy::DcZva => {

@@ -1,28 +1,26 @@
-//! The instructions behind [`quell_zero`]: one function for every [`Strategy`].
+//! The instructions for [`quell_zero`]: one function for every [`Strategy`].
 //!
-//! [`available`] finds out which strategies the processor and the operating system offer, [`caches`]
-//! how large the caches are, and [`zero`] zeroes memory with one of them. All three work in user
-//! mode and in a kernel, without an operating system underneath and without `std`.
+//! [`available`] returns the strategies that the processor and the operating system support, [`caches`] returns the
+//! sizes of the caches, and [`zero`] zeroes memory with one strategy. All three work in user mode and in a kernel,
+//! without an operating system below and without `std`.
 //!
 //! # Vector registers
 //!
-//! The non-temporal stores of 128 bits and more on x86-64 overwrite vector registers: one, and with
-//! 256 bits and more the upper parts of sixteen. The compiler is told, so user programs need not
-//! care, whatever they were compiled for. A kernel that runs without saving the user's vector state must not use
-//! them, although the processor has them: it takes
-//! [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves it
-//! `movnti` and `clzero`. On AArch64 no strategy touches a vector register.
+//! On x86-64, the non-temporal stores of 128 bits and more overwrite vector registers: one, and with 256 bits and more
+//! the upper parts of sixteen. We declare that to the compiler, so user programs needn't care, whatever they were
+//! compiled for. A kernel that runs without saving the user's vector state must not use them, although the processor
+//! has them. It takes [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves `movnti` and
+//! `clzero`, for example. On AArch64 no strategy uses a vector register.
 //!
 //! # Interruption and ordering
 //!
-//! Every strategy may be interrupted anywhere and goes on where it was. Non-temporal stores and
-//! `clzero` are weakly ordered: [`zero`] ends with an `sfence`, so that a release store which
-//! follows it publishes the zeros. If the thread is moved to another CPU in the middle, the stores
-//! it left behind are ordered by the locked instructions of any context switch.
+//! Every strategy may be interrupted anywhere, and continues where it was. Non-temporal stores and `clzero` are weakly
+//! ordered: [`zero`] ends with an `sfence`, so that a later release store publishes the zeros. If the thread moves to
+//! another CPU in the middle, the locked instructions of any context switch order the stores that it made before.
 //!
 //! # Alignment and length
 //!
-//! Any. Ends that do not fill an aligned block of the strategy are zeroed by plain stores.
+//! Any alignment and length is allowed. Plain stores zero the ends that don't fill an aligned block of the strategy.
 
 use quell_zero::{Available, Caches, Strategy};
 
@@ -41,22 +39,23 @@ use x86_64 as native;
 
 /// Returns the strategies that this processor offers.
 ///
-/// Vector registers are included if the operating system has enabled them.
+/// It includes strategies with vector registers if the operating system has enabled these.
 ///
-/// Asks the processor every time, which may trap to a hypervisor: call it once and keep the answer. The answer is this
-/// CPU's; a kernel on CPUs of several kinds takes what all of them have.
+/// Each call queries the processor, which may trap to a hypervisor: call it once and keep the result. The result is
+/// valid for this CPU. A kernel on CPUs of several kinds uses the strategies that all of them have.
 pub fn available() -> Available {
     native::available()
 }
 
-/// The strategy with which kernels of this architecture zero a single page.
+/// The strategy with which a kernel for this architecture zeroes a single page.
 ///
-/// It is plain stores on an architecture for which this crate has no instructions.
+/// It's plain stores on an architecture for which this crate has no instructions.
 pub const PAGE: Strategy = native::PAGE;
 
-/// Returns the sizes of the data caches, if unprivileged code can read them (x86-64). Elsewhere all are 0, for unknown.
+/// Returns the sizes of the data caches, if unprivileged code can read them (x86-64). On other architectures all are 0,
+/// which means unknown.
 ///
-/// Under a hypervisor the last-level cache may be larger than the share a guest has of it.
+/// Under a hypervisor the last-level cache may be larger than the guest's share of it.
 pub fn caches() -> Caches {
     native::caches()
 }
@@ -67,13 +66,13 @@ pub fn caches() -> Caches {
 ///
 /// # Safety
 ///
-/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and is accessed by no other code
-///   during the call.
+/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and is accessed by no other code during
+///   the call.
 /// * `strategy` is a member of [`available`] on this CPU.
-/// * If [`Strategy::uses_vectors`], the vector registers may be overwritten: always true in a user
-///   program, true in a kernel only between saving and restoring the user's vector state.
+/// * If [`Strategy::uses_vectors`], the vector registers may be overwritten. That always holds in a user program. In a
+///   kernel it holds only between saving and restoring the user's vector state.
 #[inline]
 pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: as the caller promises.
     unsafe { native::zero(start, bytes, strategy) }
 }

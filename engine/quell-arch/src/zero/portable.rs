@@ -1,46 +1,46 @@
-//! Ordinary stores, for every architecture, and what the others leave to them: the two ends of a run.
+//! Ordinary stores, for every architecture, and for the two ends of a run with other strategies.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use quell_zero::{Available, Caches, Strategy};
 
-/// Ordinary stores.
+/// Ordinary stores: this crate has no instructions for this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub const PAGE: Strategy = Strategy::Stores;
 
-/// Ordinary stores alone.
+/// Returns ordinary stores alone.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn available() -> Available {
     Available::STORES
 }
 
-/// Not known without privilege.
+/// Returns no sizes: reading them needs privilege.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn caches() -> Caches {
     Caches::default()
 }
 
-/// See [`super::zero`].
+/// Implements [`super::zero`].
 ///
 /// # Safety
 ///
 /// As for [`super::zero`].
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe fn zero(start: *mut u8, bytes: usize, _: Strategy) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: as the caller promises.
     unsafe { stores(start, bytes) }
 }
 
-/// Zeroes with stores of eight bytes, and of one at the ends.
+/// Zeroes memory with stores of eight bytes, and of one byte at the ends.
 ///
-/// The stores are volatile so that the compiler does not turn the loop into a call of `memset`,
-/// which would be another strategy.
+/// We make the stores volatile so that the compiler doesn't turn the loop into a call of `memset`, which would be
+/// another strategy.
 ///
 /// # Safety
 ///
 /// `start..start + bytes` is valid for writes and not accessed by other code.
 pub unsafe fn stores(start: *mut u8, bytes: usize) {
     let (head, body, tail) = split(start, bytes, 8);
-    // SAFETY: all addresses lie within the run, and the words are aligned by `split`.
+    // SAFETY: all addresses are within the run, and `split` aligns the words.
     unsafe {
         for at in 0..head {
             start.add(at).write_volatile(0);
@@ -56,8 +56,8 @@ pub unsafe fn stores(start: *mut u8, bytes: usize) {
     }
 }
 
-/// Splits a run into what precedes the first block of `block` bytes, the whole aligned blocks, and
-/// what follows the last: three lengths. `block` is a power of two.
+/// Splits a run into three lengths: up to the first aligned block of `block` bytes, the whole blocks, and the rest.
+/// `block` is a power of two.
 fn split(start: *mut u8, bytes: usize, block: usize) -> (usize, usize, usize) {
     let head = start.addr().wrapping_neg() & (block - 1);
     if head > bytes {
@@ -67,12 +67,12 @@ fn split(start: *mut u8, bytes: usize, block: usize) -> (usize, usize, usize) {
     (head, body, bytes - head - body)
 }
 
-/// Zeroes the whole aligned blocks of a run with `body`, which gets the first block and a number of
-/// bytes that is a multiple of `block` and not 0, and the two ends with plain stores.
+/// Zeroes the whole aligned blocks of a run with `body`, and its two ends with plain stores. `body` gets the first
+/// block and a number of bytes that is a multiple of `block` and not 0.
 ///
 /// # Safety
 ///
-/// As for [`super::zero`]; `body` zeroes exactly what it is given.
+/// As for [`super::zero`]; `body` zeroes exactly the bytes that it gets.
 #[inline]
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -85,7 +85,7 @@ pub(super) unsafe fn in_blocks(
     body: impl FnOnce(*mut u8, usize),
 ) {
     let (head, whole, tail) = split(start, bytes, block);
-    // SAFETY: the three parts lie side by side within `start..start + bytes`.
+    // SAFETY: the three parts are adjacent, within `start..start + bytes`.
     unsafe {
         stores(start, head);
         if whole > 0 {

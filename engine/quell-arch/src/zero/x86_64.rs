@@ -1,29 +1,28 @@
 //! x86-64: string instructions, `clzero` and non-temporal stores of every width.
 //!
-//! All of it is inline assembly: it must stay the instruction it names, it must assemble for
-//! targets without vector registers (the kernel's), where intrinsics do not exist, and it may run
-//! only where [`available`] says so, which the compiler cannot know.
+//! We use inline assembly for three reasons. The code must stay the instruction that it names. It must assemble for
+//! targets without vector registers (the kernel's), where intrinsics don't exist. And it may run only where
+//! [`available`] reports the strategy, which the compiler can't know.
 //!
-//! The loops of 256 and 512 bits end with `vzeroupper`, so that SSE code which follows is not slowed
-//! down. That clears the upper parts of *all* of the first sixteen vector registers: each of them is
-//! declared, because a caller that was compiled for AVX, and into which the loop is inlined, may
-//! keep something in any of them.
+//! The loops of 256 and 512 bits end with `vzeroupper`, so that later SSE code isn't slowed down. That clears the upper
+//! parts of *all* of the first sixteen vector registers. We declare each of them, because a caller that was compiled
+//! for AVX may inline the loop and keep a value in any of them.
 
 use super::portable::{self, in_blocks};
 use crate::x86_64::features::{Features, cpuid};
 use quell_zero::{Available, Caches, Strategy};
 
-/// Bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on
-/// every x86-64 processor so far.
+/// The bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on every x86-64
+/// processor so far.
 const LINE: usize = 64;
 
 /// `rep stosq`: every x86-64 processor has it.
 pub const PAGE: Strategy = Strategy::RepStosq;
 
-/// See [`super::available`].
+/// Implements [`super::available`].
 pub fn available() -> Available {
     let features = Features::detect();
-    // SAFETY: `vectors` asks only where CPUID has OSXSAVE.
+    // SAFETY: `vectors` calls it only where CPUID has OSXSAVE.
     let (avx, avx512) = vectors(cpuid, || unsafe { xcr0() });
     [
         (features.erms, Strategy::RepStos),
@@ -39,13 +38,12 @@ pub fn available() -> Available {
     .fold(Available::STORES, |set, (_, strategy)| set.with(strategy))
 }
 
-/// See [`super::caches`].
+/// Implements [`super::caches`].
 pub fn caches() -> Caches {
     decode_caches(cpuid)
 }
 
-/// Whether AVX and AVX-512F may be used: the processor has them and the operating system saves the
-/// registers.
+/// Returns whether AVX and AVX-512F may be used: the processor has them, and the operating system saves the registers.
 fn vectors(cpuid: impl Fn(u32, u32) -> [u32; 4], xcr0: impl Fn() -> u32) -> (bool, bool) {
     const YMM: u32 = 0b110;
     const ZMM: u32 = 0b1110_0110;
@@ -63,7 +61,7 @@ fn vectors(cpuid: impl Fn(u32, u32) -> [u32; 4], xcr0: impl Fn() -> u32) -> (boo
 /// Decodes the cache leaf: number 4 on Intel, 0x8000001d with the same layout on AMD.
 fn decode_caches(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Caches {
     let has_topology = cpuid(0x8000_0000, 0)[0] >= 0x8000_001d
-        // TopologyExtensions; reserved on Intel, which has leaf 4.
+        // The bit TopologyExtensions, which is reserved on Intel: Intel has leaf 4.
         && cpuid(0x8000_0001, 0)[2] >> 22 & 1 != 0;
     let leaf = match (has_topology, cpuid(0, 0)[0] >= 4) {
         (true, _) => 0x8000_001d,
@@ -71,7 +69,7 @@ fn decode_caches(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Caches {
         (false, false) => return Caches::default(),
     };
     let mut caches = Caches::default();
-    // No processor lists more than a handful; a hypervisor may fail to end the list.
+    // No processor lists more than a handful of caches, but a hypervisor may fail to end the list.
     for subleaf in 0..16 {
         let [eax, ebx, ecx, _] = cpuid(leaf, subleaf);
         let (kind, level) = (eax & 0x1f, eax >> 5 & 7);
@@ -79,7 +77,7 @@ fn decode_caches(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Caches {
             break;
         }
         if kind == 2 {
-            // Instructions only.
+            // An instruction cache.
             continue;
         }
         let line = u64::from(ebx & 0xfff) + 1;
@@ -99,7 +97,7 @@ fn decode_caches(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Caches {
 blocks! {
     BLOCKS;
 
-    /// Reads XCR0: which parts of the vector state the operating system saves.
+    /// Reads XCR0: the parts of the vector state that the operating system saves.
     ///
     /// # Safety
     /// CPUID has OSXSAVE.
@@ -135,10 +133,10 @@ blocks! {
         options(nostack, preserves_flags)
     }
 
-    /// `clzero` for each line from `at` to `end`.
+    /// Executes `clzero` for each line from `at` to `end`.
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn clzero(at: *mut u8, end: *mut u8) {
         user: "2:", "clzero", "add rax, 64", "cmp rax, rsi", "jne 2b", "sfence";
         in("rsi") end,
@@ -146,10 +144,10 @@ blocks! {
         options(nostack)
     }
 
-    /// Non-temporal stores of 64 bits from a general register, from `at` to `end`.
+    /// Zeroes memory from `at` to `end` with non-temporal stores of 64 bits.
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn nt64(at: *mut u8, end: *mut u8) {
         user:
             "2:",
@@ -171,10 +169,10 @@ blocks! {
         options(nostack)
     }
 
-    /// Stores of 128 bits, SSE2, from `at` to `end`.
+    /// Zeroes memory from `at` to `end` with non-temporal stores of 128 bits (SSE2).
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn nt128(at: *mut u8, end: *mut u8) {
         user:
             "pxor xmm0, xmm0",
@@ -193,10 +191,10 @@ blocks! {
         options(nostack)
     }
 
-    /// Stores of 256 bits, AVX, from `at` to `end`.
+    /// Zeroes memory from `at` to `end` with non-temporal stores of 256 bits (AVX).
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn nt256(at: *mut u8, end: *mut u8) {
         user:
             "vpxor xmm0, xmm0, xmm0",
@@ -217,10 +215,10 @@ blocks! {
         options(nostack)
     }
 
-    /// Stores of 512 bits, AVX-512F, from `at` to `end`.
+    /// Zeroes memory from `at` to `end` with non-temporal stores of 512 bits (AVX-512F).
     ///
     /// # Safety
-    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    /// As for [`super::zero`]. `at` and `end` are aligned to [`LINE`], and `end` is beyond `at`.
     unsafe fn nt512(at: *mut u8, end: *mut u8) {
         user:
             "vpxor xmm0, xmm0, xmm0",
@@ -241,15 +239,15 @@ blocks! {
     }
 }
 
-/// See [`super::zero`].
+/// Implements [`super::zero`].
 ///
 /// # Safety
 ///
 /// As for [`super::zero`].
 #[inline]
 pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
-    // SAFETY: the caller owns the run and vouches for the strategy; `in_blocks` hands out only
-    // whole aligned lines. The direction flag is clear on entry to any asm block.
+    // SAFETY: the caller owns the run and vouches for the strategy; `in_blocks` passes only whole aligned lines. The
+    // direction flag is clear on entry to any asm block.
     unsafe {
         let lines = |body: unsafe fn(*mut u8, *mut u8)| {
             in_blocks(start, bytes, LINE, |at, n| body(at, at.add(n)))
@@ -300,8 +298,8 @@ mod tests {
 
     #[test]
     fn caches_are_decoded_from_either_leaf() {
-        // A 48 KB 12-way first level, an instruction cache, a 2 MB 16-way second level, and a
-        // last level of 32 MB: kind and level in eax, line and ways in ebx, sets in ecx.
+        // A 48 KB 12-way first level, an instruction cache, a 2 MB 16-way second level, and a last level of 32 MB: kind
+        // and level in eax, line and ways in ebx, sets in ecx.
         let entries = [
             [1 | 1 << 5, 11 << 22 | 63, 63, 0],
             [2 | 1 << 5, 7 << 22 | 63, 63, 0],
@@ -330,12 +328,12 @@ mod tests {
         assert_eq!(decode_caches(intel), want);
         assert_eq!(decode_caches(amd), want);
         assert_eq!(decode_caches(|_, _| [0; 4]), Caches::default());
-        // A list that does not end.
+        // A list of caches without an end.
         assert_eq!(decode_caches(|_, _| [1 | 1 << 5; 4]).l2, 0);
     }
 
-    /// A caller that was compiled for more than the crate, and into which a loop is inlined, keeps
-    /// values in registers that the crate's own code cannot name.
+    /// Defines a caller that was compiled with more features than the crate. It inlines a loop, and keeps values in
+    /// registers that the crate's own code can't name.
     macro_rules! sum_around {
         ($name:ident, $feature:literal, $block:ident, $set:ident, $add:ident, $vector:ty) => {
             #[target_feature(enable = $feature)]

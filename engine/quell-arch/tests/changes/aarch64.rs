@@ -1,6 +1,6 @@
-//! AArch64: Arm ARM, "TLB maintenance", rules RGPPYH and IWZCBG (what must be invalidated), RWHZWS
-//! and RKHRBC (what must go through an invalid entry, without FEAT_BBML1); "VMSAv8-64 translation
-//! table format descriptors" for the bits.
+//! The oracle for AArch64, from the Arm ARM: "TLB maintenance", rules RGPPYH and IWZCBG (changes that need an
+//! invalidation), RWHZWS and RKHRBC (changes that must go through an invalid entry, without FEAT_BBML1); "VMSAv8-64
+//! translation table format descriptors" for the bits.
 
 use super::{Architecture, LEAF, differs, gained, lost};
 use quell::{Flush, Level, Need, Scope};
@@ -31,7 +31,7 @@ fn is(word: u64, bit: u32) -> bool {
     word >> bit & 1 != 0
 }
 
-/// Words that fault because they are invalid or reserved are never cached.
+/// Returns whether a word is valid. Words that fault because they're invalid or reserved are never cached.
 fn is_valid(word: u64, level: Level) -> bool {
     is(word, VALID) && (is(word, TABLE_OR_PAGE) || level.0 == 1 || level.0 == 2)
 }
@@ -40,7 +40,7 @@ fn is_table(word: u64, level: Level) -> bool {
     level.0 > 0 && is(word, TABLE_OR_PAGE)
 }
 
-/// Whether stores go through, or would after the walker has set the dirty state.
+/// Returns whether stores are allowed, now or after the walker has set the dirty state.
 fn writable(word: u64) -> bool {
     !is(word, READ_ONLY) || is(word, DIRTY_MODIFIER)
 }
@@ -49,7 +49,7 @@ fn user_executes(word: u64) -> bool {
     !is(word, UXN)
 }
 
-/// A page that user mode may write is never executable at level 1.
+/// Returns whether the kernel may execute the page. At level 1 it may never execute a page that user mode may write.
 fn kernel_executes(word: u64) -> bool {
     let user_writes = is(word, USER) && writable(word);
     !is(word, PXN) && !user_writes
@@ -72,11 +72,11 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     if !is_valid(new, level) {
         return Need::Flush(flush);
     }
-    // A global translation goes over those of single spaces, under whichever ASID they are.
+    // A new global translation conflicts with those of single spaces, under any ASID.
     let created =
         !is_table(new, level) && !is(new, NOT_GLOBAL) && (was_table || is(old, NOT_GLOBAL));
     let breaks = Flush {
-        // No receipt: the flush is complete before the new entry is written.
+        // A receipt isn't enough: the flush must be complete before the new entry is written.
         scope: Scope::Tables,
         break_first: true,
         every_tag: flush.every_tag || created,
@@ -91,7 +91,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
             return Need::Flush(breaks);
         }
         let limits = [TABLE_PXN, TABLE_UXN, TABLE_READ_ONLY];
-        // What user mode gains the kernel loses (PAN).
+        // The kernel loses a page that user mode gains (PAN).
         if limits.iter().any(|bit| gained(old, new, *bit))
             || differs(old, new, TABLE_NO_USER..=TABLE_NO_USER)
         {
@@ -117,27 +117,27 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     if goes(writable)
         || goes(user_executes)
         || goes(kernel_executes)
-        // The dirty state is cleared: a stale entry stores without setting it (C2).
+        // The dirty state is cleared: a stale entry would allow a store without setting it (C2).
         || stored_to(old) && !stored_to(new)
         || differs(old, new, USER..=USER)
         || gained(old, new, NOT_GLOBAL)
         || gained(old, new, GUARDED)
-        // The overlay index, or attributes that the hardware passes on.
+        // The overlay index, or attributes that the hardware exports.
         || differs(old, new, 59..=62)
     {
         return Need::Flush(flush);
     }
-    // An entry that refused may be kept: only translation, address size and access flag faults are
-    // not.
+    // A TLB may keep an entry that refused an access: only entries with a translation, address size or access flag
+    // fault aren't kept.
     if comes(writable) || comes(user_executes) || comes(kernel_executes) || comes(stored_to) {
         return Need::Local(Scope::Leaf);
     }
     Need::Nothing
 }
 
-/// Where the answer may be more than is demanded: an access flag that is set counts as a refusal that
-/// may be kept, as on RISC-V; attributes without a name of their own count as taken away whichever
-/// way they change; and so does the dirty state that software keeps of a page without that right.
+/// Returns whether `flush_needed` may return more than the manual demands, in three cases. An access flag that is set
+/// counts as a refusal that may be kept, as on RISC-V. Attributes without a field of their own count as removed,
+/// whichever way they change. So does the software dirty state of a page without write permission.
 fn may_exceed(old: u64, new: u64, level: Level) -> bool {
     if is_table(old, level) {
         return gained(old, new, ACCESSED) || lost(old, new, TABLE_PXN);

@@ -1,10 +1,10 @@
-//! `flush_needed` against the manuals: for each architecture an oracle that reads the bits of two
-//! words and says what the manual demands of the change, written without the crate's decoding or
-//! its rules.
+//! Tests `flush_needed` against the manuals. Each architecture has an oracle, which reads the bits of two words and
+//! returns the flush that the manual demands for the change. We wrote the oracles without the crate's decoding or its
+//! rules.
 //!
-//! All pairs of words over the bits that matter are tried, two frames among them, and on top every
-//! change of one or two of the 64 bits of a few words. The answer must never be less than what is
-//! demanded. It must not be more, either, except where an oracle names the reason.
+//! We try all pairs of words over the bits that matter, with two frames among them, and every change of one or two of
+//! the 64 bits of a few words. The result must never be less than the manual demands. It must not be more, either,
+//! except where an oracle names the reason.
 
 mod aarch64;
 mod riscv64;
@@ -12,18 +12,18 @@ mod x86_64;
 
 use quell::{Entry, Flush, Level, Need, Scope, TlbRules, flush_needed};
 
-/// An architecture: how to read words, and what its manual demands.
+/// An architecture: its decoding of words, and the demands of its manual.
 struct Architecture {
     decode: fn(u64, Level) -> Entry,
     rules: TlbRules,
     demand: fn(u64, u64, Level) -> Need,
-    /// Whether the answer may be more than is demanded.
+    /// Returns whether the result may be more than the manual demands.
     may_exceed: fn(u64, u64, Level) -> bool,
-    /// Whether the manual says what the word means, or hardware ignores what it does not.
+    /// Returns whether the manual defines the word, apart from bits that hardware ignores.
     is_defined: fn(u64, Level) -> bool,
 }
 
-/// Whether doing what is `needed` does what is `demanded`.
+/// Returns whether the flush `needed` includes the flush `demanded`.
 fn satisfies(needed: Need, demanded: Need) -> bool {
     match (needed, demanded) {
         (_, Need::Nothing) => true,
@@ -60,7 +60,7 @@ impl Architecture {
         );
     }
 
-    /// Every pair of words that are made of `base` and some of `parts`.
+    /// Checks every pair of words that consist of `base` and some of `parts`.
     fn check_all_pairs(&self, base: u64, parts: &[u64], level: Level) {
         let words: Vec<(u64, Entry)> = (0..1u32 << parts.len())
             .map(|choice| {
@@ -84,7 +84,7 @@ impl Architecture {
         }
     }
 
-    /// Every change of one or two bits of each word.
+    /// Checks every change of one or two bits of each word.
     fn check_all_bits(&self, words: &[u64], level: Level) {
         for &old in words {
             assert!((self.is_defined)(old, level), "{old:#x} is not defined");
@@ -103,24 +103,24 @@ impl Architecture {
     }
 }
 
-/// The flush of a leaf that is under one tag and may follow the change.
+/// The flush of a leaf under one tag that may follow the change.
 const LEAF: Flush = Flush {
     scope: Scope::Leaf,
     every_tag: false,
     break_first: false,
 };
 
-/// Whether a bit was set and is not any more.
+/// Returns whether a bit changed from set to clear.
 fn lost(old: u64, new: u64, bit: u32) -> bool {
     old & !new & 1 << bit != 0
 }
 
-/// Whether a bit was clear and is set.
+/// Returns whether a bit changed from clear to set.
 fn gained(old: u64, new: u64, bit: u32) -> bool {
     lost(new, old, bit)
 }
 
-/// Whether any bit of a field differs.
+/// Returns whether any bit of a field differs.
 fn differs(old: u64, new: u64, bits: std::ops::RangeInclusive<u32>) -> bool {
     bits.into_iter().any(|bit| (old ^ new) & 1 << bit != 0)
 }

@@ -1,5 +1,6 @@
-//! RISC-V: privileged specification, "Supervisor Memory-Management Fence Instruction" (what must be
-//! fenced, what may be left to a fault), "Svvptc", "Svnapot", "Svpbmt", "Svrsw60t59b" for the bits.
+//! The oracle for RISC-V, from the privileged specification: "Supervisor Memory-Management Fence Instruction" (changes
+//! that need a fence, and changes that may wait for a fault); "Svvptc", "Svnapot", "Svpbmt", "Svrsw60t59b" for the
+//! bits.
 
 use super::{Architecture, differs, gained, lost};
 use quell::{Flush, Level, Need, Scope};
@@ -16,7 +17,7 @@ const DIRTY: u32 = 7;
 const SOFTWARE: u32 = 8;
 const PBMT: u32 = 61;
 const NAPOT: u32 = 63;
-/// What a row of 64 KB has in the lowest bits of its frame, besides the bit that names it.
+/// The lowest bits of the frame of a 64 KB row, besides the N bit.
 const NAPOT_64K: u64 = 8 << 10;
 
 fn is(word: u64, bit: u32) -> bool {
@@ -35,7 +36,8 @@ fn scope_of(word: u64) -> Scope {
     }
 }
 
-/// Reserved words fault, now or in some later version. In tables most bits are reserved.
+/// Returns whether a word is defined. Reserved words fault, now or in a later version; in tables most bits are
+/// reserved.
 fn is_defined(word: u64, level: Level) -> bool {
     if !is(word, VALID) {
         return true;
@@ -55,22 +57,22 @@ fn is_defined(word: u64, level: Level) -> bool {
 
 fn demand_with(old: u64, new: u64, caches_absent: bool) -> Need {
     if !is(old, VALID) {
-        // From invalid to valid: the fence may wait for the fault, and with Svvptc there is none.
+        // From invalid to valid, the fence may wait for the fault; with Svvptc there's no fault.
         return match caches_absent && is(new, VALID) {
             true => Need::Local(scope_of(new)),
             false => Need::Nothing,
         };
     }
-    // Svpbmt: no hart may bring lines of the frame into its cache under the old memory type after the change.
+    // Svpbmt: after the change, no hart may load lines of the frame into its cache under the old memory type.
     let retyped = is(new, VALID) && differs(old, new, PBMT..=PBMT + 1);
     let flush = Need::Flush(Flush {
         scope: match retyped {
             true => Scope::Tables,
             false => scope_of(old),
         },
-        // Then the fence has no ASID.
+        // For a global entry the fence has no ASID.
         every_tag: is(old, GLOBAL),
-        // The old or the new translation is used until the fence, and nothing else happens.
+        // Until the fence, harts use the old or the new translation, and nothing worse happens.
         break_first: false,
     });
     if !is(new, VALID)
@@ -80,12 +82,12 @@ fn demand_with(old: u64, new: u64, caches_absent: bool) -> Need {
         || [READ, WRITE, EXECUTE, DIRTY, GLOBAL]
             .iter()
             .any(|bit| lost(old, new, *bit))
-        // The kernel never executes what belongs to user mode, and accesses it only on request.
+        // The kernel never executes pages of user mode, and accesses them only on request.
         || differs(old, new, USER..=USER)
     {
         return flush;
     }
-    // More permissions, or a bit whose absence was a fault: may wait for the fault.
+    // New permissions, or a bit whose absence caused a fault, may wait for the fault.
     match [READ, WRITE, EXECUTE, ACCESSED, DIRTY]
         .iter()
         .any(|bit| gained(old, new, *bit))
@@ -99,7 +101,7 @@ const RISCV64: Architecture = Architecture {
     decode,
     rules: rules(false),
     demand: |old, new, _| demand_with(old, new, true),
-    // Whether a page can be read has no field of its own, because it nearly always can.
+    // `Entry` has no field for "readable", because pages nearly always are.
     may_exceed: |old, new, _| gained(old, new, READ),
     is_defined,
 };
@@ -126,13 +128,12 @@ fn pages() {
     WITH_SVVPTC.check_all_pairs(READ_BASE, &parts(&more[1..]), Level::LEAF);
 }
 
-/// At the lowest level a word without rights would be a table, which is reserved: most words can be
-/// read.
+/// A base with the right to read: at the lowest level a word without rights would be a table, which is reserved.
 const READ_BASE: u64 = 1 << READ;
 
 #[test]
 fn large_pages_and_tables() {
-    // A frame that both may have.
+    // A frame bit that both large pages and tables may have.
     let more = [1 << 19, 1 << SOFTWARE];
     RISCV64.check_all_pairs(0, &parts(&more), Level::LARGE);
     WITH_SVVPTC.check_all_pairs(0, &parts(&more), Level::LARGE);

@@ -1,6 +1,6 @@
-//! x86-64: Intel SDM volume 3, "Caching Translation Information", above all its sections on
-//! recommended and on optional invalidation; AMD64 APM volume 2, "Translation-Lookaside Buffer",
-//! and for bit 51 as the encryption bit its chapter on secure memory encryption.
+//! The oracle for x86-64, from the Intel SDM, volume 3, "Caching Translation Information", above all its sections on
+//! recommended and on optional invalidation; and from the AMD64 APM, volume 2, "Translation-Lookaside Buffer", and for
+//! bit 51 as the encryption bit its chapter on secure memory encryption.
 
 use super::{Architecture, LEAF, differs, gained, lost};
 use quell::{Flush, Level, Need, Scope};
@@ -23,8 +23,8 @@ fn maps_a_page(word: u64, level: Level) -> bool {
     level.0 == 0 || level.0 < 3 && word >> PS_OR_PAT & 1 != 0
 }
 
-/// The flush whose receipt is not enough: no CPU may hold the old entry when the new one is written (APM and SDM on
-/// changes of the page size), or cache lines of the frame under the old memory type or encryption.
+/// Returns the flush for which a receipt isn't enough. When the new entry is written, no CPU may hold the old entry
+/// (APM and SDM on changes of the page size), or cache lines of the frame under the old memory type or encryption.
 fn to_the_end(flush: Flush) -> Flush {
     Flush {
         scope: Scope::Tables,
@@ -34,30 +34,30 @@ fn to_the_end(flush: Flush) -> Flush {
 
 fn demand(old: u64, new: u64, level: Level) -> Need {
     let is = |word: u64, bit: u32| word >> bit & 1 != 0;
-    // No entry is ever cached from a word that is not present.
+    // CPUs never cache a word that isn't present.
     if !is(old, PRESENT) {
         return Need::Nothing;
     }
     let was_page = maps_a_page(old, level);
     let flush = Flush {
         scope: if was_page { Scope::Leaf } else { Scope::Tables },
-        // Global pages are kept under every PCID. In an entry that points to a table the bit is
-        // ignored.
+        // TLBs keep global pages under every PCID. In an entry that points to a table, hardware ignores the bit.
         every_tag: was_page && is(old, GLOBAL),
         ..LEAF
     };
     if !is(new, PRESENT) {
         return Need::Flush(flush);
     }
-    // No write may change the size of a translation and anything else of it at once.
+    // A write must not change the size of a translation and anything else of it at once.
     if was_page != maps_a_page(new, level) {
         return Need::Flush(Flush {
             break_first: true,
             ..to_the_end(flush)
         });
     }
-    // What walker caches keep of a table's entry and TLBs of a page's: the address, R/W, U/S, XD and
-    // the memory type. U/S changes both ways: what user mode gains the kernel loses (SMEP, SMAP).
+    // Walker caches keep these parts of a table's entry, and TLBs those of a page's: the address, R/W, U/S, XD and the
+    // memory type. A change of U/S matters in both directions: the kernel loses a page that user mode gains (SMEP,
+    // SMAP).
     let rights = lost(old, new, WRITE)
         || differs(old, new, USER..=USER)
         || gained(old, new, NO_EXECUTE)
@@ -65,7 +65,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     if !was_page {
         let address = differs(old, new, 12..=51);
         return match address || rights {
-            // The other table may hold larger pages, or smaller.
+            // The other table may contain larger or smaller pages.
             true => Need::Flush(Flush {
                 break_first: address,
                 ..flush
@@ -105,7 +105,7 @@ const X86_64: Architecture = Architecture {
     is_defined: |_, _| true,
 };
 
-/// The bits that matter of every entry; their owners add the frame and one more.
+/// The bits that matter in every entry. Each test adds a frame bit and perhaps others.
 const BITS: [u32; 12] = [
     PRESENT, WRITE, USER, PWT, ACCESSED, DIRTY, PS_OR_PAT, GLOBAL, ENCRYPTED, NO_EXECUTE, 59, 9,
 ];
@@ -122,7 +122,7 @@ fn pages() {
 #[test]
 fn large_pages_and_tables() {
     X86_64.check_all_pairs(0, &parts(&[21]), Level::LARGE);
-    // The memory type of a large page lies elsewhere.
+    // The memory type of a large page has other bits.
     let memory: Vec<u64> = [
         PRESENT, WRITE, PWT, PCD, PS_OR_PAT, LARGE_PAT, 13, 29, 30, 31,
     ]

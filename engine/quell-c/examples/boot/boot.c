@@ -1,9 +1,10 @@
 /*
- * A kernel of one page that boots on two CPUs, and unmaps pages under the other CPU's feet.
+ * A kernel that boots on two CPUs, and unmaps a page that the other CPU is reading.
  *
- * CPU 1 reads a page as fast as it can. CPU 0 takes the page away and writes another value to the frame: a CPU that
- * still has the translation would read it. This is done with quell, and then without, to see that it would. Then the
- * conformance suite runs on both CPUs, if CONFORMANCE is defined. With UNIKERNEL, programs and kernel share one root.
+ * CPU 1 reads a page as fast as it can. CPU 0 unmaps the page and writes another value to the frame, which a CPU with
+ * the old translation would read. We do this with quell first, and then without, to show that a CPU would read it. If
+ * CONFORMANCE is defined, the conformance suite then runs on both CPUs. With UNIKERNEL, programs and kernel share one
+ * root.
  *
  *     scripts/build-c --debug --features batch,extents,tags,lazy,remote,kernel,start,text,conformance --prefix DIR
  *     gcc -O2 -ffreestanding -fno-pic -no-pie -mgeneral-regs-only -mno-red-zone -nostdlib -static -DCONFORMANCE \
@@ -40,7 +41,7 @@ static void print_number(quell_u64 number)
     print(digits + at, sizeof digits - at);
 }
 
-/* Ends QEMU with the status 2 * code + 1. */
+/* Ends QEMU with the exit status 2 * code + 1. */
 static void end(unsigned char code)
 {
     for (;;)
@@ -74,7 +75,7 @@ void quell_hw_relax(void) { __asm__ volatile("pause"); }
 
 void quell_hw_invalidate(const struct quell_invalidate *what)
 {
-    /* No global entries here, so a load of CR3 drops everything. */
+    /* We have no global entries, so a load of CR3 drops everything. */
     if (what->kind != QUELL_INVALIDATE_KIND_RANGE && what->kind != QUELL_INVALIDATE_KIND_KERNEL)
         return write_cr3(read_cr3());
 #if defined(WITHOUT_INVALIDATE)
@@ -119,7 +120,8 @@ void shootdown(void)
     apic[0xb0 / 4] = 0;
 }
 
-/* A lock that is taken with interrupts off. Its holder may wait in quell, so who spins for it serves requests. */
+/* A lock that is taken with interrupts off. Its holder may wait in quell, so a CPU that spins for it must serve
+   requests. */
 static quell_u32 lock;
 static quell_bool take(void)
 {
@@ -137,7 +139,7 @@ static void drop(quell_bool were_on)
 }
 quell_bool quell_hw_may_wait(void) { return 1; }
 
-/* Frames are numbers of pages, from 16 MB. */
+/* A frame is a page's number. We allocate from 16 MB on and never free. */
 static quell_u64 next_frame = 4096;
 quell_u64 quell_bench_take_frames(quell_u64 frames)
 {
@@ -145,7 +147,7 @@ quell_u64 quell_bench_take_frames(quell_u64 frames)
     __builtin_memset((void *)(first << 12), 0, frames << 12);
     return first;
 }
-/* The kernel is in the first 4 GB of each root; a space has the rest of that table for itself. */
+/* Each root maps the kernel in its first 4 GB. The rest of that table belongs to the space. */
 quell_u64 quell_bench_new_root(void)
 {
     quell_u64 root = quell_bench_take_frames(2), below = (root + 1) << 12;
@@ -154,7 +156,7 @@ quell_u64 quell_bench_new_root(void)
     return root;
 }
 
-/* The word of the lowest table that maps a page; makes the tables above it. */
+/* Returns the entry that maps a page at this level, and makes missing tables above it. */
 static quell_u64 *entry_of(quell_u64 root, quell_u64 page, int level)
 {
     quell_u64 *table = (quell_u64 *)(root << 12);
@@ -163,7 +165,7 @@ static quell_u64 *entry_of(quell_u64 root, quell_u64 page, int level)
         quell_u64 none = 0;
         if (!__atomic_load_n(word, __ATOMIC_ACQUIRE)) {
             quell_u64 made = quell_bench_take_frames(1) << 12 | 7;
-            /* If the other CPU was faster, this table is lost. */
+            /* If the other CPU was faster, we lose this table. */
             __atomic_compare_exchange_n(word, &none, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
         }
         table = (quell_u64 *)(*word & ~(quell_u64)4095);
@@ -187,7 +189,7 @@ void quell_bench_set_word(quell_u64 frame, quell_u32 index, quell_u64 value)
     ((volatile quell_u64 *)(frame << 12))[index] = value;
 }
 
-/* ---- What it shows ---- */
+/* ---- The demonstration ---- */
 
 enum { MAPPED = 7, TAKEN = 8 };
 static quell_u64 step, reads, stale;
@@ -200,7 +202,7 @@ static void read_on(void)
             __atomic_fetch_add(&reads, 1, __ATOMIC_RELAXED);
             if (value == TAKEN)
                 __atomic_fetch_add(&stale, 1, __ATOMIC_RELAXED);
-            /* CPU 0 holds the lock while it waits for this CPU. */
+            /* CPU 0 holds the lock while it waits for this CPU, so we exercise quell_poll here. */
             if (reads % 16 == 0)
                 drop(take());
         }
@@ -213,7 +215,8 @@ static void pass(quell_u64 turns)
         quell_hw_relax();
 }
 
-/* Maps the page, takes it away, and gives the frame another content: how often the other CPU has read that. */
+/* Maps the page, unmaps it, and gives the frame new content. Returns the number of reads of the new content by the
+   other CPU. */
 static quell_u64 rounds(quell_bool flushes)
 {
     quell_u64 before = stale, frame = quell_bench_take_frames(1);
@@ -253,7 +256,7 @@ void quell_bench_report(const struct quell_check *result)
 static _Alignas(QUELL_LINE_ALIGN) char suite[QUELL_CONFORMANCE_SIZE + 32 * CPUS];
 #endif
 
-/* An entry of the interrupt table: 64-bit code, ring 0. */
+/* The interrupt table. Each entry is for 64-bit code in ring 0. */
 static struct { quell_u16 low, selector, kind, middle; quell_u32 high, none; } gates[256];
 static void gate(unsigned vector, void (*handler)(void))
 {
@@ -266,7 +269,7 @@ static void cpu_begins(void)
 {
     struct __attribute__((packed)) { quell_u16 limit; void *base; } table = {sizeof gates - 1, gates};
     __asm__ volatile("lidt %0" ::"m"(table));
-    /* No timer, and interrupts by the APIC alone. */
+    /* We mask the old interrupt controller, so that only the APIC interrupts, and use no timer. */
     out8(0x21, 0xff), out8(0xa1, 0xff);
     apic[0xf0 / 4] = 0x1ff;
     check(quell_cpu_online(&engine));

@@ -1,6 +1,7 @@
 /*
  * Brings each CPU from its reset to C, in 64-bit mode, with the first 4 GB mapped to themselves. QEMU enters the first
- * one at `start` (PVH); the others begin at `other` of a copy at TRAMPOLINE, in real mode. The interrupt stubs are below.
+ * CPU at `start` (PVH). The second CPU begins in real mode at `other`, in a copy at TRAMPOLINE. The interrupt stubs are
+ * below.
  */
 #define TRAMPOLINE 0x8000
 #define COPIED(label) (TRAMPOLINE + (label) - other)
@@ -20,7 +21,7 @@ start:
     lgdt descriptor
     ljmp $8, $first
 
-long_mode:                      /* with the tables at %esi */
+long_mode:                      /* enters 64-bit mode with the tables at %esi */
     movl $0x20, %eax            /* PAE */
     movl %eax, %cr4
     movl %esi, %cr3
@@ -77,7 +78,7 @@ descriptor:
     .word gdt_end - gdt - 1
     .long gdt
 
-    /* The shootdown interrupt: saves what C may change, which uses no vector registers here. */
+    /* The shootdown interrupt: saves the registers that C may change. C uses no vector registers here. */
     .code64
     .globl on_shootdown, on_fault, load_probe, store_probe, faulted
 on_shootdown:
@@ -90,7 +91,7 @@ on_shootdown:
     .endr
     iretq
 
-    /* A page fault: of a probe, which then returns false; any other ends the machine. */
+    /* A page fault: if a probe caused it, the probe returns false; any other fault ends the machine. */
 on_fault:
     addq $8, %rsp
     cmpq $load_probe, (%rsp)
@@ -121,7 +122,7 @@ faulted:
     .data
     .p2align 12
     .globl tables
-tables:                         /* 4 GB in pages of 1 GB, for the kernel; the rest is a space's own */
+tables:                         /* 4 GB in pages of 1 GB, for the kernel; a space has the rest for itself */
     .quad below + 3
     .fill 511, 8, 0
 below:

@@ -1,4 +1,5 @@
-/* Each started flush calls back once, when it is over: at once, or when the last CPU has answered, whoever looks. */
+/* Checks that each started flush calls back once, when it's over: at once, or when the last CPU has answered, whichever
+   CPU checks for it. */
 #define OTHERS_ANSWER
 #include "checks.h"
 #include "machine.h"
@@ -18,7 +19,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 }
 void quell_hw_relax(void) { puts("a flush is waited for"), exit(1); }
 
-/* As if another CPU ran now. */
+/* Makes another CPU take its interrupt. */
 static void answers(uint32_t cpu)
 {
     uint32_t before = this_cpu;
@@ -28,7 +29,8 @@ static void answers(uint32_t cpu)
     this_cpu = before;
 }
 
-/* Ends the batch of CPU n, whose space that CPU and CPU 0 run; the first one has CPU 2 answer while this CPU looks. */
+/* Ends the batch of CPU n, whose space that CPU and CPU 0 run. If `nested` is set, the callback for CPU 1 makes CPU 2
+   answer while this CPU checks. */
 static bool nested;
 static void ended(void *batch)
 {
@@ -65,17 +67,18 @@ int main(void)
     }
     this_cpu = 0;
     (void)invalidations;
-    /* No other CPU is asked. */
+    /* This flush needs no other CPU. */
     start(0);
     IS(called[0], 1);
-    /* CPUs answer in any order, and one of them while another one looks, also at a flush that it has looked at. */
+    /* CPUs answer in any order. In half of the rounds one answers while another CPU checks, also for a flush that this
+       one has already checked. */
     for (unsigned order = 0; order < 4; order++) {
         nested = order >= 2;
         start(1 + order % 2);
         start(2 - order % 2);
         IS(called[1] + called[2], 2 * order);
         IS(quell_batch_poll(&batches[2]), false);
-        /* A library without checks knows this one, too. */
+        /* Even a library without checks refuses this call. */
         REFUSED(quell_batch_finish(&batches[2], NULL), IN_FLIGHT);
         answers(1);
         IS(called[1], order + 1);

@@ -1,7 +1,7 @@
 /*
- * A library that was built for batches of one space and requests of two ranges, and the header for as many: a batch is
- * smaller, a third range makes a request a whole one, and a second space is flushed whole at the batch's end. With
- * another header no engine is made.
+ * Checks a library that was built for batches of one space and requests of two ranges, with a header for the same
+ * numbers. A batch is smaller, a third range turns a request into a full one, and a second space is flushed whole at
+ * the batch's end. With another header, the library refuses to make an engine.
  */
 #include "checks.h"
 #include "machine.h"
@@ -55,7 +55,7 @@ int main(void)
     finish(3);
     IS(invalidations, 1);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
-    /* A space more than there are places: reported all the same, and flushed. */
+    /* One space more than the batch has places for: it is reported all the same, and flushed. */
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     DONE(quell_batch_changed(&batch, &spaces[1], range, QUELL_SCOPE_LEAF));
     IS(counted(QUELL_COUNTER_ESCALATED_BATCH), 0);

@@ -1,4 +1,5 @@
-/* What changes of entries need, through the interface: words of each architecture, entries of another one, and what is refused. */
+/* Checks the flushes that changes of entries need: for words of each architecture, for entries of another format, and
+   for arguments that are refused. */
 #include "checks.h"
 #include "machine.h"
 
@@ -6,7 +7,7 @@ static struct quell_tlb_rules rules;
 static struct quell_entry old, new;
 static struct quell_need need;
 
-/* What replacing one word of a table of that level by another needs. */
+/* Computes the flush that a change of one word of a table at this level needs. */
 static void change(uint32_t architecture, uint32_t level, uint64_t before, uint64_t after)
 {
     DONE(quell_tlb_rules_of(architecture, &rules));
@@ -49,26 +50,26 @@ int main(void)
     change(x86, 1, 0x5067, 0x2000e7);
     needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_TABLES, false, true);
 
-    /* The C-bit is no part of the frame. */
+    /* The C-bit isn't part of the frame. */
     DONE(quell_entry_of(x86, 0, 1ull << 51 | 0x5067, 51, &new));
     IS(new.frame, 5);
     IS(new.flags & QUELL_ENTRY_FLAG_ENCRYPTED, QUELL_ENTRY_FLAG_ENCRYPTED);
 
-    /* AArch64: another frame must go through an absent entry; a right that was gained concerns the CPU that was refused,
-       where the kernel could not execute the page before either. */
+    /* AArch64: a change to another frame must go through an absent entry. A gained right concerns only the CPU that was
+       refused, if the kernel couldn't execute the page before either. */
     change(arm, 0, 0x5443, 0x6443);
     needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_TABLES, true, true);
     change(arm, 0, 1ull << 53 | 0x5cc3, 1ull << 53 | 0x5c43);
     needs(QUELL_NEED_KIND_LOCAL, QUELL_SCOPE_LEAF, false, false);
 
-    /* RISC-V keeps that an entry was absent, unless the kernel knows better. */
+    /* RISC-V's TLBs may remember that an entry was absent, unless the kernel knows better. */
     change(riscv, 0, 0, 0x14df);
     needs(QUELL_NEED_KIND_LOCAL, QUELL_SCOPE_LEAF, false, false);
     rules.keeps_absent = 0;
     DONE(quell_flush_needed(&rules, &old, &new, &need));
     needs(QUELL_NEED_KIND_NOTHING, QUELL_SCOPE_LEAF, false, false);
 
-    /* Every field of a word comes across, and of an entry. */
+    /* Every field of a word and of an entry reaches the comparison. */
     DONE(quell_entry_of(x86, 0, 0x50ff | 9ull << 59, 0, &old));
     IS(old.memory, 7);
     IS(old.key, 9);
@@ -94,7 +95,7 @@ int main(void)
         DONE(quell_flush_needed(&rules, &old, &new, &need));
         needs(QUELL_NEED_KIND_FLUSH, new.memory ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF, false, false);
     }
-    /* A page that user mode gains is lost to the kernel, where that rule holds. */
+    /* The kernel loses a page that user mode gains, if `user_excludes_kernel` is set. */
     for (rules.user_excludes_kernel = 0; rules.user_excludes_kernel < 2; rules.user_excludes_kernel++) {
         old = plain, new = plain;
         new.flags |= QUELL_ENTRY_FLAG_USER;
@@ -103,7 +104,7 @@ int main(void)
     }
     rules.user_excludes_kernel = 1;
 
-    /* A format of the kernel's own. */
+    /* An entry in a format of the kernel's own. */
     struct quell_entry page = {.frame = 7, .flags = QUELL_ENTRY_FLAG_PRESENT, .key = 3};
     struct quell_entry other = page;
     other.key = 4;

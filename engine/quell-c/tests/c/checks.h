@@ -1,4 +1,4 @@
-/* What programs that ask what the interface does compare: the first difference ends them. */
+/* Compares values in programs that check the interface. The first difference ends the program. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* How many instructions the calls of a kernel's hot paths take, with a machine whose functions do next to nothing. */
+/* Counts the instructions of the calls in a kernel's hot paths, with a machine whose functions do almost nothing. */
 #define _GNU_SOURCE
 #define OTHERS_ANSWER
 #include "checks.h"
@@ -12,7 +12,7 @@ static struct quell_space space, other;
 static struct quell_batch batch;
 static void *frames[PAGES];
 
-/* CPU 1 takes its interrupt when CPU 0 has waited a turn, or the program says so. */
+/* Makes CPU 1 take its interrupt: when CPU 0 has waited for a turn, or when the program calls it. */
 static bool interrupted;
 static void answer(void)
 {
@@ -28,7 +28,7 @@ void quell_hw_relax(void) { answer(); }
 static unsigned called;
 static void call_back(void *argument) { called += argument == &batch; }
 
-/* As a kernel calls it, whose batch may be anywhere; the loop is the caller's. */
+/* We call it like a kernel, whose batch may be anywhere in memory. The loop belongs to the caller. */
 __attribute__((noinline)) static void change(struct quell_batch *to, quell_u64 start, quell_u64 pages)
 {
     for (quell_u64 page = start; page < start + pages; page++)
@@ -52,7 +52,8 @@ static void run(void)
     DONE(quell_switch_to(&engine, HERE, NULL, &space));
     enum quell_status status = QUELL_STATUS_OK;
     for (int twice = 0; twice < 2; twice++) {
-        /* The first time, memory is cold and tags are new; the parent's reader keeps the last line of a name. */
+        /* In the first turn memory is cold and tags are new, so the reader of the output keeps the last line of each
+           name. */
         MEASURE("quell_batch_begin", status = quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, frames, PAGES));
         DONE(status);
         MEASURE("quell_batch_changed, the first page", change(&batch, 100, 1));
@@ -74,7 +75,7 @@ static void run(void)
         MEASURE("quell_poll, no request", status = quell_poll(&engine));
         DONE(status);
         struct quell_range one = {7, 1, QUELL_STRIDE_BASE};
-        /* The same with another CPU that runs the space: with and without a wait. */
+        /* The same calls with another CPU that runs the space: with and without a wait. */
         this_cpu = 1;
         DONE(quell_cpu_online(&engine));
         DONE(quell_switch_to(&engine, HERE, NULL, &space));

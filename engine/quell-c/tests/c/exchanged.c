@@ -1,4 +1,4 @@
-/* Compilers notice an enumerator that is passed for another enumeration's. Not so with RIGHT defined. */
+/* Compilers must reject an enumerator of another enumeration. With RIGHT defined, this file compiles. */
 #include "quell.h"
 
 #if defined(RIGHT)

@@ -1,6 +1,6 @@
 /*
- * Pages that extend the last range reach the machine as one range, whatever is called in between, and nothing else
- * extends it.
+ * Checks that pages that extend the last range reach the machine as one range, whatever is called in between, and that
+ * nothing else extends it.
  */
 #include "checks.h"
 #include "machine.h"
@@ -16,7 +16,7 @@ static enum quell_status changed(struct quell_space *of, quell_u64 page, quell_u
     return quell_batch_changed(&batch, of, (struct quell_range){page, pages, QUELL_STRIDE_BASE}, scope);
 }
 
-/* Finishes the batch: `times` invalidations, the last of this range. */
+/* Finishes the batch. There must be `times` invalidations, the last of this range. */
 static void finished(unsigned times, quell_u64 start, quell_u64 pages, enum quell_scope scope)
 {
     unsigned before = invalidations;
@@ -41,7 +41,7 @@ int main(void)
     DONE(quell_space_new(&engine, &other, 10));
     DONE(switch_to(&engine, HERE, NULL, &space));
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, frames, 4));
-    /* Nothing is left of an earlier run. */
+    /* The second turn checks that nothing is left of the first run. */
     for (int twice = 0; twice < 2; twice++) {
         DONE(changed(&space, 7, 1, QUELL_SCOPE_LEAF));
         IS(quell_space_is_in_batch(&space), true);
@@ -55,7 +55,7 @@ int main(void)
         DONE(changed(&space, 15, 1, QUELL_SCOPE_LEAF));
         finished(1, 7, 9, QUELL_SCOPE_LEAF);
     }
-    /* Another space, another scope, a gap, a larger stride: not the next page. */
+    /* Another space, another scope, a gap or a larger stride doesn't extend the range. */
     DONE(changed(&other, 1, 1, QUELL_SCOPE_LEAF));
     DONE(changed(&space, 2, 1, QUELL_SCOPE_LEAF));
     DONE(changed(&space, 3, 1, QUELL_SCOPE_LEAF));
@@ -69,7 +69,8 @@ int main(void)
     DONE(changed(&space, 511, 1, QUELL_SCOPE_LEAF));
     DONE(quell_batch_changed(&batch, &space, quell_range_of(512 * 4096, 512 * 4096, QUELL_STRIDE_LARGE), QUELL_SCOPE_LEAF));
     finished(2, 512, 512, QUELL_SCOPE_LEAF);
-    /* Long runs become everything, and what does not name pages is refused also where it would follow. */
+    /* A long run becomes a flush of everything. A range that names no pages is refused, even right after another range.
+       */
     DONE(changed(&space, 1, 1, QUELL_SCOPE_LEAF));
     REFUSED(changed(&space, 2, 0, QUELL_SCOPE_LEAF), RANGE);
     REFUSED(changed(&space, 2, ~(quell_u64)0, QUELL_SCOPE_LEAF), RANGE);
@@ -77,11 +78,11 @@ int main(void)
         DONE(changed(&space, page, 1, QUELL_SCOPE_LEAF));
     DONE(quell_batch_finish(&batch, NULL));
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
-    /* Before anything was reported there is no page to follow. */
+    /* Before the first report there is no page to extend. */
     static struct quell_batch none;
     REFUSED(quell_batch_changed(&none, NULL, (struct quell_range){0, 1, QUELL_STRIDE_BASE}, QUELL_SCOPE_LEAF), NO_BATCH);
     REFUSED(quell_batch_changed(&batch, NULL, (struct quell_range){100, 1, QUELL_STRIDE_BASE}, QUELL_SCOPE_LEAF), NULL);
-    /* Addresses and bytes that are not whole pages, and addresses instead of pages. */
+    /* Addresses and lengths that aren't whole pages are refused, and so are addresses in the place of page numbers. */
     struct quell_range whole = quell_range_of(0x7000, 0x3000, QUELL_STRIDE_BASE);
     IS(whole.start, 7);
     IS(whole.pages, 3);

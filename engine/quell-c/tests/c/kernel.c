@@ -1,6 +1,6 @@
 /*
- * The kernel's own mappings, through the interface: what is reported of them reaches the machine as what it is, now or
- * when it is deferred no longer; and what the interface refuses of them.
+ * Checks the kernel's own mappings: reported changes reach the machine with their kind, either at once or when their
+ * deferred flush is made. It also checks the calls that the interface refuses for them.
  */
 #include "checks.h"
 #include "machine.h"
@@ -52,7 +52,7 @@ int main(void)
     IS(quell_space_root(&kernel), 9);
     IS(quell_runs(&engine, &kernel), 0);
 
-    /* A few pages, page by page; their tables; many, as a whole. */
+    /* A few pages are invalidated page by page, also with their tables; many pages as a whole. */
     flush(&kernel, two, QUELL_SCOPE_LEAF);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_KERNEL);
     IS(invalidated.scope, QUELL_SCOPE_LEAF);
@@ -64,7 +64,7 @@ int main(void)
     flush(&kernel, many, QUELL_SCOPE_LEAF);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
 
-    /* Entries that have tags: those of the tags that are not loaded go as these are. */
+    /* Entries with tags: a flush also drops those under tags that aren't loaded. */
     DONE(quell_space_new(&engine, &user, 1));
     struct quell_space other;
     memset(&other, 0, sizeof other);
@@ -80,7 +80,7 @@ int main(void)
     DONE(switch_to(&engine, HERE, &other, &user));
     IS(root_kept, 0);
 
-    /* Deferred until its addresses are used again. */
+    /* A flush that is deferred until the addresses are used again. */
     struct quell_batch batch;
     struct quell_stamp stamp;
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_LAZY, NULL, 0));
@@ -97,7 +97,7 @@ int main(void)
     DONE(quell_flush_until(&engine, &stamp));
     IS(invalidations, before);
 
-    /* Nothing was left to this CPU while it ran its program. */
+    /* This CPU has nothing to flush, because no mapping changed while it ran its program. */
     DONE(quell_enter_user(&engine));
     DONE(quell_enter_kernel(&engine));
     IS(invalidations, before);

@@ -1,4 +1,5 @@
-/* A batch that a function leaves without finishing it: the next call, in the same memory, is told in a debug library. */
+/* Leaves a function without finishing its batch. A debug library must detect that at the next call, which uses the same
+   memory. */
 #include "checks.h"
 #include "machine.h"
 

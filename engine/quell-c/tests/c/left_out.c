@@ -1,6 +1,6 @@
 /*
- * A library with S0 alone, with policies as text or without: an engine that asks for more is refused, for a policy and for a machine, and the engine that
- * was in its place goes on.
+ * Checks a library with S0 alone, with and without policies as text. It refuses an engine whose policy or machine needs
+ * more, and the engine that was in the same memory still works.
  */
 #include "checks.h"
 #include "machine.h"
@@ -31,7 +31,7 @@ int main(void)
     setup.policy = NULL;
     DONE(quell_engine_new(&engine, &setup));
 #endif
-    /* NULL is all that there is. */
+    /* The policy NULL means every mechanism of the library. */
     IS(quell_policy_has(&engine, 0), 1);
     IS(quell_policy_has(&engine, 3), 0);
     setup.features.broadcast = 1;
@@ -39,7 +39,7 @@ int main(void)
     REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
     DONE(quell_cpu_online(&engine));
     DONE(quell_space_new(&engine, &space, 9));
-    /* Flushes that are not waited for were left out, too. */
+    /* The library was also built without the feature "start". */
     static struct quell_batch batch;
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     REFUSED(quell_batch_start(&batch, NULL, NULL), UNSUPPORTED);

@@ -1,4 +1,4 @@
-/* A machine of one thread that writes down what it is told, for programs that ask what the interface does. */
+/* A machine of one thread that records its calls, for programs that check the interface. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ void quell_hw_broadcast_start(const struct quell_invalidate *what) { broadcast =
 void quell_hw_broadcast_complete(void) { completions++; }
 void quell_hw_load_root(uint64_t frame, uint16_t tag, bool keep) { root = frame, root_tag = tag, root_kept = keep, roots++; }
 void quell_hw_unload_root(void) { root = 0; }
-/* No other CPU is there to answer, unless the program says otherwise. */
+/* No other CPU can answer, unless the program defines OTHERS_ANSWER and implements these functions. */
 #if !defined(OTHERS_ANSWER)
 void quell_hw_interrupt(const struct quell_cpu_set *targets)
 {
@@ -50,7 +50,7 @@ void quell_panic(const char *message, size_t length)
 /* The state of this CPU, in programs that keep the states in one array. */
 #define HERE (&cpus[this_cpu])
 
-/* What a kernel calls with interrupts masked. */
+/* The calls that a kernel makes with interrupts masked. */
 #define UNUSED __attribute__((unused))
 UNUSED static enum quell_status switch_to(struct quell_engine *engine, struct quell_cpu *here, struct quell_space *from,
                                           struct quell_space *to)

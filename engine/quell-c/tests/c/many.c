@@ -1,6 +1,6 @@
 /*
- * The last of 8192 CPUs is told, and no other; and where the header is for fewer CPUs than the library no engine is
- * made.
+ * Checks that the last of 8192 CPUs is interrupted, and no other. With a header for fewer CPUs than the library's, no
+ * engine is made.
  */
 #define OTHERS_ANSWER
 #include "checks.h"

@@ -1,7 +1,7 @@
 /*
- * The interface under attack: what is NULL, zero, misaligned, out of range, or called in the wrong order is refused
- * with the status that the header names, and changes nothing; and what is right reaches the machine as it was said.
- * This file is long because it calls every function of the interface with every argument that is to be refused.
+ * Misuses the interface: an argument that is NULL, zero, misaligned or out of range, or a call in the wrong order, is
+ * refused with the status that the header names, and changes nothing. Correct calls reach the machine unchanged. This
+ * file is long because it calls every function of the interface with every argument that must be refused.
  */
 #include "checks.h"
 #include "machine.h"
@@ -49,7 +49,7 @@ static void texts(void)
     for (uint32_t a = 0; a <= QUELL_STATUS_IN_FLIGHT; a++)
         for (uint32_t b = 0; b < a; b++)
             IS(strcmp(quell_status_text(a), quell_status_text(b)) != 0, 1);
-    /* What and how to mend it. */
+    /* Each text names something in the interface, so that the reader knows what to change. */
     for (uint32_t a = QUELL_STATUS_NULL; a <= QUELL_STATUS_IN_FLIGHT; a++)
         IS(strstr(quell_status_text(a), "quell") || strstr(quell_status_text(a), "QUELL_"), 1);
     IS(strcmp(quell_status_text(QUELL_STATUS_IN_FLIGHT + 1), quell_status_text(UINT32_MAX)), 0);
@@ -60,7 +60,7 @@ static void texts(void)
     IS(quell_counter_meaning(UINT32_MAX) == NULL, 1);
 }
 
-/* A refusal has said, in C's names, what is wrong. */
+/* Checks that the message of a refusal explains the mistake with C's names. */
 static void explains(const struct quell_setup *setup)
 {
     asked++;
@@ -101,7 +101,7 @@ static void setups(void)
     setup.policy = endless;
     NO_ENGINE(POLICY);
     says("255 bytes");
-    /* A message without room, and with little: nothing behind it is written. */
+    /* With no room or little room for the message, nothing behind it is written. */
     setup.policy = "S9", setup.message_size = 0, memset(why, '?', sizeof why);
     NO_ENGINE(POLICY);
     IS(why[0], '?');
@@ -148,7 +148,7 @@ static void setups(void)
     says("cpus");
     setup = good(), setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
     NO_ENGINE(MISALIGNED);
-    /* One array, or a place for each CPU, and not both. */
+    /* The setup has one array or a place for each CPU, but not both. */
     setup = good(), setup.cpu_places = places;
     NO_ENGINE(UNSUPPORTED);
     says("both cpus and cpu_places");
@@ -170,7 +170,7 @@ static void setups(void)
     NO_ENGINE(UNSUPPORTED);
     says("slots_per_cpu");
 
-    /* Refused, it has made nothing. */
+    /* After a refusal there is no engine. */
     REFUSED(quell_cpu_online(&engine), NO_ENGINE);
     setup = good(), setup.slots = slots, setup.slots_per_cpu = 2;
     DONE(quell_engine_new(&engine, &setup));
@@ -182,7 +182,7 @@ static void setups(void)
     REFUSED(quell_cpu_online(&engine), CPU);
     this_cpu = 0;
     DONE(quell_cpu_offline(&engine, NULL));
-    /* And again, as long as no CPU is online. */
+    /* An engine can be made again in the same memory while no CPU is online. */
     setup = good(), setup.policy = "all,tags=4,cap=8M";
     DONE(quell_engine_new(&engine, &setup));
     DONE(quell_cpu_online(&engine));
@@ -201,7 +201,7 @@ static void setups(void)
     DONE(quell_policy_text(&engine, text, 0));
 }
 
-/* Every function, with NULL and with zeroed memory. */
+/* Calls every function with NULL and with zeroed memory. */
 static void nothings(void)
 {
     struct quell_batch batch, no_batch;
@@ -319,7 +319,7 @@ static void nothings(void)
     REFUSED(quell_batch_begin(&engine, &batch, 0, NULL, 1), NULL);
     REFUSED(quell_batch_begin(&engine, &batch, 0, (void **)((char *)taken + 1), 1), MISALIGNED);
 
-    /* What is there, but not where it should be. */
+    /* Pointers to objects, but misaligned. */
     REFUSED(quell_poll((struct quell_engine *)((char *)&engine + 1)), MISALIGNED);
     REFUSED(quell_flush_pending(&engine, (struct quell_space *)((char *)&space + 8)), MISALIGNED);
     REFUSED(quell_batch_finish((struct quell_batch *)((char *)&batch + 4), &count), MISALIGNED);
@@ -343,7 +343,7 @@ static void nothings(void)
     REFUSED(quell_cpu_stats(&engine, UINT32_MAX, counts), CPU);
 }
 
-/* Every function that acts on the calling CPU, on one that the engine does not have. */
+/* Calls every function that acts on the calling CPU, on a CPU that the engine doesn't have. */
 static void nowhere(uint32_t cpu)
 {
     struct quell_batch batch;
@@ -384,7 +384,7 @@ static void nowhere(uint32_t cpu)
 
 static void order(void)
 {
-    /* CPUs that are not there, not online, online already. */
+    /* CPUs that the engine doesn't have, that aren't online, or that are online already. */
     this_cpu = CPUS;
     REFUSED(quell_cpu_online(&engine), CPU);
     this_cpu = 65536;
@@ -404,7 +404,7 @@ static void order(void)
     IS(quell_is_detached(&engine), 1);
     IS(quell_user_access_allowed(&engine), 0);
 
-    /* Spaces that run, that died, and come again. */
+    /* Spaces that run, that were retired, and that are made again in the same memory. */
     DONE(switch_to(&engine, HERE, NULL, &space));
     IS(root, 11);
     IS(root_kept, 0);
@@ -422,7 +422,7 @@ static void order(void)
     DONE(switch_to(&engine, HERE, &other, &space));
     IS(root_kept, 1);
     IS(root_tag, 1);
-    /* Without a root, and back: the tag has kept its entries, and no initiator asks this CPU meanwhile. */
+    /* The CPU leaves its root and returns: the tag has kept its entries, and no initiator sends a request meanwhile. */
     DONE(quell_leave(&engine, &space));
     IS(quell_is_detached(&engine), 1);
     IS(quell_user_access_allowed(&engine), 0);
@@ -435,7 +435,7 @@ static void order(void)
     REFUSED(quell_space_retire(&engine, &other), NO_SPACE);
     REFUSED(switch_to(&engine, HERE, &space, &other), NO_SPACE);
     DONE(quell_space_new(&engine, &other, 13));
-    /* The same by a kernel that knows where it is. */
+    /* The same calls with `here`: the kernel passes the CPU's state. */
     REFUSED(switch_to(&engine, NULL, &space, &other), NULL);
     REFUSED(switch_to(&engine, &cpus[1], &space, &other), CPU);
     REFUSED(quell_enter_lazy(&engine, &cpus[1]), CPU);
@@ -477,7 +477,7 @@ static void batches(void)
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, taken, ROOM));
     IS(quell_batch_is_full(&batch), 0);
 
-    /* Ranges that are none. */
+    /* Invalid ranges. */
     static const struct quell_range none[] = {
         {5, 0, QUELL_STRIDE_BASE},         {5, 1, 3},
         {5, 512, QUELL_STRIDE_LARGE},      {512, 100, QUELL_STRIDE_LARGE},
@@ -498,13 +498,13 @@ static void batches(void)
     REFUSED(quell_batch_changed_all(&batch, &space, 2), VALUE);
     REFUSED(quell_batch_unmapped(&batch, NULL, one, frames), NULL);
     REFUSED(quell_batch_unmapped(&batch, &no_space, one, frames), NO_SPACE);
-    /* Nothing of this was reported: there is nothing to flush and nothing to take. */
+    /* None of these calls reported anything: the batch has nothing to flush and no frame. */
     unsigned before = invalidations;
     DONE(quell_batch_finish(&batch, &count));
     IS(count, 0);
     IS(invalidations, before);
 
-    /* What is right arrives at the machine as it was said. */
+    /* Correct calls reach the machine unchanged. */
     struct quell_range large = {1024, 512, QUELL_STRIDE_LARGE};
     DONE(quell_batch_table_unlinked(&batch, &space, large, &frames[0]));
     IS(invalidations, before);
@@ -520,7 +520,7 @@ static void batches(void)
     DONE(quell_batch_finish(&batch, &count));
     IS(count, 0);
 
-    /* Without a batch, too: one flush, of the range or of everything. */
+    /* The same without a batch: one flush, of the range or of everything. */
     before = invalidations;
     DONE(quell_flush(&engine, HERE, &space, &one, QUELL_SCOPE_LEAF));
     IS(invalidations, before + 1);
@@ -533,7 +533,8 @@ static void batches(void)
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
     before = invalidations;
 
-    /* Twice full, with one flush each: the frame too many is refused and not lost, and all come back in order. */
+    /* The batch is full twice, with one flush each. It refuses the extra frame, which isn't lost, and returns all
+       others in order. */
     for (int round = 0; round < 2; round++) {
         struct quell_range range = {100, 1, QUELL_STRIDE_BASE};
         taken[ROOM] = &taken;
@@ -553,7 +554,7 @@ static void batches(void)
         IS(taken[0] == NULL && taken[ROOM] == &taken, 1);
         IS(quell_batch_is_full(&batch), 0);
     }
-    /* Without room for frames: what only changed. */
+    /* A batch without room for frames takes only changes. */
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     IS(quell_batch_is_full(&batch), 1);
     REFUSED(quell_batch_hold(&batch, &frames[0]), FULL);
@@ -572,7 +573,7 @@ static void batches(void)
     IS(interrupts_on, 1);
 }
 
-/* A frame is unmapped without a flush, and then reused, reinstated, or flushed after all. */
+/* Unmaps a frame without a flush. The caller then reuses it, reinstates it, or flushes after all. */
 static struct quell_stamp defer(struct quell_batch *batch)
 {
     struct quell_stamp stamp, garbage;
@@ -653,7 +654,7 @@ static void lazies(void)
     DONE(quell_cpu_stats(&engine, 1, one_cpu));
     IS(one_cpu[QUELL_COUNTER_FLUSHES_DEFERRED], 0);
 
-    /* No ledger entries: the same calls, and the frame was flushed. */
+    /* Without ledger entries the same calls flush the frame at once. */
     DONE(switch_to(&engine, HERE, &space, &other));
     DONE(quell_space_retire(&engine, &space));
     DONE(quell_cpu_offline(&engine, &other));
@@ -673,7 +674,7 @@ static void lazies(void)
     DONE(quell_flush_until(&engine, &stamp));
 }
 
-/* Broadcasts reach the machine's other functions. */
+/* Broadcasts reach the machine's functions for them. */
 static void broadcasting(void)
 {
     DONE(quell_cpu_offline(&engine, &space));
@@ -731,13 +732,14 @@ static void zeroing(void)
             if (memory[i] != (i < 4096 || i >= 9 * 4096 ? 0xa5 : 0))
                 IS(i, sizeof memory);
     }
-    /* Before the fault, after it, and around it: twice two points between. */
+    /* There are three runs: before the fault, after it, and around it. So each of the two passes has two preemption
+       points. */
     IS(preempted, 4);
-    /* A fault elsewhere leaves one run; one below the memory does, too. */
+    /* With a fault before or after the memory there is only one run. */
     DONE(quell_zero(&plan, start, bytes, memory, preempt));
     DONE(quell_zero(&plan, start, bytes, start + bytes, preempt));
     IS(preempted, 4);
-    /* The engine's policy: a page at a time. */
+    /* The engine's policy zeroes one page at a time. */
     struct quell_setup setup = good();
     setup.policy = "all,cap=4K", setup.cpus = small_cpus, setup.cpu_count = 1;
     setup.ledger = NULL, setup.ledger_entries = 0;

@@ -1,8 +1,9 @@
-/* A kernel's own types beside quell.h: with QUELL_TYPES_HEADER the header uses them, and without it no header of C. */
+/* Uses a kernel's own types with quell.h. With QUELL_TYPES_HEADER the header uses them, and without it the header
+   includes no C header. */
 #if defined(QUELL_TYPES_HEADER)
 #include QUELL_TYPES_HEADER
 #include "quell.h"
-/* `unsigned long long` is another type than the compiler's own for 64 bits. */
+/* `unsigned long long` is a different type from the compiler's own 64-bit type. */
 void quell_hw_load_root(u64 root, u16 tag, quell_bool keep) { (void)root, (void)tag, (void)keep; }
 #else
 typedef unsigned long long uint64_t;

@@ -1,4 +1,4 @@
-/* The types of a kernel whose names and types are not those of C's headers. */
+/* The types of a kernel that differ from those of C's headers, in name and in definition. */
 #define offsetof(type, member) own_offset_of(type, member)
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -1,4 +1,4 @@
-/* Breaks a promise that no function checks: in the middle of a batch the CPU gets a number that no CPU has. */
+/* Breaks a promise that no function checks: in the middle of a batch, the CPU's number becomes one that no CPU has. */
 #include "machine.h"
 
 static struct quell_engine engine;

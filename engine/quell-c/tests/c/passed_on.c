@@ -1,6 +1,6 @@
 /*
- * What C says reaches the engine as it was said, and what the engine says reaches C: ranges, strides, scopes, purposes,
- * sets of CPUs beyond one word, the slots of each CPU, the handler that is told its CPU.
+ * Checks that C's arguments reach the engine, and the engine's arguments reach C, unchanged: ranges, strides, scopes,
+ * purposes, sets of CPUs beyond one word, the slots of each CPU, and the state that an interrupt handler passes.
  */
 #define OTHERS_ANSWER
 #include "checks.h"
@@ -24,7 +24,7 @@ static unsigned device_calls;
 
 void quell_hw_interrupt(const struct quell_cpu_set *targets)
 {
-    /* No word behind those that have CPUs of the engine is written. */
+    /* We read only the words that cover the engine's CPUs: quell doesn't write the others. */
     for (unsigned word = 0; word < (CPUS + 63) / 64; word++) {
         told.bits[word] = targets->bits[word];
         waiting.bits[word] |= targets->bits[word];
@@ -32,7 +32,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
     interrupts++;
 }
 
-/* Every CPU that was interrupted answers, as a kernel's handler does. */
+/* Makes every interrupted CPU answer, as a kernel's handler does. */
 void quell_hw_relax(void)
 {
     static unsigned turns;
@@ -102,7 +102,7 @@ static void everyone_leaves(void)
     this_cpu = 0;
 }
 
-/* The CPUs that are interrupted are those that run the space, in every word of the set; each answers once. */
+/* The interrupted CPUs are those that run the space, in every word of the set. Each answers once. */
 static void sets_of_cpus(void)
 {
     make("all");
@@ -120,7 +120,7 @@ static void sets_of_cpus(void)
     everyone_leaves();
 }
 
-/* A range keeps its stride and a flush its scope, on the CPU and for devices. */
+/* A range keeps its stride and a flush keeps its scope, on the CPU and for devices. */
 static void ranges(void)
 {
     static const uint32_t strides[] = {QUELL_STRIDE_BASE, QUELL_STRIDE_LARGE, QUELL_STRIDE_HUGE};
@@ -152,7 +152,7 @@ static void ranges(void)
     everyone_leaves();
 }
 
-/* With S0 off reclaim flushes as its lock goes, and a call at its end; with S0 on both flush at the end. */
+/* With S0 off, reclaim flushes when its lock is dropped, and a call at its end. With S0 on, both flush at the end. */
 static void purposes(void)
 {
     static const struct {
@@ -181,7 +181,7 @@ static void purposes(void)
     }
 }
 
-/* A later observer flushes for outstanding batches, and for deferred flushes only if it asks for that. */
+/* A later observer flushes outstanding batches. It makes deferred flushes only with quell_flush_pending. */
 static void second_actors(void)
 {
     struct quell_batch batch;
@@ -208,7 +208,7 @@ static void second_actors(void)
     everyone_leaves();
 }
 
-/* A space that ends is left by a CPU that keeps it lazily, and by nobody else's leave. */
+/* Retiring a space makes a CPU that holds it lazily leave it. */
 static void ends(void)
 {
     make("all");
@@ -221,7 +221,7 @@ static void ends(void)
     everyone_leaves();
 }
 
-/* What one CPU has loaded under a tag says nothing of another's: each has slots of its own. */
+/* A CPU's tags don't depend on those of another CPU: each has slots of its own. */
 static void slots_of_each_cpu(void)
 {
     make("all");

@@ -1,4 +1,5 @@
-/* What quell.h says of sizes and alignments is so for this compiler, and it needs nothing but freestanding C11. */
+/* Checks that this compiler has the sizes and alignments in quell.h, and that the header needs only freestanding C11.
+   */
 #include "quell.h"
 
 #define SAME(type, size, align)                                                  \

@@ -1,4 +1,4 @@
-/* A kernel that uses batches, remote flushes and tags, and nothing else: linked to see what the library adds to it. */
+/* A kernel that uses only batches, remote flushes and tags. We link it to measure the code that the library adds. */
 #include "quell.h"
 static struct quell_engine engine;
 static struct quell_cpu cpus[4];

@@ -1,11 +1,12 @@
-/* Counts the instructions of pieces of code: a parent steps its child through them, from one int3 to the next. */
+/* Counts the instructions of pieces of code: a parent single-steps its child through each piece, from one int3 to the
+   next. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Shared by parent and child: what runs between the next two int3. */
+/* The name of the piece between the next two int3, shared by parent and child. */
 static char *step_name;
 #define MEASURE(name, code)             \
     do {                                \
@@ -36,7 +37,7 @@ static int count_steps(void (*program)(void))
     while (WIFSTOPPED(status)) {
         siginfo_t info;
         if (WSTOPSIG(status) == SIGTRAP && !ptrace(PTRACE_GETSIGINFO, child, NULL, &info) && info.si_code == SI_KERNEL) {
-            /* The int3 itself is not counted. */
+            /* We don't count the int3 itself. */
             if (counts)
                 printf("%lu\t%s\n", steps - 1, step_name);
             counts = !counts, steps = 0;

@@ -1,7 +1,7 @@
 /*
- * What a library that looks for misuse refuses, and one that was built with QUELL_UNCHECKED does not look for; with
- * REFUSES defined the program is linked to the former. Everything here is harmless in the latter, too: a program knows
- * that of one library alone.
+ * Calls that a library with checks for misuse refuses, and that a library built with QUELL_UNCHECKED accepts. With
+ * REFUSES defined, the program is linked to the library with checks. Everything here is harmless in the other library,
+ * too, but only because we know this version of it.
  */
 #include "checks.h"
 #include "machine.h"
@@ -26,7 +26,7 @@ int main(void)
     };
     struct quell_range range = {.start = 7, .pages = 1};
     struct quell_cpu *places[2] = {&cpus[0], NULL};
-    /* What is asked once for each boot is refused by both. */
+    /* Both libraries refuse mistakes in calls that are made once for each boot. */
     REFUSED(quell_engine_new(NULL, &setup), NULL);
     REFUSED(quell_engine_new((struct quell_engine *)((char *)&engine + 8), &setup), MISALIGNED);
     setup.cpus = (struct quell_cpu *)((char *)cpus + 8);

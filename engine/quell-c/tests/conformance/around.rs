@@ -1,7 +1,7 @@
-//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the
-//! functions that an engine may be given.
+//! Tests, through the C interface, the parts that the suite doesn't use: started flushes, and an engine's optional
+//! functions.
 //!
-//! CPU 1 has its interrupts masked and answers when it is told to; CPU 0 changes a page under it.
+//! CPU 1 has its interrupts masked until the test lets it answer. CPU 0 changes a page meanwhile.
 
 use crate::bench::{Bench, Rights};
 use crate::interface::{AddressSpace, Engine, Placed, done};
@@ -21,7 +21,7 @@ const PAGE: Page = Page(512 * 3 + 5);
 const PCID: Tagging = Tagging::PerCpu { count: 4 };
 const ASID: Tagging = Tagging::Global { bits: 8 };
 
-/// The functions that are given to an engine have no state but this; tests that look at it take turns.
+/// The counters of the optional functions' calls. These functions have no other state, so tests that use it take turns.
 static CALLED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 const ANSWERED: usize = 0;
 const LONG: usize = 1;
@@ -40,7 +40,7 @@ fn turn() -> MutexGuard<'static, ()> {
     turn
 }
 
-/// Looks at its batch, which is over by then.
+/// Counts its calls. By then its batch must be over.
 extern "C" fn answered(batch: *mut c_void) {
     // SAFETY: each flush passes its batch.
     assert!(unsafe { quell_batch_poll(batch.cast()) });
@@ -68,7 +68,7 @@ extern "C" fn marked() -> u64 {
     called(STARTED)
 }
 
-/// Says yes the third time that it is asked.
+/// Returns true at the third call.
 extern "C" fn is_completed(mark: u64) -> bool {
     assert!(0 < mark && mark <= called(STARTED));
     CALLED[COMPLETED].fetch_add(1, SeqCst) % 3 == 2
@@ -78,12 +78,12 @@ extern "C" fn fetches_anew() {
     CALLED[FETCHED].fetch_add(1, SeqCst);
 }
 
-/// What CPU 1 is to do, in the order of the numbers.
+/// The steps of CPU 1, in this order.
 const MASKED: u64 = 1;
 const ANSWERS: u64 = 2;
 const ENDS: u64 = 3;
 
-/// Lets CPU 1 end.
+/// Ends CPU 1 when it's dropped, even by a panic.
 struct Ends<'s>(&'s AtomicU64);
 
 impl Drop for Ends<'_> {
@@ -92,8 +92,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word
-/// that says what CPU 1 does next.
+/// Runs `initiates` on CPU 0 after CPU 1 has read the page and masked its interrupts. `initiates` gets the word that
+/// holds the step of CPU 1.
 fn under_a_cpu(
     tagging: Tagging,
     hooks: quell_hooks,
@@ -102,7 +102,7 @@ fn under_a_cpu(
     let kernel = Kernel::new(tagging, Wrong::Nothing);
     let _here = kernel.enter(0);
     let engine = Engine::with(kernel, "all", &hooks);
-    // SAFETY: a root of this machine's.
+    // SAFETY: a root of this machine.
     let space = unsafe { engine.new_space(kernel.new_root()) };
     let frame = kernel.take_frames(1).first;
     kernel.set_word(frame, 0, 7);
@@ -130,7 +130,7 @@ fn under_a_cpu(
         while step.load(SeqCst) < MASKED {
             kernel.relax();
         }
-        // Also if it panics: CPU 1 ends.
+        // CPU 1 ends even if `initiates` panics.
         let ends = Ends(step);
         initiates(kernel, engine, space, step);
         drop(ends);
@@ -138,7 +138,7 @@ fn under_a_cpu(
     });
 }
 
-/// A batch that has taken the page away; with the array that its frames come out in.
+/// A batch that unmapped the page, and the array for its frames.
 struct Unmapped(Placed<quell_batch>, Placed<[*mut c_void; 2]>);
 
 impl Unmapped {
@@ -159,7 +159,7 @@ impl Unmapped {
         };
         let frame = std::ptr::without_provenance_mut(9);
         let at = AddressSpace::at(Some(space));
-        // SAFETY: memory for a batch and its frames that outlives both, and a space that does.
+        // SAFETY: the memory for the batch and its frames outlives both, and so does the space.
         unsafe {
             done(quell_batch_begin(
                 engine.at(),
@@ -185,14 +185,14 @@ impl Unmapped {
     }
 
     fn is_over(&self) -> bool {
-        // SAFETY: a batch, which any CPU may look at while it is in flight.
+        // SAFETY: a batch, which any CPU may poll while it's in flight.
         unsafe { quell_batch_poll(self.0.at()) }
     }
 
-    /// Ends it, and looks at what came out.
+    /// Finishes the batch, and checks the frames that it returns.
     fn finish(&self) {
         let mut count = 0;
-        // SAFETY: a batch, which one CPU uses; its array was written by it.
+        // SAFETY: a batch, which one CPU uses; it has written its array.
         unsafe {
             done(quell_batch_finish(self.0.at(), &raw mut count));
             assert_eq!((count, (*self.1.at())[0].addr()), (1, 9));
@@ -210,15 +210,15 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
         |kernel, engine, space, step| {
             let batch = Unmapped::new(kernel, engine, space);
             batch.start(Some(answered));
-            // SAFETY: a batch in flight; it is refused until the callback was called.
+            // SAFETY: a batch in flight, which is refused until the callback was called.
             let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
             assert_eq!(early, quell_status::InFlight);
-            // Without a wait: CPU 1 has not answered, and cannot.
+            // Polling doesn't wait: CPU 1 hasn't answered, and can't.
             assert!((0..3).all(|_| !batch.is_over()));
             assert_eq!(called(ANSWERED), 0);
             let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
             let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
-            // SAFETY: as for any batch; each is refused.
+            // SAFETY: as for any batch; each call is refused.
             unsafe {
                 let null = std::ptr::null_mut();
                 assert_eq!(quell_batch_start(at, None, null), quell_status::InFlight);
@@ -236,7 +236,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
                 kernel.relax();
             }
             batch.finish();
-            // And once more, waited for.
+            // The second flush ends in `finish`, which waits.
             let again = Unmapped::new(kernel, engine, space);
             again.start(None);
             again.finish();
@@ -271,14 +271,14 @@ extern "C" fn ends(ended: *mut c_void) {
     ended.fetch_add(1, SeqCst);
 }
 
-/// Whoever answers last calls back, also if two CPUs answer at the same moment and a third one starts a flush.
+/// The last CPU to answer calls back, even if two CPUs answer at the same moment and a third CPU starts a flush.
 #[test]
 fn flushes_of_all_cpus_at_once_call_back_once_each() {
     const ROUNDS: u64 = 500;
     let kernel = Kernel::new(PCID, Wrong::Nothing);
     let _here = kernel.enter(0);
     let engine = Engine::new(kernel, "all");
-    // SAFETY: a root of this machine's.
+    // SAFETY: a root of this machine.
     let space = unsafe { engine.new_space(kernel.new_root()) };
     let (engine, space, done_on) = (&engine, &space, &AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -344,7 +344,7 @@ fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
         ..quell_hooks::default()
     };
     under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
-        // CPU 1 has its interrupts masked: with a wait this would not end.
+        // CPU 1 has its interrupts masked: if quell waited for it, this call wouldn't return.
         Unmapped::new(kernel, engine, space).finish();
         step.store(ANSWERS, SeqCst);
     });

@@ -1,4 +1,4 @@
-//! The engine's types and methods, as far as the suite uses them, over the functions of `quell.h`.
+//! The engine's types and methods that the suite uses, implemented with the functions of `quell.h`.
 
 use crate::kernel::{CPUS, Kernel, Wrong};
 use engine::{Frame, KernelEntries, PageRange, PageSize, Purpose, Scope, Tagging};
@@ -20,12 +20,12 @@ pub fn done(status: quell_status) {
     assert_eq!(status, quell_status::Ok);
 }
 
-/// Memory that C would have placed: zeroed, never moved, shared.
+/// Memory as C would provide it: zeroed, never moved, shared.
 pub struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
 
-// SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
+// SAFETY: only the C functions use the memory, and they may be called on any CPU.
 unsafe impl<T> Sync for Placed<T> {}
-// SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
+// SAFETY: only the C functions use the memory, and they may be called on any CPU.
 unsafe impl<T> Send for Placed<T> {}
 
 impl<T> Placed<T> {
@@ -42,7 +42,7 @@ fn array<T>(count: usize) -> *mut T {
     memory.leak().as_mut_ptr().cast()
 }
 
-/// Memory for the state of CPUs: one array, or places of each CPU's own.
+/// Allocates the state of the CPUs: in one array, or in a place for each CPU.
 fn state_of_cpus(apart: bool) -> (*mut quell_cpu, *const *mut quell_cpu) {
     if apart {
         let places: Vec<*mut quell_cpu> = (0..CPUS).map(|_| array(1)).collect();
@@ -70,7 +70,7 @@ impl Engine<'static, Kernel> {
             Tagging::Global { bits } => (quell_tagging::Global, bits.into()),
         };
         let features = engine::Hardware::features(kernel);
-        // Both are seen by the whole suite, each on some machines.
+        // The suite tests both layouts, each on some machines.
         let (cpus, cpu_places) = state_of_cpus(!matches!(kernel.tagging, Tagging::Global { .. }));
         let setup = quell_setup {
             interface: QUELL_INTERFACE,
@@ -96,7 +96,7 @@ impl Engine<'static, Kernel> {
         // SAFETY: zeroed memory and arrays that live for ever; the policy outlives the call.
         done(unsafe { quell_engine_new(place.at(), &raw const setup) });
         let states = std::array::from_fn(|cpu| match cpus.is_null() {
-            // SAFETY: as many places as CPUs.
+            // SAFETY: there is a place for each CPU.
             true => unsafe { *cpu_places.add(cpu) },
             false => cpus.wrapping_add(cpu),
         });
@@ -112,7 +112,7 @@ impl<'m, H> Engine<'m, H> {
     pub fn hw(&self) -> &'m H {
         self.hw
     }
-    /// C's functions find out on which CPU they run, and mask interrupts themselves.
+    /// Returns the engine itself: C's functions determine their CPU and mask interrupts themselves.
     pub fn this_cpu(&self) -> &Self {
         self
     }
@@ -140,13 +140,13 @@ impl<'m, H> Engine<'m, H> {
         done(unsafe { cpu::quell_enter_lazy(self.at(), Kernel::here()) });
     }
     pub fn leave(&self, space: &AddressSpace<H>) {
-        // SAFETY: an engine and a space of it, neither of which is moved.
+        // SAFETY: an engine and its space, which are never moved.
         done(unsafe { cpu::quell_leave(self.at(), space.0.at()) });
     }
     /// # Safety
     /// As the engine's.
     pub unsafe fn enter_user(&self) {
-        // SAFETY: an engine, which is never moved; the caller vouches for what this CPU uses.
+        // SAFETY: an engine, which is never moved; the caller vouches for the mappings that this CPU uses.
         done(unsafe { cpu::quell_enter_user(self.at()) });
     }
     pub fn enter_kernel(&self) {
@@ -157,14 +157,14 @@ impl<'m, H> Engine<'m, H> {
     }
     pub fn flush_until(&self, stamp: quell_stamp) {
         if Kernel::wrong() != Wrong::StampNotFlushed {
-            // SAFETY: an engine, which is never moved, and a stamp that a batch gave.
+            // SAFETY: an engine, which is never moved, and a stamp that a batch wrote.
             done(unsafe { lazy::quell_flush_until(self.at(), &raw const stamp) });
         }
     }
     pub fn retire(&self, space: &AddressSpace<H>) {
-        // SAFETY: an engine, which is never moved, and a space that the suite uses no more.
+        // SAFETY: an engine, which is never moved, and a space that the suite no longer uses.
         let status = unsafe { space::quell_space_retire(self.at(), space.0.at()) };
-        // Batches that were not finished are noticed here at the latest.
+        // An unfinished batch is detected here at the latest.
         if Kernel::wrong() != Wrong::NotFinished || status != quell_status::InBatch {
             done(status);
         }
@@ -218,8 +218,8 @@ pub struct AddressSpace<H>(Placed<quell_space>, Frame, PhantomData<fn(H)>);
 
 impl<H> AddressSpace<H> {
     pub fn root(&self) -> Frame {
-        // What the suite frees is what it gave.
-        // SAFETY: a space, or one that was retired, whose memory is zero.
+        // The suite must get back the root that it provided, so that it frees the right frame.
+        // SAFETY: a space, or the zeroed memory of a retired space.
         let root = unsafe { space::quell_space_root(self.0.at()) };
         assert!(root == self.1.0 || root == 0);
         self.1
@@ -240,7 +240,7 @@ impl<H> DeferredFlush<H> {
         done(unsafe { lazy::quell_deferred_flush_begin(self.0.at()) });
     }
     pub fn defer(&self, stamp: quell_stamp) {
-        // SAFETY: a deferred flush, and a stamp that a batch gave.
+        // SAFETY: a deferred flush, and a stamp that a batch wrote.
         done(unsafe { lazy::quell_deferred_flush_defer(self.0.at(), &raw const stamp) });
     }
     pub fn clear(&self) {
@@ -281,7 +281,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
             },
         }
     }
-    /// A name for a frame.
+    /// Returns a name for a frame.
     fn name(frame: Frame) -> *mut std::ffi::c_void {
         std::ptr::without_provenance_mut(frame.0 as usize)
     }
@@ -319,7 +319,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         });
     }
     fn frames(&self, count: usize) -> Vec<Frame> {
-        // SAFETY: zeroed memory, in which a batch that is finished now has written names.
+        // SAFETY: zeroed memory, to which a batch that is finished now has written names.
         let names = unsafe { *self.1.at() };
         let names = names[..count].iter();
         names.map(|name| Frame(name.addr() as u64)).collect()
@@ -327,7 +327,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     pub fn finish(&mut self) -> std::vec::IntoIter<Frame> {
         let mut count = 0;
         if Kernel::wrong() == Wrong::NotFinished {
-            // The library notices if another batch is begun in the same memory.
+            // The library detects another batch that is begun in the same memory.
             std::mem::forget(std::mem::replace(&mut self.0, Placed::new()));
         } else {
             // SAFETY: a batch, used by this thread alone, whose spaces live.
@@ -337,7 +337,8 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     }
     pub fn finish_deferred(&mut self) -> Outcome {
         let (mut stamp, mut count) = (MaybeUninit::<quell_stamp>::zeroed(), 0);
-        // SAFETY: a batch, used by this thread alone, whose spaces live. The stamp is written, and zero is one, too.
+        // SAFETY: a batch, used by this thread alone, whose spaces live. The stamp was written, and zero is a valid
+        // value.
         let stamp = unsafe {
             done(quell_batch_finish_deferred(
                 self.0.at(),
@@ -346,7 +347,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
             ));
             stamp.assume_init()
         };
-        // The suite defers for entries that it reports without frames.
+        // The suite reports the entries whose flush it defers without frames.
         assert_eq!(count, 0);
         // SAFETY: eight bytes that were initialised.
         match unsafe { std::mem::transmute::<quell_stamp, u64>(stamp) } {

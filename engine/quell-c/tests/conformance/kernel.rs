@@ -1,7 +1,7 @@
-//! A machine of threads: what the suite needs of it, and the functions that `quell.h` asks for.
+//! A machine of threads: it implements the suite's `Bench` and the functions that `quell.h` requires.
 //!
-//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves. Interrupts are
-//! taken at accesses and in waiting loops; broadcasts are carried out when their sender waits for them, not before.
+//! A CPU is a thread. Its TLB and its walker cache are maps that never drop an entry by themselves. A CPU takes
+//! interrupts at accesses and in waiting loops. A broadcast takes effect when its sender waits for it, not before.
 
 use crate::bench::{Bench, Rights};
 use engine::{
@@ -22,58 +22,58 @@ const FRAMES: usize = 128;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
 const GLOBAL: u64 = 4;
-/// What global entries are kept under.
+/// The tag of global entries in a TLB.
 const GLOBAL_TAG: u16 = u16::MAX;
-/// Where the kernel's half begins.
+/// The first page of the kernel's half.
 const OWN: Page = Page(1 << 40);
 
-/// What is wrong: with the machine, or with how its embedder calls.
+/// A mistake: of the machine, or of its embedder's calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
     Nothing,
-    /// A root is loaded with its tag's entries, whatever was asked for.
+    /// Loading a root keeps its tag's entries, even without `keep`.
     AlwaysKeeps,
-    /// Walker caches keep what they know of unlinked tables.
+    /// Walker caches keep entries of unlinked tables.
     LeafOnly,
-    /// The initiator does not wait until broadcasts are complete.
+    /// The initiator doesn't wait until broadcasts are complete.
     NoCompletion,
-    /// Batches are not finished.
+    /// Batches are never finished.
     NotFinished,
-    /// Another table's page is reported.
+    /// A batch gets a page of another table.
     PageTooFar,
-    /// A table is reported as if it had been a page.
+    /// An unlinked table is reported as an unmapped page.
     TablesAsLeaves,
-    /// Later observers do not flush what is pending.
+    /// Later observers don't flush pending changes.
     NotFlushed,
     /// Frames are reused without their deferred flush.
     NotReused,
-    /// The machine leaves global entries alone where everything is to go.
+    /// The machine keeps global entries where it must drop everything.
     KeepsGlobal,
-    /// The machine leaves entries of the kernel's half alone.
+    /// The machine keeps entries of the kernel's half.
     KeepsKernel,
-    /// Addresses of the kernel's half are used again without a look at the deferred flush.
+    /// Addresses of the kernel's half are used again without their deferred flush.
     StampNotFlushed,
-    /// The space of the kernel's entries that have tags is made as if they were global.
+    /// The kernel space with tagged entries is made as if they were global.
     TaggedAsGlobal,
-    /// A CPU enters the kernel and does not say so.
+    /// A CPU enters the kernel without a call of quell_enter_kernel.
     EntersUnsaid,
 }
 
 #[derive(Default)]
 struct Tlb {
     root: Option<(u64, u16)>,
-    /// Those of the kernel's half that are global stand under [`GLOBAL_TAG`].
+    /// Leaf entries by tag and page. Global entries of the kernel's half have [`GLOBAL_TAG`].
     leaves: HashMap<(u16, u64), u64>,
     tables: HashMap<(u16, u64), u64>,
 }
 
 impl Tlb {
-    /// The tag that is loaded: the kernel's, if no root is.
+    /// Returns the loaded tag, which is the kernel's if no root is loaded.
     fn loaded(&self) -> u16 {
         self.root.map_or(Tag::KERNEL.0, |(_, tag)| tag)
     }
 
-    /// Where tags mean the same `everywhere`, what is of the kernel's half goes under all of them.
+    /// Invalidates entries. If tags mean the same `everywhere`, an invalidation in the kernel's half covers all tags.
     fn invalidate(&mut self, what: &quell_invalidate, everywhere: bool) {
         let (tag, range) = (what.tag, what.range);
         match what.kind {
@@ -127,13 +127,13 @@ pub struct Kernel {
     own: [AtomicU64; 2],
     cpus: [Cpu; CPUS],
     engine: AtomicPtr<quell_engine>,
-    /// The engine's state of each CPU.
+    /// The engine's state for each CPU.
     states: [AtomicPtr<quell_cpu>; CPUS],
-    /// A CPU has panicked: the others must not wait for it.
+    /// Set if a CPU has panicked, so that the others don't wait for it.
     failed: AtomicBool,
 }
 
-/// Notices that its CPU panics.
+/// Records a panic of its CPU.
 pub struct Watch(&'static Kernel);
 
 impl Drop for Watch {
@@ -143,9 +143,9 @@ impl Drop for Watch {
 }
 
 thread_local! {
-    /// The machine that this thread is a CPU of, and which.
+    /// This thread's machine, and the number of its CPU.
     static HERE: Cell<(Option<&'static Kernel>, usize)> = const { Cell::new((None, 0)) };
-    /// How many turns of waiting loops it has made.
+    /// The number of turns of waiting loops that this thread has made.
     static TURNS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -154,12 +154,12 @@ fn here() -> &'static Kernel {
 }
 
 impl Kernel {
-    /// A machine; a kernel's is never freed.
+    /// Creates a machine, which is never freed.
     pub fn new(tagging: Tagging, wrong: Wrong) -> &'static Kernel {
         Box::leak(Box::new(Kernel {
             tagging,
             wrong,
-            // Frame 0 stands for "no table".
+            // Frame 0 means "no table".
             memory: (0..FRAMES)
                 .map(|_| [const { AtomicU64::new(0) }; 512])
                 .collect(),
@@ -172,13 +172,13 @@ impl Kernel {
         }))
     }
 
-    /// This thread is a CPU of the machine from here on.
+    /// Makes this thread a CPU of the machine.
     pub fn enter(&'static self, cpu: usize) -> Watch {
         HERE.set((Some(self), cpu));
         Watch(self)
     }
 
-    /// Shootdown interrupts go to this engine.
+    /// Sends shootdown interrupts to this engine.
     pub fn handle_with(&self, engine: *mut quell_engine, states: [*mut quell_cpu; CPUS]) {
         for (to, state) in self.states.iter().zip(states) {
             to.store(state, SeqCst);
@@ -186,12 +186,12 @@ impl Kernel {
         self.engine.store(engine, SeqCst);
     }
 
-    /// The engine's state of this CPU.
+    /// Returns the engine's state for this CPU.
     pub fn state(&self) -> *mut quell_cpu {
         self.states[HERE.get().1].load(SeqCst)
     }
 
-    /// Does something with the interrupts of this CPU masked.
+    /// Calls `what` with the interrupts of this CPU masked.
     pub fn masked<T>(what: impl FnOnce() -> T) -> T {
         let were_on = quell_hw_mask_interrupts();
         let result = what();
@@ -199,12 +199,12 @@ impl Kernel {
         result
     }
 
-    /// The engine's state of the CPU that this thread is.
+    /// Returns the engine's state for this thread's CPU.
     pub fn here() -> *mut quell_cpu {
         here().state()
     }
 
-    /// What is wrong with the machine that this thread is a CPU of.
+    /// Returns the mistake of this thread's machine.
     pub fn wrong() -> Wrong {
         here().wrong
     }
@@ -217,7 +217,7 @@ impl Kernel {
         &self.memory[frame as usize]
     }
 
-    /// Takes a pending interrupt if it may.
+    /// Takes a pending interrupt unless interrupts are masked.
     fn poll(&self) {
         let me = self.me();
         if !me.masked.load(SeqCst) && me.interrupted.swap(false, SeqCst) {
@@ -228,8 +228,8 @@ impl Kernel {
         }
     }
 
-    /// The word that an address means, if the access is allowed. It happens under the TLB's lock, so that a broadcast
-    /// waits for it.
+    /// Translates an address and calls `then` with its word, or returns `None` if the access faults. The access happens
+    /// under the TLB's lock, so that a broadcast waits for it.
     fn access<T>(
         &self,
         address: u64,
@@ -264,7 +264,7 @@ impl Kernel {
         matches!(self.tagging, Tagging::Global { .. })
     }
 
-    /// Where a page of the kernel's half leads, whatever root is loaded.
+    /// Translates a page of the kernel's half, whatever root is loaded.
     fn own_frame(&self, page: Page) -> Option<u64> {
         self.poll();
         let mut tlb = self.me().tlb.lock().unwrap();
@@ -281,7 +281,7 @@ impl Kernel {
         (entry & PRESENT != 0).then_some(entry >> 12)
     }
 
-    /// Invalidates in a TLB of this machine, which may be wrong.
+    /// Invalidates entries in a TLB of this machine, with the machine's mistake.
     fn forget(&self, tlb: &mut Tlb, what: &quell_invalidate) {
         let mut what = *what;
         match (self.wrong, what.kind) {
@@ -295,7 +295,7 @@ impl Kernel {
         tlb.invalidate(&what, self.tags_are_everybodys());
     }
 
-    /// Takes the interrupts of this CPU, or lets them in again.
+    /// Masks or unmasks the interrupts of this CPU.
     pub fn masks(&self, masked: bool) {
         self.me().masked.store(masked, SeqCst);
     }
@@ -376,7 +376,7 @@ extern "C" fn quell_hw_restore_interrupts(were_on: bool) {
 extern "C" fn quell_hw_relax() {
     assert!(!here().failed.load(SeqCst), "another CPU has panicked");
     here().poll();
-    // Seldom: on a host that is busy it is long until this thread runs again.
+    // We yield only at every 128th turn: on a busy host it takes long until this thread runs again.
     TURNS.set(TURNS.get().wrapping_add(1));
     if TURNS.get().is_multiple_of(128) {
         std::thread::yield_now();
@@ -388,8 +388,8 @@ extern "C" fn quell_hw_may_wait() -> bool {
     true
 }
 
-// SAFETY: a machine in software, whose translations reach no memory but its own words. The suite asks it for features,
-// fences, interrupts and turns of a loop; the engine is not on it but on the functions above.
+// SAFETY: a machine in software, whose translations reach no memory but its own words. The suite uses its features,
+// fences, interrupts and turns of a loop. The engine runs on the functions above instead.
 unsafe impl Hardware for Kernel {
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
@@ -401,7 +401,7 @@ unsafe impl Hardware for Kernel {
         Features {
             tagging: self.tagging,
             broadcast: matches!(self.tagging, Tagging::Global { .. }),
-            // Above a table's pages where walker caches are to be told apart from leaf entries.
+            // More than the 512 pages of a table, where the suite distinguishes walker caches from leaf entries.
             full_above: match self.tagging {
                 Tagging::PerCpu { .. } => 600,
                 _ => 33,
@@ -444,7 +444,7 @@ impl Clear for Kernel {
     }
 }
 
-// SAFETY: frames and roots are numbers, whose words are a table of this machine's own.
+// SAFETY: frames and roots are numbers, and their words are in this machine's own memory.
 unsafe impl Bench for Kernel {
     fn cpus(&self) -> usize {
         CPUS
@@ -462,7 +462,7 @@ unsafe impl Bench for Kernel {
         let above = &self.frame(root.0)[(page.0 / 512) as usize % 512];
         if above.load(SeqCst) == 0 {
             let table = self.take_frames(1).first;
-            // If another CPU has made one meanwhile, this frame is lost to the test.
+            // If another CPU has made a table meanwhile, the test loses this frame.
             let _ = above.compare_exchange(0, table.0, SeqCst, SeqCst);
         }
         let entry = to.map_or(0, |(frame, rights)| {

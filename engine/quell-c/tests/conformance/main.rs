@@ -1,15 +1,14 @@
-//! The conformance suite through the C interface, in both directions: whatever the suite asks of the engine goes
-//! through the functions of `quell.h`, and the machine below is functions with C's calling convention.
+//! Runs the conformance suite through the C interface, in both directions. The suite's calls of the engine use the
+//! functions of `quell.h`, and the machine below consists of functions with C's calling convention.
 //!
-//! The suite is generic over machines, not over interfaces. So its own source is compiled here a second time, against a
-//! crate named `quell` that is this one: [`interface`] has the engine's types and methods, as thin as can be over the C
-//! functions, and everything that is no call is the engine's own. A failure here and not in
-//! `quell-conformance` is the fault of the interface: an argument that is lost, a purpose or a scope that is
-//! mistaken for another, a flush that is not waited for. Mistakes of a machine and of an embedder are made on purpose
-//! below, to see that the suite would notice.
+//! The suite is generic over machines, not over interfaces. So we compile its source here a second time, against this
+//! crate under the name `quell`. [`interface`] has the engine's types and methods as thin wrappers of the C functions;
+//! everything that isn't a call is the engine's own. If the suite fails here and not in `quell-conformance`, the
+//! interface is at fault: for example, it lost an argument, mistook a purpose or a scope for another, or didn't wait
+//! for a flush. We also make mistakes of a machine and of an embedder on purpose, to show that the suite detects them.
 
 extern crate alloc;
-// The suite's sources say `quell::Engine`, and get ours.
+// The suite's sources use `quell::Engine`, which is ours.
 extern crate self as quell;
 // The engine itself.
 extern crate quell as engine;
@@ -44,7 +43,7 @@ use suite::{Check, Suite};
 const PCID: Tagging = Tagging::PerCpu { count: 4 };
 const ASID: Tagging = Tagging::Global { bits: 8 };
 
-/// Runs the suite; returns what the first CPU was told.
+/// Runs the suite, and returns the results on the first CPU.
 fn run(tagging: Tagging, policy: &str, wrong: Wrong) -> Vec<Check> {
     let kernel = Kernel::new(tagging, wrong);
     let _here = kernel.enter(0);

@@ -1,4 +1,4 @@
-//! What the tests share: compilers for C, libraries, and programs that end.
+//! Shared by the tests: compilers for C, libraries, and programs that end.
 #![allow(dead_code)] // Each test uses a part.
 
 use std::io::Write;
@@ -10,14 +10,14 @@ pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Says, past the test harness, what cannot be tested here; fails if the environment asks for all.
+/// Prints what can't be tested here, bypassing the test harness. Fails if QUELL_REQUIRE_C is set.
 fn skip(what: &str) {
     assert!(std::env::var_os("QUELL_REQUIRE_C").is_none(), "{what}");
     let line = format!("SKIPPED: {what}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// The host's compiler that `variable` names, or `default`; `None`, said aloud, where there is none.
+/// Returns the host's compiler that `variable` names, or `default`. Prints a note and returns `None` if there is none.
 pub fn compiler(variable: &str, default: &str) -> Option<Command> {
     let name = std::env::var(variable).unwrap_or_else(|_| default.into());
     let there = Command::new(&name)
@@ -35,7 +35,7 @@ pub fn compiler(variable: &str, default: &str) -> Option<Command> {
     Some(Command::new(name))
 }
 
-/// A tool; `None`, said aloud, where it is missing.
+/// Returns a tool. Prints a note and returns `None` if it's missing.
 pub fn tool(name: &str, how: &str) -> Option<Command> {
     if Command::new(name).arg("--version").output().is_err() {
         let line = format!("SKIPPED: there is no `{name}`: {how}\n");
@@ -45,7 +45,7 @@ pub fn tool(name: &str, how: &str) -> Option<Command> {
     Some(Command::new(name))
 }
 
-/// Runs a command to its end; whether it succeeded, and what it printed.
+/// Runs a command to its end. Returns whether it succeeded, and its output.
 pub fn run(command: &mut Command) -> (bool, String) {
     let output = command
         .output()
@@ -56,7 +56,7 @@ pub fn run(command: &mut Command) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// The static library for the host, with std in it, built as this test was.
+/// Builds the static library for the host, with std in it, in the dev profile.
 pub fn host_library() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -78,22 +78,23 @@ pub fn host_library() -> PathBuf {
     library.into()
 }
 
-/// The library for kernels; `None`, said aloud, where the target is not installed.
+/// Builds the library for kernels. Prints a note and returns `None` where the target isn't installed.
 pub fn kernel_library() -> Option<PathBuf> {
     kernel_library_with("")
 }
 
-/// The library for kernels, with some features, or with those of the default if that is empty.
+/// Builds the library for kernels with these features, or with the default ones if `features` is empty.
 pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
     kernel_library_of(&[("QUELL_FEATURES", features)])
 }
 
-/// The library for kernels, built with these variables in the environment.
+/// Builds the library for kernels with these variables in the environment.
 pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
     build_c(variables, &[])
 }
 
-/// What `scripts/build-c` prints; `None`, said aloud, where no toolchain can.
+/// Runs `scripts/build-c` and returns the path that it prints. Prints a note and returns `None` where no toolchain can
+/// build.
 pub fn build_c(variables: &[(&str, &str)], options: &[&str]) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
@@ -107,7 +108,7 @@ pub fn build_c(variables: &[(&str, &str)], options: &[&str]) -> Option<PathBuf> 
     }
     command.args(options);
     command.envs(variables.iter().copied());
-    // What is set for the host's build is not meant for this one.
+    // Variables for the host's build don't apply to this build.
     for name in [
         "RUSTFLAGS",
         "CARGO_ENCODED_RUSTFLAGS",

@@ -1,4 +1,4 @@
-//! Which strategy for which length: by rule, and by what was measured.
+//! Tests the choice of a strategy for each length: by rule, and from measurements.
 
 use super::two_tone;
 use crate::{Available, Caches, Chooser, Plan, Sample, Strategy, Temperature};
@@ -52,7 +52,7 @@ fn defaults_follow_features_and_caches() {
     assert_eq!(Chooser::default().defaults(), Plan::default());
 }
 
-/// The name, whether what it clears is hot, and whether it overwrites vector registers.
+/// Checks each strategy's name, whether it leaves memory hot, and whether it overwrites vector registers.
 #[test]
 fn strategies_are_what_they_say() {
     let x86 = cfg!(target_arch = "x86_64");
@@ -76,7 +76,7 @@ fn strategies_are_what_they_say() {
     );
 }
 
-/// What the rule takes where everything is there, and then without that, and so on.
+/// Checks the rule's choice when all strategies are available, and then without its last choice, and so on.
 #[test]
 fn the_rule_takes_the_first_that_is_there() {
     use Strategy::*;
@@ -98,7 +98,7 @@ fn the_rule_takes_the_first_that_is_there() {
         }
     };
     let through = [RepStos, RepStosq, DcZva, Stores];
-    // Where nothing goes around the caches, memory is cleared through them.
+    // If no strategy bypasses the caches, memory is cleared through them.
     let around = [
         NonTemporal512,
         Clzero,
@@ -110,13 +110,13 @@ fn the_rule_takes_the_first_that_is_there() {
         RepStosq,
         Stores,
     ];
-    // Caches of unknown size keep everything.
+    // With caches of unknown size, memory always stays hot.
     for bytes in [4 << 10, 1 << 30] {
         assert_eq!(ranks(Temperature::Hot, bytes), through);
     }
     assert_eq!(ranks(Temperature::Bypassing, 8 << 10), through);
     assert_eq!(ranks(Temperature::Bypassing, 16 << 10), around);
-    // What fills the last level leaves nothing else in it.
+    // An extent of the size of the last level doesn't stay hot.
     let caches = Caches {
         last: 32 << 20,
         ..Caches::default()
@@ -162,7 +162,7 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
             .strategy(Temperature::Bypassing, bytes)
     };
     let held = sample(Strategy::RepStos, 65536, 1000);
-    // 2 % faster is noise, 4 % is not; the fastest sample of each counts.
+    // 2 % faster is noise, 4 % isn't. The fastest sample of each strategy counts.
     assert_eq!(
         pick(&[held, sample(Strategy::Clzero, 65536, 980)], 65536),
         Strategy::RepStos
@@ -176,8 +176,8 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
         pick(&[held, slow, sample(Strategy::Clzero, 65536, 980)], 65536),
         Strategy::RepStos
     );
-    // A class without samples follows the nearest shorter one that was treated alike; a class
-    // before all keeps its own.
+    // A class without samples follows the nearest shorter class that had the same strategy. A class shorter than all
+    // samples keeps its strategy.
     let won = [held, sample(Strategy::Clzero, 65536, 500)];
     assert_eq!(pick(&won, 1 << 30), Strategy::Clzero);
     assert_eq!(pick(&won, 4096), Strategy::RepStos);
@@ -191,7 +191,8 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
         Strategy::Clzero,
         "not treated like 4 KB before"
     );
-    // Not available, nonsense, or leaving nothing hot.
+    // Samples that are ignored: of an unavailable strategy, of 0 ticks or bytes, or of a strategy that leaves nothing
+    // hot.
     assert_eq!(
         pick(&[held, sample(Strategy::NonTemporal512, 65536, 1)], 65536),
         Strategy::RepStos
@@ -214,7 +215,7 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
             .strategy(Temperature::Hot, 65536),
         Strategy::RepStos
     );
-    // Every strategy has a rank: measured alone, it is chosen.
+    // Every strategy has a rank: if it's measured alone, it's chosen.
     let all = Chooser {
         available: Strategy::ALL
             .iter()
@@ -225,15 +226,15 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
         let alone = all.calibrated(&before, &[sample(strategy, 65536, 1)]);
         assert_eq!(alone.strategy(Temperature::Bypassing, 65536), strategy);
     }
-    // An incumbent that is gone yields even without samples.
+    // An incumbent that's no longer available is replaced even without samples.
     let gone = Plan::uniform(Strategy::NonTemporal512);
     assert_eq!(chooser.calibrated(&gone, &[]), Plan::default());
 }
 
-/// GB/s of each strategy, as one command printed them, at each length.
+/// Rows of a length and the GB/s of each strategy at that length, from one run.
 type Table = [(u64, [(Strategy, f64); 5])];
 
-/// The choice of a Zen 4 from such a table at one length, and its share of the best there.
+/// Returns a Zen 4's choice from such a table at one length, and its share of the best speed there.
 fn zen4_choice(table: &Table, bytes: u64) -> (Strategy, f64) {
     let available = table[0]
         .1
@@ -268,8 +269,8 @@ fn what_is_faster_at_a_length_is_chosen_there() {
         let wide = [(NonTemporal256, nt256), (NonTemporal512, nt512)];
         (bytes, [row[0], row[1], row[2], wide[0], wide[1]])
     };
-    // Made up, in the proportions that Zen 4 shows: wide stores ahead of `clzero` up to 8 MB, behind it from 32 MB on,
-    // where `rep stos` stops to allocate lines.
+    // Invented numbers in the proportions of Zen 4: wide stores are ahead of `clzero` up to 8 MB, and behind it from 32
+    // MB on, where `rep stos` stops allocating lines.
     let table = [
         row(4 << 10, 30.0, 24.0, 20.0, 23.0, 24.0),
         row(16 << 10, 30.0, 52.0, 50.0, 59.0, 60.0),
@@ -283,10 +284,10 @@ fn what_is_faster_at_a_length_is_chosen_there() {
         (4 << 10, RepStos),
         (16 << 10, NonTemporal512),
         (64 << 10, NonTemporal512),
-        // 1.4 % behind is a tie, which the rule breaks; 4 % is not.
+        // 1.4 % behind is a tie, which the rule breaks; 4 % isn't.
         (2 << 20, NonTemporal512),
         (8 << 20, NonTemporal256),
-        // Two tie, and what the rule says is not among them: its order decides, not the noise.
+        // Two tie, and the incumbent isn't among them: the rule's order decides, not the noise.
         (32 << 20, Clzero),
         (128 << 20, Clzero),
     ] {
@@ -326,9 +327,9 @@ proptest! {
                 prop_assert!(available.has(strategy));
             }
         }
-        // The same measurements again change nothing.
+        // A second calibration with the same measurements changes nothing.
         prop_assert_eq!(chooser.calibrated(&plan, &samples), plan);
-        // Noise below the margin changes no class that was measured with its incumbent.
+        // Noise below the margin changes no class whose incumbent was measured.
         let nudged: Vec<Sample> = samples.iter()
             .map(|s| Sample { ticks: s.ticks * 1000 + s.ticks * 1000 / 70 * (s.ticks % 2), ..*s })
             .collect();

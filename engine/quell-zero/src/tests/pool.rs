@@ -1,4 +1,4 @@
-//! The pool and its budget.
+//! Tests the pool and its budget.
 
 use super::{Recorder, extent};
 use crate::{Budget, ClearPolicy, Clearable, Clearer, Filled, Pool, Pooled, Stopped, Zeroed};
@@ -36,7 +36,7 @@ impl Pooled for Owned {
     }
 }
 
-/// A pool of pairs.
+/// Frames of a pool of pairs: each value owns two frames.
 impl Pooled for Run {
     fn into_raw(self) -> u64 {
         self.0.first.0
@@ -86,7 +86,7 @@ fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
     }
     assert!(pool.is_empty());
     let full = pool.fill(&clearer, &budget, 0, || Some(Owned(5)), || {});
-    // Two slots and a budget for two: the third is refused for want of a slot.
+    // There are two slots and a budget for two frames: the third frame finds no slot.
     assert_eq!((full.frames, full.stopped), (2, Stopped::Full));
     let (extra, _) = clearer.frame(Owned(9), None, || {});
     assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
@@ -128,7 +128,7 @@ fn a_budget_grants_a_large_request_only_when_full_and_makes_up_for_it() {
         "no more than the burst is saved up"
     );
     assert!(!budget.try_spend(1, 1_000_000));
-    // Wrapping around.
+    // The time wraps around.
     let late = Budget::<AtomicU64>::new(1 << 40, 1 << 41, u64::MAX - 1);
     assert!(late.try_spend(1 << 41, u64::MAX - 1));
     assert!(!late.try_spend(1, u64::MAX - 1));
@@ -142,7 +142,8 @@ fn threads_never_lose_or_double_a_frame() {
     const THREADS: u64 = 4;
     let mut slots = slots(5);
     let pool: Pool<'_, _, Owned> = Pool::new(&mut slots, PAGE_BYTES);
-    // A CPU that holds a frame outside the pool sets its bit; one that is set already is a double.
+    // A thread that holds a frame outside the pool sets the frame's bit. If the bit is set already, two threads hold
+    // the frame.
     let held = AtomicU64::new(0);
     let hold = |raw: u64| assert_eq!(held.fetch_or(1 << raw, SeqCst) & 1 << raw, 0);
     let release = |raw: u64| held.fetch_and(!(1 << raw), SeqCst);

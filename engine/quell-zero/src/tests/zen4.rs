@@ -1,11 +1,11 @@
-//! What a 2-vCPU Zen 4 guest with 32 MB of last-level cache showed, run by run.
+//! Measurements of a 2-vCPU Zen 4 guest with 32 MB of last-level cache, run by run.
 
-/// GB/s at each length of `rep-stosb`, `clzero`, `nt64`, `nt256` and `nt512`.
+/// The length, and the GB/s of `rep-stosb`, `clzero`, `nt64`, `nt256` and `nt512`.
 pub type Run = &'static [(u64, [f64; 5])];
 
-/// Seven runs of `quell measure clear`, all while other programs built on both CPUs. Before the last five the
-/// translations of what is cleared are brought into the caches; in the first two it was left to chance where they were,
-/// and lengths above 8 MB, in which that was most of the difference, are left out.
+/// Seven runs of `quell measure clear`, all while other programs were building on both CPUs. In the last five, the
+/// translations of the memory were brought into the caches before clearing. In the first two they weren't, so chance
+/// decided; we left out lengths above 8 MB, where that was most of the difference.
 pub const RUNS: [Run; 7] = [
     &[
         (4 << 10, [30.6, 23.6, 21.5, 23.5, 23.4]),

@@ -1,4 +1,4 @@
-//! Runs rounds of samples: every contender at every length, in another order each time.
+//! Runs rounds of samples: each round visits every contender at every length, in a new random order.
 
 use super::contender::Contender;
 use super::progress::Progress;
@@ -19,8 +19,8 @@ use quell_threads::{cores, pulse};
 const SPAN: u64 = 8 << 20;
 /// The longest sample that pulses before and after can characterize: about a millisecond.
 const PULSED: u64 = 32 << 20;
-/// The least number of samples for a decision. With fewer, the length is cleared as shorter ones are. On a busy
-/// machine the longest lengths get few samples, none of them quiet.
+/// The least number of samples for a decision. With fewer, the plan clears the length like shorter ones. For example,
+/// on a busy machine the longest lengths get few samples, none of them quiet.
 const FEW: usize = 5;
 
 /// Lengths that are read next: one page, and a faulting page with its neighbours.
@@ -43,7 +43,7 @@ impl Cell {
         median(&mut speeds).unwrap_or(0.0)
     }
 
-    /// Returns the median for a calibration; `None` if it is not a strategy's, or of [too few](FEW) samples.
+    /// Returns the median for a calibration, or `None` if the contender isn't a strategy or has [too few](FEW) samples.
     fn sample(&self) -> Option<Sample> {
         let (strategy, temperature) = match self.contender {
             Contender::Clear(strategy) => (strategy, Temperature::Bypassing),
@@ -60,8 +60,8 @@ impl Cell {
     }
 }
 
-/// Keeps each cell's samples that had their cores alone, if there are enough. Keeps all samples of longer extents,
-/// which pulses cannot judge.
+/// Keeps only the samples of each cell that had their cores alone, if there are enough. We keep all samples of longer
+/// extents, because pulses can't judge them.
 fn keep_quiet(cells: &mut [Cell]) {
     let pulses = cells.iter().flat_map(|c| &c.samples);
     let Some(own) = pulse::longest_own(pulses.map(|&(pulse, _)| pulse)) else {
@@ -78,15 +78,15 @@ fn keep_quiet(cells: &mut [Cell]) {
 
 /// Returns the cells of one length in random order.
 ///
-/// A contender leaves its lines dirty in the caches. So in a fixed order, however rotated, some contenders would
-/// always run after the worst of the others.
+/// A contender leaves dirty lines in the caches. So in a fixed order, however we rotated it, some contenders would
+/// always run after the one that leaves most.
 fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a mut Cell> {
     let mut turn: Vec<_> = cells.iter_mut().filter(|c| c.bytes == bytes).collect();
     turn.shuffle(order);
     turn
 }
 
-/// Keeps the calling thread on one CPU. If that is refused, the samples are only noisier.
+/// Pins the calling thread to one CPU. If the system refuses, the samples are only noisier.
 fn pin(cpu: usize) {
     let _ = cores::pin(&[cpu]);
 }
@@ -100,7 +100,8 @@ pub struct Bench {
 impl Bench {
     /// Allocates memory for each CPU.
     ///
-    /// It is enough for `max_bytes`, and several times the last-level cache, up to half of free memory.
+    /// The memory is enough for `max_bytes` and for several times the last-level cache, but we take at most half of the
+    /// free memory.
     pub fn new(cpus: &[usize], max_bytes: u64, last_level: u64) -> Result<Self> {
         let wanted = max_bytes.max((4 * last_level).clamp(256 << 20, 1 << 30));
         let free = available_memory().unwrap_or(u64::MAX);
@@ -156,13 +157,14 @@ impl Bench {
         })
     }
 
-    /// Measures the samples for [`Chooser::calibrated`](quell_zero::Chooser::calibrated), in rounds as all else.
+    /// Measures the samples for [`Chooser::calibrated`](quell_zero::Chooser::calibrated), in rounds like the
+    /// comparison.
     ///
-    /// Memory that is not read next is measured at each of `sizes`, and memory that is read next at its own lengths.
+    /// We measure memory that isn't read next at each of `sizes`, and memory that is read next at lengths of its own.
     ///
     /// There is one sample for each strategy and length: the median of the quiet ones. Each clears as much as a sample
-    /// of the comparison. Bursts of a few extents would show how much the caches and the memory controller can absorb,
-    /// and the fastest sample would show luck.
+    /// of the comparison. We don't measure bursts of a few extents, because they'd show how much the caches and the
+    /// memory controller can absorb. We don't take the fastest sample either, because it would show luck.
     pub fn calibrate(
         &mut self,
         available: &Available,
@@ -178,8 +180,8 @@ impl Bench {
         Ok(cells.iter().filter_map(Cell::sample).collect())
     }
 
-    /// Measures all contenders and lengths in rounds on the first `cores` CPUs, for about `time`. Those in
-    /// `at_longest` take part at the greatest length alone.
+    /// Measures all contenders and lengths in rounds on the first `cores` CPUs, for about `time`. The contenders
+    /// `at_longest` take part only at the greatest length.
     ///
     /// Every cell gets at least one sample; long extents are visited less often than short ones.
     /// A sample on several CPUs is the sum over them, each on its own region at the same time.
@@ -210,7 +212,7 @@ impl Bench {
         let mut order = Pcg64::new(0, 0);
         for round in 0.. {
             for &bytes in sizes {
-                // Gives the longest extents together as much time as short ones.
+                // We give the longest extents together as much time as the short ones.
                 let every = (bytes / SPAN).clamp(1, 16) as usize;
                 if round % every != 0 {
                     continue;
@@ -238,8 +240,7 @@ impl Bench {
             let pulse = pulse::take();
             let before = own_thread_cpu_time();
             for i in 0..extents {
-                // SAFETY: within the span, which only this thread uses; only strategies that are
-                // available take part.
+                // SAFETY: within the span, which only this thread uses; only available strategies take part.
                 unsafe { contender.write(start.add((i * bytes) as usize), bytes) };
             }
             let seconds = (own_thread_cpu_time() - before).as_secs_f64();
@@ -377,7 +378,7 @@ mod tests {
         let mut cells = [Cell {
             bytes: 64 << 10,
             contender: Contender::Clear(Strategy::Clzero),
-            // The core's other thread was busy during most samples. One sample was lucky.
+            // The core's other thread was busy during most samples, and one sample was lucky.
             samples: [(2.0, 20.0); 9]
                 .into_iter()
                 .chain([

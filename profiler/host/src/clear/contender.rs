@@ -8,17 +8,17 @@ const PAGE: u64 = 4096;
 /// A way to write memory that takes part in the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
-    /// A strategy of the engine, given the length of the extent.
+    /// A strategy of the engine, which knows the length of the extent.
     Clear(Strategy),
-    /// The same, then reads every byte once: to calibrate for memory that is read next.
+    /// The same, and then one read of every byte: to calibrate for memory that is read next.
     ClearAndRead(Strategy),
-    /// glibc's `memset` with zero, given the length of the extent.
+    /// glibc's `memset` with zero, which knows the length of the extent.
     Memset,
     /// The string instruction, 4 KB at a time: the baseline kernel.
     PageByPage,
-    /// glibc's `memset` with a byte that is not zero: for the peak only.
+    /// glibc's `memset` with a byte that isn't zero: for the peak only.
     FillMemset,
-    /// Streaming stores of 128 bits that are not zero: for the peak only.
+    /// Streaming stores of 128 bits that aren't zero: for the peak only.
     FillStream,
 }
 
@@ -38,10 +38,11 @@ impl Contender {
     ///
     /// # Safety
     ///
-    /// The memory is valid for writes and accessed by nothing else; a strategy is available here.
+    /// The memory is valid for writes and accessed by nothing else. If the contender has a strategy, it's available
+    /// here.
     pub unsafe fn write(self, start: *mut u8, bytes: u64) {
         let length = bytes as usize;
-        // SAFETY: passed on to the caller.
+        // SAFETY: as the caller promises.
         unsafe {
             match self {
                 Contender::Clear(strategy) => quell_arch::zero::zero(start, length, strategy),
@@ -85,16 +86,15 @@ pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
 /// The page is valid for writes and accessed by nothing else.
 #[inline(never)]
 unsafe fn clear_page(page: *mut u8) {
-    // SAFETY: passed on; `rep stosq` is part of x86-64, and Linux on Arm needs `dc zva` itself.
+    // SAFETY: as the caller promises; `rep stosq` is part of x86-64, and Linux on Arm needs `dc zva` itself.
     unsafe { quell_arch::zero::zero(page, PAGE as usize, quell_arch::zero::PAGE) }
 }
 
-/// Writes bytes that are not zero with streaming stores.
+/// Writes bytes that aren't zero with streaming stores.
 ///
 /// # Safety
 ///
-/// The memory is valid for writes, aligned to 16 bytes and as long as a multiple of them, and
-/// accessed by nothing else.
+/// The memory is valid for writes, aligned to 16 bytes, a multiple of 16 bytes long, and accessed by nothing else.
 unsafe fn stream(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE2 is part of x86-64; the addresses are within the range.
@@ -107,7 +107,7 @@ unsafe fn stream(start: *mut u8, bytes: usize) {
         _mm_sfence();
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: passed on to the caller.
+    // SAFETY: as the caller promises.
     unsafe {
         libc::memset(start.cast(), 0x5a, bytes);
     }

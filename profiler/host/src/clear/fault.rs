@@ -1,7 +1,7 @@
 //! Measures demand faults of the running kernel: the speed at which it provides zeroed memory.
 //!
-//! The kernel zeroes on the first touch, or all at once to populate. The resulting page size is checked: a kernel
-//! without a free huge page silently uses base pages, which would make the figure wrong.
+//! The kernel zeroes each page on its first touch, or all pages at once in a populating call. We check the resulting
+//! page size: a kernel without a free huge page silently uses base pages, and the figure would be wrong.
 
 use super::progress::Progress;
 use crate::memory::Mapping;
@@ -24,7 +24,7 @@ pub struct DemandFault {
     pub page_bytes: u64,
     /// `touch` (one fault per page) or `populate` (one call).
     pub way: &'static str,
-    /// GB/s, the median; absent if it was refused.
+    /// The median in GB/s; absent if the kernel refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gbps: Option<f64>,
     /// The reason for a missing figure, or a caution about it.
@@ -115,7 +115,7 @@ fn sample(case: Case) -> Result<f64, String> {
             .advise(first, bytes, Advice::LinuxHugepage)
             .map_err(|error| format!("this kernel gives no transparent huge pages: {error}"))?;
     } else if !case.hugetlb {
-        // A kernel without huge pages refuses, and needs no advice.
+        // A kernel without huge pages refuses the advice, and doesn't need it.
         let _ = mapping.advise(first, bytes, Advice::LinuxNoHugepage);
     }
     let before = own_thread_cpu_time();

@@ -1,12 +1,12 @@
 //! Measures the speed of zeroing memory on this machine, and the engine's choices from it.
 //!
-//! Contenders are compared side by side: every round visits every contender at every length, in another order each
-//! time. A figure is the median of its samples. Time is the thread's time on its CPU, so that other programs on the
-//! machine matter only by their effect on caches and memory. Every sample clears memory that was last touched a whole
-//! region ago, so that no line of it is in the caches by accident.
+//! We compare contenders side by side: every round visits every contender at every length, in another order each time.
+//! A figure is the median of its samples. We count the thread's time on its CPU, so other programs on the machine
+//! matter only by their effect on caches and memory. Every sample clears memory that was last touched a whole region
+//! ago, so that no line of it is in the caches by accident.
 //!
-//! The measurement does not cover kernels that may not use vector registers (`--no-vectors` does), clearing across
-//! NUMA nodes, or memory mapped in other page sizes than the region got (printed).
+//! The measurement doesn't cover kernels that can't use vector registers (`--no-vectors` does), clearing across NUMA
+//! nodes, or memory mapped in other page sizes than that of the region, which is printed.
 
 mod bench;
 mod contender;
@@ -46,12 +46,12 @@ const SIZES: &[u64] = &[
 /// The measurements, and their duration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The length of the longest extent in bytes, at least 64 KB: below, strategies do not differ. Each CPU needs that
+    /// The length of the longest extent in bytes, at least 64 KB: below, strategies don't differ. Each CPU needs that
     /// much memory.
     pub max_bytes: u64,
     /// The time to measure. More time gives more samples.
     pub budget: Duration,
-    /// Whether to leave out strategies that overwrite vector registers, as for kernels that do not save these.
+    /// Whether to leave out strategies that overwrite vector registers, as for kernels that don't save these.
     pub no_vectors: bool,
 }
 
@@ -65,7 +65,7 @@ const READ: u32 = 10;
 ///
 /// # Errors
 ///
-/// If there is not enough memory for the smallest region.
+/// If there isn't enough memory for the smallest region.
 pub fn measure(args: &Options) -> Result<Report> {
     let started = Instant::now();
     let budget = args.budget;
@@ -189,7 +189,7 @@ fn chosen(cells: &[Cell], plan: &Plan) -> Vec<Chosen> {
 
 /// Returns the baseline's speed.
 ///
-/// It clears 4 KB at a time at each length, so this is the median over all lengths.
+/// It clears 4 KB at a time at each length, so we take the median over all lengths.
 fn page_by_page(cells: &[Cell]) -> f64 {
     let medians = cells
         .iter()
@@ -200,7 +200,7 @@ fn page_by_page(cells: &[Cell]) -> f64 {
 
 /// Returns the greatest speed of writing runs of the greatest length.
 ///
-/// It covers bytes that are not zero, by glibc `memset` and streaming stores, and zeros by each contender.
+/// It covers zeros by each contender, and bytes that aren't zero by glibc `memset` and streaming stores.
 fn peak(cells: &[Cell]) -> f64 {
     let longest = cells.iter().map(|c| c.bytes).max().unwrap_or(0);
     cells

@@ -20,7 +20,7 @@ impl Progress {
             started: Instant::now(),
         }
     }
-    /// Creates a bar that is not shown.
+    /// Creates a bar that isn't shown.
     #[cfg(test)]
     pub fn hidden() -> Self {
         Progress {

@@ -1,9 +1,9 @@
 //! Measures clearing an extent, then reading the page that faulted.
 //!
-//! Clearing around the caches gains little if the program then misses on that page. Each sample clears an extent with
-//! a fault at a place of its own, then reads the faulting page and its neighbours. It does so in three ways: with
-//! plain stores through the caches; as the engine's planner does, the neighbourhood last and hot; and around the
-//! caches throughout, which shows the use of the planner's order.
+//! Clearing around the caches gains little if the program then misses on that page. Each sample clears an extent with a
+//! fault at a place of its own, then reads the faulting page and its neighbours. There are three ways: with plain
+//! stores through the caches; as the engine's planner does, with the neighbourhood last and hot; and around the caches
+//! throughout, which shows whether the planner's order helps.
 
 use super::contender::sum;
 use super::progress::Progress;
@@ -60,7 +60,7 @@ pub fn measure(
                 for i in 0..extents {
                     let start = region.span(bytes);
                     let frames = bytes / PAGE_BYTES;
-                    // The place only has to differ from sample to sample, and be the same for all ways.
+                    // The place must differ from sample to sample, and be the same for all ways.
                     let fault = (i * 7919 + round as u64 * 104_729) % frames;
                     let (cleared, was_read) = one(start, frames, fault, policy, tell);
                     clear += cleared;

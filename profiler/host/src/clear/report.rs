@@ -18,7 +18,7 @@ pub struct Row {
     pub samples: usize,
 }
 
-/// The plan's choice at a length.
+/// The plan's choice for a length.
 #[derive(Serialize, Clone, Debug)]
 pub struct Chosen {
     /// The length of the extents.
@@ -67,7 +67,7 @@ pub struct PlanRow {
 pub struct PlanTable(pub Vec<PlanRow>);
 
 impl PlanTable {
-    /// Writes both plans down, leaving out rows equal to the one before.
+    /// Combines both plans, without rows that equal the row before.
     pub fn new(plan: &Plan, by_rule: &Plan) -> Self {
         let name = |plan: &Plan, t, bytes| plan.strategy(t, bytes).name();
         let rows = plan.rows(Temperature::Hot).map(|(bytes, _)| PlanRow {
@@ -106,7 +106,7 @@ pub struct Report {
     pub peak_write_gbps: f64,
     /// Every strategy at every length, one core.
     pub rows: Vec<Row>,
-    /// The calibrated plan's choices for memory that is not read next.
+    /// The calibrated plan's choices for memory that isn't read next.
     pub chosen: Vec<Chosen>,
     /// Clearing 4 KB at a time with the string instruction (`dc zva` on Arm): the median over all
     /// lengths.

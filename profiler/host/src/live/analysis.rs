@@ -6,16 +6,16 @@ use quell_threads::pulse;
 
 use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
-/// The least share of its expected or usual interrupts that a sample needs to count. With fewer, some other program
-/// had the target's CPU, and no CPU had to be interrupted.
+/// The least share of its expected or usual interrupts that a sample needs to count. With fewer, another program had
+/// the target's CPU, so that CPU needed no interrupt.
 const INTERRUPTED: f64 = 0.95;
-/// The least number of interrupts for each discard at which they explain the difference of times.
+/// The least number of interrupts for each discard that can explain the difference between the times.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
 /// Finds the quiet samples of each row. Returns the share of all samples on a shared core.
 ///
-/// Pulses are compared among rows with as many busy CPUs. A processor may run faster with fewer of them, and a thread
-/// that spins on the other half of the same core belongs to the measurement.
+/// We compare pulses among rows with the same number of busy CPUs, for two reasons. A processor may run faster with
+/// fewer busy CPUs, and a thread that spins on the other half of the same core belongs to the measurement.
 pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     let mut alike: BTreeMap<usize, Vec<&mut Row>> = BTreeMap::new();
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
@@ -59,7 +59,7 @@ const ROUNDS_THAT_SHOW_NOISE: usize = 3;
 
 /// Returns the noise: the distance of the quartiles of the rounds' medians, as a share of their median.
 ///
-/// Quartiles, because one round of five may go wrong without a change to the median of all.
+/// We use quartiles because one round of five may fail without a change to the median of all.
 fn noise(samples: &[Sample]) -> Option<f64> {
     let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sample in samples {
@@ -78,7 +78,7 @@ pub fn host_noise(benchmarks: &[Benchmark]) -> Option<f64> {
 
 /// Computes the price of one shootdown from the quiet samples of both rows.
 ///
-/// It is the time with one spinning thread minus the time alone, divided by the interrupts.
+/// It's the time with one spinning thread minus the time alone, divided by the interrupts.
 pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
     let alone_ns = alone.undisturbed();
     let mut price = Shootdown {

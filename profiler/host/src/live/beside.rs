@@ -1,13 +1,13 @@
 //! Compares rows with the predictions of the calibrated model.
 //!
-//! The calibration uses single steps and one page discarded.
+//! The calibration uses only single steps and the discard of one page.
 //!
 //! The predicted rows are those that the model's workloads can do as well: the batched forms of `discard`, the
-//! ping-pong of processes and the round of page-out. None of them was used to make the machine file.
+//! ping-pong of processes and the round of page-out. We used none of them to make the machine file.
 //!
-//! The model's machine has no neighbours. So each row is compared by the median of its quiet samples, like the rows
-//! that make the machine file. If the rounds of a row, or of the row that fixed its page's price, differ too much,
-//! there is no verdict.
+//! The model's machine has no neighbours. So we compare each row by the median of its quiet samples, like the rows that
+//! make the machine file. If the rounds of a row, or of the row that fixed its page's price, differ too much, we give
+//! no verdict.
 
 use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
@@ -66,7 +66,7 @@ const PINGPONG: Case = Case {
     row: "processes/0pages",
     workload: "pingpong",
     parameters: &[],
-    // The figure is in microseconds of a switch, and a round trip has two.
+    // The figure is in microseconds for one switch, and a round trip has two.
     factor: 2e3,
     leaves_out: "a switch of address spaces costs what the base machine's root register does, beyond a switch of threads",
     ..SINGLE
@@ -140,8 +140,8 @@ impl Case {
         Ok(outcome.measure.value * self.factor)
     }
 
-    /// Returns the larger noise of the row and the one that fixed its page's price. Fails with a reason if a verdict
-    /// is not possible.
+    /// Returns the larger noise of two rows: the row, and the row that fixed its page's price. Fails with a reason if a
+    /// verdict isn't possible.
     fn noise(rows: [&Row; 2]) -> Result<f64, (Option<f64>, String)> {
         let mut most: f64 = 0.0;
         for row in rows {
@@ -208,7 +208,7 @@ impl Case {
     }
 }
 
-/// Returns the keys of the predicted rows, none of which may be calibrated on.
+/// Returns the keys of the predicted rows. The calibration must use none of them.
 #[cfg(test)]
 pub fn predicted() -> impl Iterator<Item = &'static str> {
     CASES.iter().map(|case| case.row)

@@ -1,10 +1,10 @@
 //! Reads events that the kernel counts: the `tlb:tlb_flush` tracepoint by reason, and hardware counters.
 //!
-//! Each reason is one counting event for each CPU with a kernel-side filter. So no event is recorded, no buffer
-//! overflows, and no set-up in the file system is needed: closing the descriptors undoes it. The numbers of the
-//! reasons are read from the tracepoint's `format`, because kernels have renumbered them.
+//! We open one counting event for each reason and CPU, with a filter in the kernel. So no event is recorded, no buffer
+//! overflows, and we need no set-up in the file system: closing the descriptors ends it. We read the numbers of the
+//! reasons from the tracepoint's `format`, because kernels have renumbered them.
 //!
-//! Counting costs about a microsecond for each event, so it is done in an extra pass that is not timed.
+//! Counting costs about 1 µs for each event, so we do it in an extra pass that isn't timed.
 
 use std::ffi::CString;
 use std::io;
@@ -17,7 +17,7 @@ use super::parse;
 use super::report::FlushEvents;
 use super::sys;
 
-/// A reason that kernels before 6.14 do not have.
+/// A reason that kernels before 6.14 don't have.
 const WRONG_CPU: &str = "remote wrong cpu";
 
 /// Filters in the order of the fields of [`FlushEvents`]: the reason's name, and a further condition.
@@ -62,8 +62,8 @@ impl FlushTracepoint {
                 .ok_or_else(|| format!("tlb:tlb_flush has no reason {name:?} on this kernel"))?;
             filters.push(format!("reason == {value}{rest}"));
         }
-        // A flush of everything has all bits of `pages` set. Requests are counted before targets are chosen, and are
-        // no flush.
+        // A flush of everything has all bits of `pages` set. The kernel counts requests before it chooses targets, so
+        // they aren't flushes.
         filters.push(format!(
             "pages == {} && reason != {}",
             u64::MAX,
@@ -221,7 +221,7 @@ mod tests {
     use crate::memory::{Mapping, page_size};
     use rustix::mm::Advice;
 
-    /// Needs root. Without access to the tracepoint there is nothing to test.
+    /// This test needs root. Without access to the tracepoint it tests nothing.
     #[test]
     fn a_local_discard_is_counted_and_stops_counting_when_not_made() {
         let Ok(tracepoint) = FlushTracepoint::find() else {

@@ -1,10 +1,10 @@
 //! Sets up the host for the measurement, and undoes each set-up by a destructor.
 //!
 //! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only request
-//! the benchmarks to stop). They do not run after `SIGKILL` or a crash of the machine. Forked children, spinning
-//! threads, unlinked files and counters disappear even then; a zram device, a cgroup and a raised hugetlb pool do not.
+//! that the benchmarks stop). They don't run after `SIGKILL` or a crash of the machine. Forked children, spinning
+//! threads, unlinked files and counters disappear even then; a zram device, a cgroup and a raised hugetlb pool don't.
 //!
-//! A destructor that fails cannot return an error, so it leaves a line for [`not_restored`].
+//! A destructor that fails can't return an error, so it leaves a line for [`not_restored`].
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +26,7 @@ use crate::memory::page_size;
 
 static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Returns the list of set-ups that could not be undone so far.
+/// Returns the set-ups that couldn't be undone so far.
 pub fn not_restored() -> Vec<String> {
     NOT_RESTORED
         .lock()
@@ -58,7 +58,7 @@ fn busy(error: &io::Error) -> bool {
     )
 }
 
-/// Tries again while a resource is busy, for a minute or more.
+/// Retries while a resource is busy, for at least a minute.
 fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     for _ in 0..6000 {
         match action() {
@@ -71,7 +71,7 @@ fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     action()
 }
 
-/// A new zram device, used for swap before every other area. Existing devices are not touched.
+/// A new zram device, used for swap before every other area. We don't touch existing devices.
 pub struct ZramSwap {
     name: CString,
     zram: Zram,
@@ -218,8 +218,8 @@ impl LimitedCgroup {
                 let mount = mount_point(&mounts, "cgroup2", None)
                     .ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
                 let own = existing(&mount, &path);
-                // Only the root may both have processes and pass controllers on. Otherwise the group is made beside,
-                // not below.
+                // Only the root may both have processes and delegate controllers. Otherwise we make the group beside
+                // this process's own, not below it.
                 let parent = if own == Path::new(&mount) {
                     own.clone()
                 } else {
@@ -274,8 +274,8 @@ enum MemoryCgroup {
     V2(String),
 }
 
-/// Finds this process's memory cgroup. Version 1 wins if it has the memory controller, because a controller belongs to
-/// one hierarchy.
+/// Finds this process's memory cgroup. Version 1 has priority if it has the memory controller, because a controller
+/// belongs to only one hierarchy.
 fn memory_cgroup(own: ProcessCGroups) -> Option<MemoryCgroup> {
     let mut unified = None;
     for group in own {
@@ -326,7 +326,7 @@ pub struct HugePool {
 }
 
 impl HugePool {
-    /// Ensures that a free page of `1 << shift` bytes is in the pool. Raises the pool if none is, and returns `None`
+    /// Ensures that a free page of `1 << shift` bytes is in the pool. Raises the pool if none is free. Returns `None`
     /// if one was free already.
     pub fn with_one_free(shift: u32) -> io::Result<Option<Self>> {
         let dir = PathBuf::from(format!(
@@ -379,7 +379,7 @@ pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
             dir.display()
         )))?;
     fs::remove_file(&path)?;
-    // Distinct, incompressible-looking content: some file systems and devices drop zeros.
+    // We write distinct content that looks incompressible: some file systems and devices drop zeros.
     let mut random = Pcg64::new(1, 0);
     let mut block = vec![0u8; 1 << 20];
     let mut left = bytes;
@@ -442,7 +442,7 @@ mod tests {
         assert!(!dir.join(format!(".quell-{}", std::process::id())).exists());
     }
 
-    /// Needs root and zram; prints a message otherwise.
+    /// This test needs root and zram, and prints a message otherwise.
     #[test]
     fn a_zram_device_goes_away_also_by_panic() {
         let list = || {
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Needs root and a memory controller; prints a message otherwise.
+    /// This test needs root and a memory controller, and prints a message otherwise.
     #[test]
     fn a_cgroup_goes_away() {
         match LimitedCgroup::create(64 << 20) {

@@ -1,11 +1,11 @@
 //! Measures rows: timed samples first, then a short pass that counts flush events.
 //!
-//! Only `/proc` is read between timed samples. The pass with the flush tracepoint is not timed, because counting slows
+//! Between timed samples we read only `/proc`. We don't time the pass with the flush tracepoint, because counting slows
 //! the counted operations.
 //!
-//! The measuring thread is pinned to one CPU, and spinning threads to one other CPU each. Counters are read only
-//! around the timed part of each sample. So preparation (mapping, reading back what was paged out) is not charged to
-//! it.
+//! The measuring thread is pinned to one CPU, and spinning threads to one other CPU each. Counters are read only around
+//! the timed part of each sample. So preparation isn't charged to it: for example, mapping memory, or reading paged-out
+//! pages back.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,13 +28,13 @@ use crate::process::{Child, thread_cpu_time};
 /// The reason why a benchmark ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Halt {
-    /// The benchmark cannot run here.
+    /// The benchmark can't run here.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A signal arrived.
     #[error("interrupted")]
     Interrupted,
-    /// A system call failed that should not have.
+    /// A system call failed unexpectedly.
     #[error(transparent)]
     Failed(#[from] io::Error),
 }
@@ -127,7 +127,7 @@ impl Spinners {
             .collect()
     }
 
-    /// Returns the share of the time since `then` that the least lucky thread had a CPU.
+    /// Returns the share of the time since `then` for which a thread had a CPU, for the thread with the least.
     fn least_share(&self, then: Vec<Duration>, wall: Duration) -> Option<f64> {
         self.cpu_times()
             .into_iter()
@@ -152,7 +152,7 @@ pub struct RowSpec<'a> {
     pub key: String,
     /// Usual form, or the batched form of another row.
     pub instead_of: Option<String>,
-    /// Whether this is a batched form, even without a single counterpart.
+    /// The form: usual or batched. A row may be batched without a single counterpart.
     pub form: Form,
     /// The name of one operation.
     pub op: &'static str,
@@ -271,7 +271,7 @@ impl Lab {
         self.slice = self.budget / rows.max(1) as u32;
     }
 
-    /// Refuses if temporary files would be in memory, so that no device takes part.
+    /// Refuses if temporary files would be in memory, because then no device takes part.
     pub fn require_disk(&self, consequence: &str) -> Result<(), Halt> {
         if IN_MEMORY.contains(&(statfs(&self.dir).map_err(io::Error::from)?.f_type as i64)) {
             let why = format!("{} is kept in memory: {consequence}", self.dir.display());
@@ -280,7 +280,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Notes that one row cannot run.
+    /// Records that one row can't run.
     pub fn refuse_row(
         &mut self,
         row: impl Into<String>,
@@ -312,7 +312,7 @@ impl Lab {
         self.measure(plan, &mut prepare, &mut op)
     }
 
-    // Compiled once, not once for each row.
+    // We compile this part once, not once for each row.
     fn measure(
         &mut self,
         plan: RowSpec,
@@ -369,7 +369,7 @@ impl Lab {
         let sharing = Some(company.end(children())?);
         let (flush_events_per_op, flush_ops) = self.count_flushes(prepare, op)?;
         let per_op = |n: u64| n as f64 / ops as f64;
-        // Hardware counters ran during preparation too; scale by the part of the time that was timed.
+        // Hardware counters ran during preparation too, so we scale by the share of the time that was timed.
         let timed_part = measured_in_op.as_secs_f64() / wall.as_secs_f64();
         let hardware_per_op = hardware_after.into_iter().zip(hardware_before);
         let hardware_per_op: BTreeMap<_, _> = hardware_per_op

@@ -1,8 +1,8 @@
 //! Makes the machine file of this host for the model.
 //!
-//! The measured steps ([`Units`]) are a discard that finds nothing, a first touch, a page zeroed, and a page
-//! compressed; also a discard and touch of one page, alone and with one thread spinning. Each measurement fixes one
-//! figure of the file. The order is such that each depends on one new figure only:
+//! The measured steps ([`Units`]) are, for example, a discard that finds nothing, a first touch, a page zeroed, and a
+//! page compressed. We also measure a discard and touch of one page, alone and with one thread spinning. Each
+//! measurement fixes one figure of the file, and we choose the order so that each depends on only one new figure:
 //!
 //! | measured | fixes |
 //! | --- | --- |
@@ -15,13 +15,13 @@
 //! | a page written to zram, and read | compressing and decompressing it, beyond the call |
 //! | a page of zeros swapped | the other work of swapping a page, which is added to compressing it |
 //!
-//! So no figure contains time that belongs to others, and a row in which many pages share a call can be predicted. The
-//! choice of those rows (`beside.rs`) has no effect here. The system itself describes its CPUs, clock, sizes of caches
-//! and TLBs, and memory. All other figures come from a base machine, a built-in one of the same architecture and
-//! vendor, and are marked as assumed.
+//! So no figure contains time that belongs to another, and the model can predict a row in which many pages share a
+//! call. The choice of those rows (`beside.rs`) has no effect here. The system itself describes its CPUs, clock, sizes
+//! of caches and TLBs, and memory. We take all other figures from a base machine, a built-in one of the same
+//! architecture and vendor, and mark them as assumed.
 //!
-//! The calibration cannot separate the cost of a page in a discard from a cost of calls that find a page. It gives all
-//! of it to the page.
+//! The calibration can't separate the cost of a page in a discard from the cost of a call that finds a page. We
+//! attribute all of it to the page.
 
 mod told;
 
@@ -51,7 +51,7 @@ pub struct HostMachine {
     pub text: String,
     /// This kernel's mechanisms, as a policy.
     pub kernel: Kernel,
-    /// The reason why the calibration could not reach the measurements, if so.
+    /// The reason why the calibration couldn't reach the measurements, if it couldn't.
     pub note: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'sta
     })
 }
 
-/// Returns the built-in machine that this host is most like.
+/// Returns the built-in machine that is most like this host.
 pub fn nearest_built_in() -> anyhow::Result<MachineFile> {
     let vendor = Processor::of_this_host().vendor;
     let (name, _) = base(std::env::consts::ARCH, vendor.as_deref())?;
@@ -76,7 +76,7 @@ pub fn nearest_built_in() -> anyhow::Result<MachineFile> {
 
 /// Returns the time of a switch beyond the published guest's.
 ///
-/// That guest measured a switch with two calls. The extra cost of this host's call is part of it and not counted
+/// That guest measured a switch with two calls. The extra cost of this host's call is part of it, and we don't count it
 /// twice.
 fn schedule(system_call: f64) -> Option<Figure> {
     let published = built_in("skylake-laptop")?;
@@ -100,7 +100,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
         text,
         "name = {name:?}\ntitle = {title:?}\nbased_on = {base:?}\nbase_assumed = true"
     );
-    // What this host's kernel spends is fitted into the cost of a call.
+    // We fit this host's kernel code into the cost of a call.
     let _ = writeln!(text, "runs = \"quell-vm\"");
     let mut sections: Vec<&str> = Vec::new();
     for entry in entries {

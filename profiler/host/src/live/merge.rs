@@ -1,9 +1,9 @@
 //! Computes a row from its counts, and merges the rows of several rounds.
 //!
-//! The load of a shared machine changes over seconds, and each set-up differs by chance (the frames that it got, or
-//! the place of the compressed pages). So a row that others are compared with is measured in several rounds. Their
-//! *counts* are merged: samples are joined, counters are added, and a figure for one operation is weighted by its
-//! number of operations. *Computed* figures (spread, CPUs of others, warnings) are computed anew and never averaged.
+//! The load of a shared machine changes over seconds, and each set-up differs by chance (the frames that it got, or the
+//! place of the compressed pages). So we measure a row in several rounds if other rows are compared with it, and merge
+//! the *counts* of the rounds: we join samples, add counters, and weight a figure for one operation by its number of
+//! operations. *Computed* figures (spread, CPUs of others, warnings) are computed again and never averaged.
 
 use super::counters::{Sharing, TLB};
 use super::report::{Row, Sample, Spread};
@@ -12,7 +12,7 @@ use super::report::{Row, Sample, Spread};
 const SPINNER_QUIET: f64 = 0.9;
 /// The number of samples below which a row gets a warning.
 const FEW_SAMPLES: usize = 5;
-/// The number of CPUs that others used, or that were stolen, above which a row gets a warning.
+/// The number of CPUs used by others, or stolen, above which a row gets a warning.
 const NOISE: f64 = 0.1;
 
 /// Returns the weighted mean of two values, or 0 if both weights are 0.
@@ -159,7 +159,7 @@ mod tests {
     fn samples_stand_side_by_side_and_counters_add_up() {
         let (mut row, more) = rounds();
         row.merge(more);
-        // The median of all four, not the mean of 20 and 100.
+        // It's the median of all four samples, not the mean of 20 and 100.
         assert_eq!(
             (row.ns.samples, row.ns.median, row.ns.max),
             (4, 25.0, 100.0)
@@ -181,7 +181,7 @@ mod tests {
         // Timed operations weigh 3 to 1.
         assert_eq!(row.hardware_per_op["cycles"], Some(80.0));
         assert_eq!(row.hardware_per_op["instructions"], None);
-        // Weighs those of the counting passes 1 to 2, and 30 to a third one.
+        // The operations of the counting passes weigh 1 to 2. Then these 30 weigh 3 to 1 against the third round's 10.
         let local = |row: &Row| row.flush_events_per_op.unwrap().local;
         assert!((local(&row) - 2.0).abs() < NEAR);
         let (_, mut third) = rounds();

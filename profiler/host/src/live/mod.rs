@@ -1,19 +1,20 @@
 //! Measures the costs of translation coherence in the running kernel.
 //!
-//! There are seven small benchmarks ([`mod@bench`]). Each is the micro-benchmark behind one of the published systems,
-//! beside the batched form that a program can use today.
+//! There are seven small benchmarks ([`mod@bench`]). Each is the micro-benchmark behind one of the published systems.
+//! Beside it we measure the batched form that a program can use today.
 //!
-//! * Rows are timed ([`lab`]), in several rounds if they are compared with the model ([`rounds`], [`merge`]).
-//! * The kernel's own counters are read around them ([`counters`], [`events`]).
-//! * Samples that a neighbour on the core disturbed are separated from quiet ones ([`quell_threads::pulse`]).
-//! * Set-ups are undone by destructors ([`guards`]).
+//! * We time rows ([`lab`]), in several rounds if we compare them with the model ([`rounds`], [`merge`]).
+//! * We read the kernel's own counters around them ([`counters`], [`events`]).
+//! * We separate samples that a neighbour on the core disturbed from quiet ones ([`quell_threads::pulse`]).
+//! * Destructors undo set-ups ([`guards`]).
 //! * The price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
-//! The measurement checks and reports each reason to mistrust a result. A busy second CPU hides interrupts, page-out
-//! without swap pages nothing out, a request to flush is not an interrupt, and a kept TLB is not a flush.
+//! We check for each reason to mistrust a result, and report it. For example: a busy second CPU hides interrupts,
+//! page-out without swap pages nothing out, a request to flush isn't an interrupt, and a kept TLB isn't a flush.
 //! `docs/measuring.md` has the whole list.
 //!
-//! It does not measure other programs, and it does not attribute: counters are of the whole machine.
+//! The measurement doesn't cover other programs, and it doesn't attribute costs to them: counters are of the whole
+//! machine.
 
 mod analysis;
 pub mod bench;
@@ -64,7 +65,7 @@ impl Options {
     /// Runs the benchmarks and returns all results.
     ///
     /// # Errors
-    /// If the machine cannot be examined at all, or a system call fails unexpectedly.
+    /// If the machine can't be examined at all, or a system call fails unexpectedly.
     pub fn measure(&self) -> anyhow::Result<Report> {
         let cpus = cores::allowed().context("asking which CPUs this process may use")?;
         let host = host(&cpus);

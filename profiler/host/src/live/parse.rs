@@ -25,7 +25,7 @@ pub fn symbolic_values(format: &str) -> BTreeMap<String, i64> {
     values
 }
 
-/// Parses a list such as `0-3,8` as numbers. Takes at most 4096, and skips parts that are no numbers.
+/// Parses a list such as `0-3,8` as numbers. Returns at most 4096, and skips parts that aren't numbers.
 pub fn number_list(text: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',') {

@@ -1,8 +1,8 @@
 //! The results of a measurement, in the form that `--json` prints.
 //!
-//! Keys are stable: new ones may be added under the same `schema`, but none is renamed or changes its unit. A value
-//! that is not available is `null`, never zero. [`Report::shootdown`] is made from the discard benchmark's two rows
-//! alone, and has all that a machine file for the model needs.
+//! Keys are stable: we may add new ones under the same `schema`, but we never rename one or change its unit. A value
+//! that isn't available is `null`, never zero. We make [`Report::shootdown`] from the discard benchmark's two rows
+//! alone; it has everything that a machine file for the model needs.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Report {
     pub schema: u32,
     /// The machine that was measured.
     pub host: Host,
-    /// The features that the run could and could not use, with remedies.
+    /// The features that the run could and couldn't use, with remedies.
     pub capabilities: Vec<Capability>,
     /// The benchmarks in the order that `--list` prints, whatever order they ran in.
     pub benchmarks: Vec<Benchmark>,
@@ -35,16 +35,16 @@ pub struct Report {
     pub noise: Option<f64>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
-    /// Set-ups that could not be undone; empty if all were.
+    /// Set-ups that couldn't be undone; empty if all were.
     pub not_restored: Vec<String>,
 }
 
 /// The fate of the machine file.
 #[derive(Debug, Serialize)]
 pub struct MachineFileWritten {
-    /// The path where it was written; `null` if it was not.
+    /// The path where it was written; `null` if it wasn't.
     pub path: Option<String>,
-    /// The reason why it was not written, or a caution about it.
+    /// The reason why it wasn't written, or a caution about it.
     pub note: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct Host {
     pub arch: &'static str,
     /// Model name of the CPU as the kernel gives it.
     pub cpu_model: Option<String>,
-    /// Whether the CPU reports a hypervisor (`null` if it cannot).
+    /// Whether the CPU reports a hypervisor; `null` if the architecture has no such report.
     pub guest: Option<bool>,
     /// CPUs that this process may use.
     pub cpus: Vec<usize>,
@@ -103,7 +103,7 @@ pub struct Benchmark {
     pub seconds: f64,
 }
 
-/// A part that did not run.
+/// A part that didn't run.
 #[derive(Debug, Clone, Serialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
@@ -154,13 +154,13 @@ pub struct Row {
     pub interrupts: BTreeMap<String, Vec<u64>>,
     /// Increase of the counters of `/proc/vmstat` that moved, over the timed parts.
     pub vmstat: BTreeMap<String, u64>,
-    /// Events of `tlb:tlb_flush` for one operation, from an extra pass that is not timed; `null` if not readable.
+    /// Events of `tlb:tlb_flush` for one operation, from an extra pass that isn't timed; `null` if not readable.
     pub flush_events_per_op: Option<FlushEvents>,
     /// Hardware events of the measuring thread for one operation; `null` where not supported.
     pub hardware_per_op: BTreeMap<&'static str, Option<f64>>,
     /// The estimated share of the time that is spent waiting for shootdowns: interrupts / targets x price / time.
     pub shootdown_share: Option<f64>,
-    /// Fraction of the time that the least lucky spinning thread had its CPU.
+    /// Fraction of the time for which a spinning thread had its CPU, for the thread with the least.
     pub spinner_share: Option<f64>,
     /// CPU time that other programs used, in CPUs (1.0 is one CPU all the time).
     pub foreign_cpus: Option<f64>,
@@ -208,9 +208,9 @@ pub struct Quiet {
     pub samples: usize,
     /// Their median: nanoseconds of one thread for one operation.
     pub median: f64,
-    /// Their TLB interrupts for one operation (median); `null` where the kernel does not count them.
+    /// Their TLB interrupts for one operation (median); `null` where the kernel doesn't count them.
     pub tlb_interrupts_per_op: Option<f64>,
-    /// Whether all of them had their core alone. If not, too few had, and these were disturbed least.
+    /// Whether all of them had their core alone. If not, too few had, so we took the least disturbed samples.
     pub own_core: bool,
     /// The noise: the distance of the quartiles of the rounds' medians, as a share of their median; `null` for fewer
     /// than three rounds.
@@ -267,9 +267,9 @@ pub struct FlushEvents {
     pub switch_flushed: f64,
     /// A context switch that kept its entries (`pages:0`): **not** a flush.
     pub switch_kept: f64,
-    /// A CPU flushed for another.
+    /// A CPU that flushed at another CPU's request.
     pub remote_received: f64,
-    /// The initiating CPU flushed its own TLB for a change of one mapping.
+    /// A flush of the initiating CPU's own TLB for a change of one mapping.
     pub local: f64,
     /// The same for a whole address space.
     pub local_mm: f64,
@@ -277,11 +277,11 @@ pub struct FlushEvents {
     pub remote_requested: f64,
     /// A request that reached a CPU which had left the address space; `None` on kernels without this count.
     pub wrong_cpu: Option<f64>,
-    /// The flushes above that dropped the whole address space instead of a range.
+    /// The flushes among these that dropped the whole address space instead of a range.
     pub full: f64,
 }
 
-/// Nanoseconds of each step, the median of the quiet samples; `null` if it was not measured.
+/// Nanoseconds of each step, the median of the quiet samples; `null` if it wasn't measured.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Units {
     /// A system call that does nothing.
@@ -313,7 +313,7 @@ pub struct Beside {
     pub row: String,
     /// Median of the measurement's quiet samples, nanoseconds for one operation.
     pub measured_ns: f64,
-    /// The model's prediction, in the same unit; `null` if it could not run.
+    /// The model's prediction, in the same unit; `null` if it couldn't run.
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
@@ -322,7 +322,8 @@ pub struct Beside {
     pub noise: Option<f64>,
     /// Whether the error is at most 30 %; `null` without a prediction, or with too much noise.
     pub within: Option<bool>,
-    /// With a miss, known omissions of the model and disturbances of the measurement; without a verdict, the reason.
+    /// After a miss, the known omissions of the model and disturbances of the measurement. Without a verdict, the
+    /// reason.
     pub why: Option<String>,
 }
 
@@ -337,14 +338,14 @@ pub struct Shootdown {
     pub interrupts_per_op: Option<f64>,
     /// The price of one shootdown with one target, in nanoseconds.
     pub ns: Option<f64>,
-    /// The number of used samples with one spinning thread: at least 0.95 interrupts arrived for each discard, and the
-    /// core was the measuring thread's own.
+    /// The number of used samples with one spinning thread. In these, at least 0.95 interrupts arrived for each
+    /// discard, and the measuring thread had its core alone.
     pub quiet_samples: usize,
     /// All samples with one spinning thread.
     pub all_samples: usize,
     /// Whether the price is reliable.
     pub reliable: bool,
-    /// The reason if the price is missing or not reliable.
+    /// The reason if the price is missing or isn't reliable.
     pub note: Option<String>,
 }
 

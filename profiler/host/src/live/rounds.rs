@@ -1,13 +1,13 @@
 //! Runs the benchmarks in order, and merges the results of those that run in several rounds.
 //!
-//! Benchmarks that the calibration and its predictions use run in [`ROUNDS`] rounds, by turns: the first round of
+//! We run benchmarks that the calibration and its predictions use in [`ROUNDS`] rounds, in turn: the first round of
 //! each, then the second of each, and so on. Each has its share of the time and a set-up of its own. So a change of
-//! load that lasts seconds, or a lucky placement, affects a part of the samples of all of them, rather than all
-//! samples of one. The others run once, afterwards.
+//! load that lasts seconds, or a lucky placement, affects some samples of all of them, rather than all samples of one.
+//! The other benchmarks run once, afterwards.
 //!
-//! A benchmark that was refused or that failed is not tried again; its results from earlier rounds stay. Rounds do not
-//! help against a machine that is busy all the time, nor against luck that lasts as long as the process (the placement
-//! of its code and of the kernel's own pages).
+//! We don't retry a benchmark that was refused or that failed; its results from earlier rounds stay. Rounds don't help
+//! against a machine that is busy all the time. Nor do they help against luck that lasts as long as the process: the
+//! placement of its code and of the kernel's own pages, for example.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use super::bench;
 use super::lab::{Halt, Lab};
 use super::report::{Benchmark, Refusal};
 
-/// The number of rounds. It is odd, so that the median cannot fall between two levels of load of equal length. It is
-/// small, because each round sets up anew.
+/// The number of rounds. It's odd, so that the median can't fall between two levels of load of equal length. It's
+/// small, because each round needs a new set-up.
 pub const ROUNDS: u32 = 5;
 
 /// A benchmark and the results of its rounds so far.
@@ -85,7 +85,7 @@ impl<'a> Course<'a> {
                 self.over = true;
                 Some(refusal)
             }
-            // The others can still run.
+            // The other benchmarks can still run.
             Err(Halt::Failed(error)) => {
                 self.over = true;
                 self.found.failed = Some(if self.found.rounds == 1 {
@@ -123,8 +123,8 @@ impl<'a> Course<'a> {
 
 /// Runs the chosen benchmarks in `total` time without set-up.
 ///
-/// Returns the results in the order of `chosen`, without benchmarks that were not begun, and whether a signal ended
-/// the run.
+/// Returns the results in the order of `chosen`, without benchmarks that weren't begun, and whether a signal ended the
+/// run.
 pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
     let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
     let mut courses: Vec<_> = chosen.iter().map(|bench| Course::new(bench)).collect();

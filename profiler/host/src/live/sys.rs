@@ -10,7 +10,7 @@ use rustix::ioctl::{IntegerSetter, Opcode, opcode};
 
 use crate::errors::check;
 
-/// An eventfd: a counter that blocks its reader while zero.
+/// An eventfd: a counter that blocks its reader while it's zero.
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
@@ -25,7 +25,7 @@ impl EventFd {
         Ok(())
     }
 
-    /// Waits until the counter is not zero and clears it.
+    /// Waits until the counter isn't zero, and clears it.
     pub fn wait(&self) -> io::Result<()> {
         rustix::io::read(&self.0, &mut [0; 8])?;
         Ok(())

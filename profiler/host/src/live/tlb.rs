@@ -55,7 +55,7 @@ fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
 fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let mut found = Geometry::default();
     let structures = cpu.get_deterministic_address_translation_info();
-    // More structures than any CPU has: a larger number is wrong.
+    // 64 are more structures than any CPU has, so a larger number is wrong.
     for structure in structures.into_iter().flatten().take(64) {
         let kinds = [DatType::DataTLB, DatType::UnifiedTLB, DatType::LoadOnly];
         if !kinds.contains(&structure.cache_type()) {
@@ -153,7 +153,7 @@ mod tests {
             answer(match (leaf, subleaf) {
                 (0, _) => vendor(0x20, b"GenuineIntel"),
                 (0x18, 0) => [3, 0, 0, 0],
-                // An instruction TLB, which is left out.
+                // An instruction TLB, which we ignore.
                 (0x18, 1) => [0, 8 << 16 | 1, 32, 1 << 5 | 2],
                 (0x18, 2) => [0, 6 << 16 | 1, 16, 1 << 5 | 4],
                 (0x18, 3) => [0, 16 << 16 | 3, 128, 2 << 5 | 3],

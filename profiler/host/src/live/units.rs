@@ -1,6 +1,6 @@
 //! Collects the costs of single steps in this kernel, from rows that measure one each.
 //!
-//! The machine file is made from these and from the two rows of one page discarded. Each figure comes from a row that
+//! We make the machine file from these and from the two rows of one page discarded. Each figure comes from a row that
 //! shows it almost alone. No predicted row is among them.
 
 use super::report::{Benchmark, Units};

@@ -1,6 +1,6 @@
 //! Maps a Linux kernel to the mechanisms that it has, as a policy.
 //!
-//! Only the release and the architecture count; a distribution may have backported a change. Known:
+//! We consider only the release and the architecture; a distribution may have backported a change. We know these:
 //!
 //! | mechanism | Linux |
 //! | --- | --- |
@@ -35,7 +35,7 @@ pub struct NotKnown(String);
 /// The parts of S4 that no kernel has merged.
 const NOT_MERGED: &str = ",asynchronous=no,inline=no";
 
-/// Parses the major and minor number of a release such as `6.18.44-custom`. Returns zeros if it is no release.
+/// Parses the major and minor number of a release such as `6.18.44-custom`. Returns zeros if it isn't a release.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -47,10 +47,10 @@ fn version(release: &str) -> (u32, u32) {
 }
 
 impl Kernel {
-    /// Returns the Linux of that release. `tags` is whether the CPU has PCIDs or ASIDs.
+    /// Returns the Linux of that release. `tags` is set if the CPU has PCIDs or ASIDs.
     ///
     /// # Errors
-    /// If the table above says nothing about the architecture.
+    /// If the table above doesn't have the architecture.
     pub fn linux(release: &str, architecture: &str, tags: bool) -> Result<Kernel, NotKnown> {
         let version = version(release);
         let arm = match architecture {
@@ -105,7 +105,7 @@ impl Kernel {
     /// Returns the kernel that is running here.
     ///
     /// # Errors
-    /// If Linux on this architecture is not in the table.
+    /// If the table doesn't have Linux on this architecture.
     pub fn running() -> Result<Kernel, NotKnown> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let arm = std::env::consts::ARCH == "aarch64";
@@ -114,7 +114,7 @@ impl Kernel {
     }
 }
 
-/// Returns the policies without and with all of the mechanism, and whether the kernel has all of it.
+/// Returns the policies without and with the whole mechanism, and whether the kernel has all of it.
 pub(crate) fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
     let with = policy.with(mechanism);
     if with == policy {

@@ -1,11 +1,12 @@
 //! Predicts the time that each mechanism would save on this host.
 //!
-//! The workloads of the published systems run on the machine in software. Its costs come from a machine file: that of
-//! this host, as `quell measure host` wrote it. Each workload runs once with the mechanisms of this host's kernel, and
-//! once with one more. If the kernel has the mechanism already, the result is the time that it saves now.
+//! We run the workloads of the published systems on the machine in software. Its costs come from a machine file: for
+//! example, that of this host, as `quell measure host` wrote it. Each workload runs once with the mechanisms of this
+//! host's kernel, and once with one mechanism more. If the kernel has the mechanism already, the result is the time
+//! that it saves now.
 //!
-//! These are predictions: no figure here was measured with the mechanism on this host. The assumptions are printed
-//! with them.
+//! These are predictions: we measured no figure here with the mechanism on this host. The assumptions are printed with
+//! them.
 
 pub mod kernel;
 pub mod recorded;
@@ -211,9 +212,9 @@ pub struct Predictions {
     pub lines: Vec<Line>,
     /// The assumptions in words.
     pub assumptions: Vec<String>,
-    /// The number of broken contracts. If it is not 0, no result here can be trusted.
+    /// The number of broken contracts. If it isn't 0, don't trust any result here.
     pub violations: u64,
-    /// Whether a run did not end.
+    /// Whether a run didn't end.
     pub failed: bool,
 }
 

@@ -1,8 +1,7 @@
 //! Replays a recording: the calls of its busiest process, at the recording's own price of an interrupt.
 //!
-//! [`replay`](super::replay) runs and compares; this module makes the choices before it. The recording gives the
-//! number of CPUs, the kernel and the price. If it has more calls than can run in seconds, a fraction of them is
-//! replayed.
+//! [`replay`](super::replay) runs and compares; this module makes the choices before it. The recording gives the number
+//! of CPUs, the kernel and the price. If it has more calls than can run in seconds, we replay a fraction of them.
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
@@ -36,7 +35,7 @@ pub struct Replayed {
     pub replay: Replay,
 }
 
-/// Returns the recorded kernel. If the recording has no release, takes that of the running one.
+/// Returns the recorded kernel. If the recording has no release, returns the running kernel.
 fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> {
     let architecture = machine.architecture().in_linux();
     let tags = machine.amount(Parameter::Tags) > 0.0;
@@ -72,7 +71,7 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
 /// only that program.
 ///
 /// # Errors
-/// If there are no calls to replay, or a run did not end.
+/// If there are no calls to replay, or a run didn't end.
 pub fn replay_busiest(
     calls: &Calls,
     only: Option<&str>,
@@ -83,7 +82,7 @@ pub fn replay_busiest(
     let process = calls.busiest(only)?;
     let thinned = process.count().div_ceil(CALLS).max(1);
     let price = price(report, &process);
-    // Uses as many CPUs as were interrupted, and one for the initiator.
+    // We use one CPU for each interrupted one, and one for the initiator.
     let seen = process
         .targets()
         .map(|targets| targets.round() as usize + 1);
@@ -121,7 +120,7 @@ pub fn replay_busiest(
 }
 
 impl Replayed {
-    /// Describes the replay: its calls, a row for each change that matters, and kinds of changes that do not.
+    /// Describes the replay: its calls, a row for each change that matters, and the kinds of changes that don't.
     pub fn told(&self) -> page::Findings {
         let replay = &self.replay;
         let price = match &replay.price {

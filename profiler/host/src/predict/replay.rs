@@ -1,20 +1,20 @@
 //! Replays a recording to predict the effect of changes to the kernel or to a program's calls.
 //!
-//! The recording comes as a workload that makes its calls again. It runs on the machine in software with the
-//! mechanisms of the recording's kernel: this is the reference. The same calls also run under a kernel with one
-//! mechanism more. If the kernel has the mechanism already, it is removed, to show the time that it saves. Fewer,
-//! larger calls run under the same kernel.
+//! The recording is a workload that makes its calls again. We run it on the machine in software with the mechanisms of
+//! the recording's kernel: this is the reference. We also run the same calls under a kernel with one mechanism more. If
+//! the kernel has the mechanism already, we remove it, to show the time that it saves. And we run fewer, larger calls
+//! under the same kernel.
 //!
-//! Every comparison is made in pairs, with the same seed at the same price of an interrupt. The result is the range
+//! We make every comparison in pairs, with the same seed at the same price of an interrupt. The result is the range
 //! over all pairs. The price has the bounds of the recording, if known; otherwise half and twice that of the machine
 //! file. A page fault costs the time that the recorder measured on the host, if it did.
 //!
-//! A change is above the noise if every pair saves more than [`LEAST`] of the time, and more than seeds differ at one
-//! price. It also is if targets regain more than [`LEAST`] of all CPUs' time, and callers lose none. Interrupts that
-//! cost neither callers nor targets time do not count. For a change that matters, the next bottleneck is named: the
-//! part of the machine that would save most time at half its cost.
+//! A change is above the noise in two cases. Either every pair saves more than [`LEAST`] of the time, and more than
+//! seeds differ at one price. Or targets regain more than [`LEAST`] of all CPUs' time, and callers lose none.
+//! Interrupts that cost neither callers nor targets time don't count. For a change that matters, we name the next
+//! bottleneck: the part of the machine that would save most time at half its cost.
 //!
-//! Time is the time until the last thread has made its recorded calls, with the computing between them. It is not CPU
+//! We count the time until the last thread has made its recorded calls, with the computing between them. It isn't CPU
 //! time. The replay leaves out a real kernel's order of calls, reclaim, and locks.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Price {
 pub enum Recorded {
     /// Interrupts that were sent.
     Interrupts(u64),
-    /// Flushes with remote targets, if the recording does not have the targets.
+    /// Flushes with remote targets, if the recording doesn't have the targets.
     Flushes(u64),
 }
 
@@ -134,7 +134,7 @@ pub struct Replay {
     pub kernel: String,
     /// The kernel's policy.
     pub kernel_policy: String,
-    /// Interrupts in the recording, or flushes if it does not have interrupts.
+    /// Interrupts in the recording, or flushes if it doesn't have interrupts.
     pub recorded: u64,
     /// The same count in the replay under the same kernel.
     pub replayed: u64,
@@ -144,7 +144,7 @@ pub struct Replay {
     pub noise: (f64, f64),
     /// The changes. Those that matter come first, sorted by the time that they save.
     pub changes: Vec<Change>,
-    /// The number of broken contracts. If it is not 0, no result here can be trusted.
+    /// The number of broken contracts. If it isn't 0, don't trust any result here.
     pub violations: u64,
 }
 
@@ -158,7 +158,7 @@ impl Replay {
 /// The reason why there is no prediction.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoReplay {
-    /// A run did not end.
+    /// A run didn't end.
     #[error("the replay does not run on the machine in software: {0}")]
     Failed(String),
     /// No call sent an interrupt that a change could save.
@@ -171,7 +171,7 @@ pub enum NoReplay {
 /// Replays a recording on machines like this, by a kernel like that.
 ///
 /// # Errors
-/// If no recorded call had a remote target, or a run did not end.
+/// If no recorded call had a remote target, or a run didn't end.
 pub fn replay(
     machine: &MachineFile,
     kernel: &Kernel,
@@ -427,7 +427,7 @@ impl Grid {
         })
     }
 
-    /// Returns jobs on machines of which one part costs half, at the first price.
+    /// Returns a job for each part, on a machine where that part costs half, at the first price.
     fn halved(&self, arranged: Arranged) -> impl Iterator<Item = (&'static str, Job)> {
         let job = self.job(arranged, 0, 1);
         PARTS.iter().map(move |&(part, costs)| {
@@ -464,9 +464,10 @@ impl Grid {
     }
 }
 
-/// Returns the machine on which a remote flush costs that much.
+/// Returns `machine` with the cost of a remote flush changed: the initiator waits `waited_ns`, and the target loses
+/// `taken_ns`.
 ///
-/// It keeps the machine file's costs of sending and entering. Delivery and the exit from the handler become the rest.
+/// We keep the machine file's costs of sending and entering. Delivery and the exit from the handler become the rest.
 fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> MachineFile {
     let ns = |parameter| machine.amount(parameter) / 1e3;
     let sending =
@@ -486,7 +487,7 @@ fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> Mac
     priced
 }
 
-/// Returns the machine on which a page fault costs that much. The trap becomes the rest beside its zeroing and
+/// Returns `machine` with page faults that cost `fault_ns`. The trap's cost becomes the rest beside zeroing and
 /// allocation.
 fn filling(machine: &MachineFile, fault_ns: f64) -> MachineFile {
     const PAGE: f64 = 4096.0;

@@ -1,4 +1,4 @@
-//! The operands, decoded by the manual's formulas.
+//! Checks operands by decoding them with the manual's formulas.
 
 use super::*;
 use quell::Page;
@@ -17,9 +17,9 @@ const WIDE: Operands = Operands {
 /// Page numbers have 52 bits.
 const PAGES: u64 = (1 << 52) - 1;
 
-/// The pages an operation covers, decoded from its operand by the manual's formula.
+/// Returns the first page and the number of pages that an operation covers.
 fn covered(operation: Operation, stride: u64, with: Operands) -> (u64, u64) {
-    // The processor extends the highest bit of an address.
+    // The processor extends the sign of an address.
     let extended = |value: u64, bits: u32| ((value << (64 - bits)) as i64 >> (64 - bits)) as u64;
     match operation {
         Operation::Page(x) => (extended(x, 44) & PAGES, stride),
@@ -34,7 +34,7 @@ fn covered(operation: Operation, stride: u64, with: Operands) -> (u64, u64) {
 
 #[test]
 fn addresses_of_every_width_are_covered_exactly_once() {
-    // In the lower and the upper half, with 48 bits and with 52, and across 2^48.
+    // Starts in the lower and the upper half, with 48 bits and with 52, and across 2^48.
     let starts = [
         0x1,
         0x10,
@@ -59,7 +59,7 @@ fn addresses_of_every_width_are_covered_exactly_once() {
             }
         }
     }
-    // Ranges are used where they can be.
+    // Range operations are used wherever they can start.
     let count = |start, with| {
         let range = PageRange::base(Page(start), 4000);
         operations(Tag(9), range, Scope::Leaf, with).count()
@@ -94,7 +94,8 @@ fn every_range_is_covered_exactly_once() {
                 count += 1;
             }
             assert_eq!(next, range.end().0, "{strides} strides");
-            // One operation per scale covers 2^21 pages, and a single page may remain.
+            // One operation of the largest scale covers up to 2^21 pages. Each scale adds at most one operation, and a
+            // single page may remain.
             assert!(
                 count <= 5 + (pages >> 21),
                 "{count} operations, {strides} strides"
@@ -120,7 +121,7 @@ fn operands_match_the_manual() {
     let one = PageRange::base(Page(0x12345), 1);
     let mut all = operations(Tag(0xabcd), one, Scope::Leaf, ALL);
     assert_eq!(all.next(), Some(Operation::Page(0xabcd_7000_0001_2345)));
-    // Table invalidations carry no hint: the level of a table entry is not that of the leaf.
+    // Table invalidations have no hint: the level of a table entry isn't that of the leaf.
     let mut tables = operations(Tag(0xabcd), one, Scope::Tables, ALL);
     assert_eq!(tables.next(), Some(Operation::Page(0xabcd_0000_0001_2345)));
     // Four pages: scale 0, num 1; TG 01, TTL 11.

@@ -10,7 +10,7 @@ use std::vec::Vec;
 const SCOPES: [Scope; 2] = [Scope::Leaf, Scope::Tables];
 
 const CASES: &[Case] = &[
-    // The mnemonics: V by address, A under all ASIDs, L for the last level alone, IS for the inner shareable domain.
+    // The mnemonics: V is by address, A under all ASIDs, L for the last level only, IS for the inner shareable domain.
     (
         "by address, on all processors and on this one",
         &[],
@@ -103,9 +103,9 @@ const CASES: &[Case] = &[
         },
         &["tlbi vmalle1is", "tlbi vmalle1"],
     ),
-    // D8.16: stores to tables are complete for walkers by a DSB (ISHST for stores alone, in the domain of the
-    // processors that walk); a TLBI by a DSB of the domain that it reaches, and then an ISB for this processor's own
-    // fetches.
+    // D8.16: a DSB makes stores to tables visible to walkers (ISHST for stores alone, in the domain of the processors
+    // that walk). A TLBI is complete after a DSB of the domain that it reaches, and this processor's own fetches see it
+    // after an ISB.
     (
         "table stores before a TLBI",
         &[],
@@ -152,7 +152,8 @@ const CASES: &[Case] = &[
             assert_eq!((found.asid_bits, found.physical_range), (16, 5));
             assert!(found.hardware_access && found.hardware_dirty);
             assert!(found.level_hint && found.range);
-            // BS of DCZID_EL0: words, as a power of two. A processor tells its own.
+            // BS of DCZID_EL0: the number of words, as a power of two. On AArch64 the test reads the processor's own
+            // value.
             assert!(cfg!(target_arch = "aarch64") || found.zero_block == 64);
         },
         &[
@@ -170,7 +171,7 @@ fn instructions_are_those_of_the_manual() {
     compare(CASES, &[tlb::instructions::BLOCKS, registers::BLOCKS]);
 }
 
-/// The operands of the operations that cover pages.
+/// Returns the operations that cover these pages.
 fn operands(
     start: u64,
     pages: u64,
@@ -209,7 +210,7 @@ fn operands_by_address_have_the_fields_of_the_manual() {
         );
         assert_eq!(one(Scope::Leaf, Operands::default()), plain);
     }
-    // Bits 55:12 of the address, and no more.
+    // The operand has bits 55:12 of the address, and no more.
     let high = operands(0xf_ffff_8000_0001, 1, PageSize::Base, Scope::Leaf, hints);
     assert_eq!(high, [Operation::Page(0xabcd_7fff_8000_0001)]);
 }
@@ -226,7 +227,8 @@ fn operands_by_range_have_the_fields_of_the_manual() {
     let field = |asid: u64, tg: u64, scale: u64, num: u64, ttl: u64, base: u64| {
         Operation::Range(asid << 48 | tg << 46 | scale << 44 | num << 39 | ttl << 37 | base)
     };
-    // Two pages are NUM 0 of SCALE 0, 64 are the most of it; 128 are NUM 1 of SCALE 1, and so on.
+    // Two pages are NUM 0 of SCALE 0. From 64 pages on, a larger scale fits: 128 pages are NUM 1 of SCALE 1, for
+    // example.
     for (pages, scale, num) in [
         (2, 0, 0),
         (62, 0, 30),
@@ -246,12 +248,12 @@ fn operands_by_range_have_the_fields_of_the_manual() {
         let tables = operands(0x1234, pages, PageSize::Base, Scope::Tables, all);
         assert_eq!(tables, [field(0xabcd, 1, scale, num, 0, 0x1234)]);
     }
-    // TTL of ranges of large leaves: level 2, and 1.
+    // The TTL of ranges of large leaves is level 2, and of huge leaves level 1.
     let large = operands(0x400, 1024, PageSize::Large, Scope::Leaf, all);
     assert_eq!(large, [field(0xabcd, 1, 1, 15, 2, 0x400)]);
     let huge = operands(1 << 18, 2 << 18, PageSize::Huge, Scope::Leaf, all);
     assert_eq!(huge, [field(0xabcd, 1, 3, 7, 1, 1 << 18)]);
-    // With TCR_EL1.DS the base is in units of 64 KB.
+    // With TCR_EL1.DS, BaseADDR is in units of 64 KB.
     let wide = Operands {
         wide_addresses: true,
         ..all

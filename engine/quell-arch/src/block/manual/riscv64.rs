@@ -1,8 +1,8 @@
 //! The RISC-V privileged specification, "Supervisor Memory-Management Fence Instruction" (SFENCE.VMA rs1, rs2: rs1 is
-//! the address, rs2 the ASID, x0 stands for all) and "Supervisor Address Translation and Protection (satp) Register"
-//! (MODE in bits 63:60, ASID in 59:44, PPN in 43:0; with four levels MODE is 9); the unprivileged one for FENCE.
+//! the address, rs2 the ASID, x0 means all) and "Supervisor Address Translation and Protection (satp) Register" (MODE
+//! in bits 63:60, ASID in 59:44, PPN in 43:0; with four levels MODE is 9); the unprivileged one for FENCE.
 //!
-//! Svinval and the SBI's remote fences are not used: a remote CPU is interrupted and fences for itself.
+//! We use neither Svinval nor the SBI's remote fences: we interrupt a remote CPU, which fences for itself.
 
 use super::{Case, compare};
 use crate::riscv64::tlb::{self, Operation};
@@ -33,7 +33,7 @@ const CASES: &[Case] = &[
         || unsafe { tlb::invalidate_all() },
         &["sfence.vma zero, zero"],
     ),
-    // Non-leaf entries of an address go with all addresses alone.
+    // Only an SFENCE.VMA of all addresses drops the non-leaf entries of an address.
     (
         "leaves by their strides, tables by the tag",
         &[],
@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
         &["csrr a0, satp"],
     ),
     // "The number of ASID bits may be determined by writing one to every bit position in the ASID field, then reading
-    // back": what was filled under another ASID meanwhile goes after the old one is back.
+    // back". Entries that were filled under another ASID meanwhile are dropped after the old ASID is back.
     (
         "which bits of the ASID are there",
         &[0x9001_2000_0008_0400, 0x91ff_f000_0008_0400],

@@ -8,7 +8,7 @@ use quell::{Frame, Invalidate, Page, PageRange, PageSize, Scope, Tag};
 use std::format;
 use std::vec::Vec;
 
-/// Every function that executes something, once or in each of its ways.
+/// Every function that executes an instruction, in each of its ways.
 const CASES: &[Case] = &[
     (
         "INVLPG takes the address of the operand, not what lies there",
@@ -61,7 +61,7 @@ const CASES: &[Case] = &[
         || assert_eq!(unsafe { tlb::read_cr3() }, 0x5678_9abc),
         &["mov rax, cr3"],
     ),
-    // A change of CR4.PGE, bit 7, invalidates everything. The other bits stay.
+    // A change of CR4.PGE, bit 7, invalidates everything. The other bits must stay.
     (
         "CR4.PGE off and on again",
         &[0x3506f8],
@@ -73,8 +73,8 @@ const CASES: &[Case] = &[
         ],
     ),
     // INVLPGB is 0F 01 FE, TLBSYNC 0F 01 FF. rAX: bit 0 the address is valid, 1 the PCID, 2 the ASID, 3 global entries
-    // too, 4 the final translation only; bits 63:12 the address. ECX: bits 15:0 further pages, bit 31 of 2 MB. EDX:
-    // bits 15:0 the ASID, bits 27:16 the PCID.
+    // too, 4 the final translation only; bits 63:12 the address. ECX: bits 15:0 the number of further pages, bit 31 set
+    // if they're 2 MB. EDX: bits 15:0 the ASID, bits 27:16 the PCID.
     (
         "INVLPGB of one tag",
         &[],
@@ -146,18 +146,18 @@ fn instructions_are_those_of_the_manual() {
 
 #[test]
 fn a_broadcast_counts_no_more_pages_than_its_field_holds() {
-    // Bits 15:0 of ECX, whatever a processor is said to take.
+    // The count has bits 15:0 of ECX, even if a processor reports a larger limit.
     let pages = (1 << 16) + 1;
     let range = PageRange::base(Page(0), pages);
     let all: Vec<_> = Broadcast::range(Tag(1), range, Scope::Leaf, u32::MAX).collect();
     let fields: Vec<_> = all.iter().map(|one| (one.rax >> 12, one.ecx)).collect();
     assert_eq!(fields, [(0, 0xffff), (1 << 16, 0)]);
-    // And at least one page, whatever it is said not to take.
+    // One instruction covers at least one page, even if the processor reports a limit of 0.
     assert_eq!(
         Broadcast::range(Tag(1), range, Scope::Leaf, 0).count() as u64,
         pages
     );
-    // The largest pages have the stride of large ones, each of them counted.
+    // 1 GB pages have the stride of 2 MB pages, and we count each stride.
     let huge = PageRange {
         start: Page(1 << 18),
         pages: 2 << 18,
@@ -175,7 +175,7 @@ fn a_broadcast_counts_no_more_pages_than_its_field_holds() {
 fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
     let kept = |what: Option<Invalidate>| {
         let halves = UserHalves::new();
-        // Both are up to date after their first use.
+        // Both user's halves are up to date after their first use.
         for tag in [1, 2] {
             halves.cr3(Frame(1), Tag(tag));
         }
@@ -201,8 +201,8 @@ fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
     }
 }
 
-/// Intel SDM volume 3, "Memory Ordering", and the pages of CLZERO and of the non-temporal stores: they are weakly
-/// ordered, and only an SFENCE (or MFENCE, or a locked instruction) puts them before the stores that follow.
+/// Intel SDM volume 3, "Memory Ordering", and the pages of CLZERO and of the non-temporal stores: they're weakly
+/// ordered, and only an SFENCE (or MFENCE, or a locked instruction) orders them before later stores.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn weakly_ordered_stores_are_fenced_before_the_block_ends() {

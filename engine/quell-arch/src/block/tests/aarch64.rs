@@ -36,9 +36,9 @@ pub(super) fn exists(block: &Block) -> bool {
     block.name != "dc_zva" || crate::zero::available().has(quell_zero::Strategy::DcZva)
 }
 
-/// What the manual (Arm ARM, each instruction's page) says of instructions that fault in user mode:
-/// how a line starts that holds one, whether it writes its first operand, whether it changes NZCV,
-/// and whether memory accesses must stay on their side of it.
+/// Facts from the manual (Arm ARM, each instruction's page) about instructions that fault in user mode: the start of a
+/// line that contains one, whether it writes its first operand, whether it changes NZCV, and whether memory accesses
+/// must stay on their side of it.
 pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     ("tlbi ", false, false, true),
     // TLBI by range.

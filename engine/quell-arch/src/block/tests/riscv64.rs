@@ -7,7 +7,7 @@ use std::vec::Vec;
 /// Every table of blocks.
 pub(super) const TABLES: &[&[Block]] = &[crate::riscv64::tlb::instructions::BLOCKS];
 
-/// Returns a block's inputs: registers and values. None here reads memory.
+/// Returns a block's inputs: registers and values. No block here reads memory.
 pub(super) fn inputs(block: &Block, _page: *mut u8) -> Vec<(&'static str, u64)> {
     match block.name {
         fence if fence.starts_with("fence_") => vec![],
@@ -21,9 +21,9 @@ pub(super) fn exists(_block: &Block) -> bool {
     true
 }
 
-/// What the manual (privileged specification, each instruction's section) says of instructions that fault in user
-/// mode: how a line starts that holds one, whether it writes its first operand, whether it changes
-/// floating-point flags, and whether memory accesses must stay on their side of it.
+/// Facts from the manual (privileged specification, each instruction's section) about instructions that fault in user
+/// mode: the start of a line that contains one, whether it writes its first operand, whether it changes floating-point
+/// flags, and whether memory accesses must stay on their side of it.
 pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     ("sfence.vma ", false, false, true),
     ("csrw satp,", false, false, true),

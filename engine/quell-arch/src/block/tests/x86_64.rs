@@ -39,10 +39,9 @@ pub(super) fn exists(block: &Block) -> bool {
     }
 }
 
-/// What the manuals (Intel SDM and AMD64 APM, each instruction's page) say of instructions that
-/// fault in user mode: how a line starts that holds one, whether it writes its first operand,
-/// whether it changes status flags or leaves them undefined, and whether memory accesses must stay
-/// on their side of it.
+/// Facts from the manuals (Intel SDM and AMD64 APM, each instruction's page) about instructions that fault in user
+/// mode: the start of a line that contains one, whether it writes its first operand, whether it changes status flags or
+/// leaves them undefined, and whether memory accesses must stay on their side of it.
 pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     ("invlpg ", false, false, true),
     ("invpcid ", false, false, true),

@@ -1,10 +1,10 @@
 //! Touches a page and discards it (S4): the smallest operation that needs a shootdown.
 //!
-//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`. If threads spin on other CPUs, each
-//! of those CPUs has to flush. The difference to the time alone, divided by the interrupts that arrived, is the price
-//! of a shootdown.
+//! `1page` touches one page and discards it with one `madvise(MADV_DONTNEED)`. If threads spin on other CPUs, each of
+//! those CPUs must flush. The difference to the time alone, divided by the interrupts that arrived, is the price of a
+//! shootdown.
 //!
-//! `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges, and by one `madvise`
+//! `32ranges` discards 32 separate pages: by 32 calls, by one `process_madvise` over 32 ranges, and by one `madvise`
 //! that spans all 32 and the holes between them. The last discards too much if the holes are in use. The single steps
 //! have rows of their own (`unit/...`).
 //!
@@ -18,7 +18,7 @@ use crate::memory::{Mapping, page_size};
 use crate::process::OwnProcess;
 
 const RANGES: usize = 32;
-/// A small number: a sample should be shorter than the time for which another program usually holds a CPU.
+/// We keep a sample shorter than the time for which another program usually holds a CPU.
 const ONE_PAGE_OPS: u64 = 100;
 const RANGE_OPS: u64 = 10;
 
@@ -64,7 +64,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         lab.warn("one CPU only: nothing is ever shot down, and the price of a shootdown cannot be measured");
     }
     let map = Mapping::anonymous(2 * RANGES * page)?;
-    // Huge pages would have to be split first. Kernels without huge pages refuse, and need no advice.
+    // Otherwise the kernel would have to split huge pages first. Kernels without huge pages refuse the advice, and
+    // don't need it.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
     let ranges: Vec<_> = offsets

@@ -1,8 +1,8 @@
 //! Measures demand faults by page size (S1). Most of the time is zeroing.
 //!
-//! Each sample maps fresh memory and touches every page once. If the kernel has it, one `MADV_POPULATE_WRITE` over the
-//! same memory is a second form: one call, and no exception for each page. The kernel's own counters show whether it
-//! used huge pages: a fall-back to small pages would look like a slow huge page.
+//! Each sample maps fresh memory and touches every page once. If the kernel has `MADV_POPULATE_WRITE`, a second form
+//! makes one such call over the same memory, without an exception for each page. We read the kernel's own counters to
+//! see whether it used huge pages: a fall-back to small pages would look like a slow huge page.
 //!
 //! Not shown: memory on another node, and the preemption model (a kernel built for cooperative preemption clears in
 //! smaller pieces).
@@ -51,7 +51,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         },
     )?;
     transparent(lab)?;
-    // One page to use, and as much again so that no other memory is pushed out.
+    // We need one page, and as much again so that no other memory is pushed out.
     if available < 2 << GIGA_SHIFT {
         lab.refuse_row("1g", "less than 2 GiB of memory are available", None);
         return Ok(());
@@ -81,7 +81,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     }
 }
 
-/// Accepts `EINVAL`: a kernel without transparent huge pages has nothing to switch off.
+/// Accepts `EINVAL`: a kernel without transparent huge pages can't switch them off.
 fn without_thp(error: io::Error) -> io::Result<()> {
     if Errno::from_io_error(&error) == Some(Errno::INVAL) {
         Ok(())

@@ -5,7 +5,7 @@
 //! Forms: `msync` of each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in
 //! all three; one call only saves the wait for the device after each block.
 //!
-//! Not shown: the cost without the device, whose speed is most of the time on any device but persistent memory.
+//! Not shown: the cost without the device. Its speed is most of the time on any device except persistent memory.
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! Moves pages between two NUMA nodes: one `move_pages` for each page against one for all.
 //!
-//! This is S0's second experiment. It is refused if only one node has memory: the kernel does not move a page that is
-//! on its destination already, so the call would look fast and move no page. Compaction migrates on one node too, but
-//! it moves other pages than the measured ones, so it is no replacement.
+//! This is S0's second experiment. We refuse it if only one node has memory. The kernel doesn't move a page that is
+//! already on its destination, so the call would look fast and move no page. Compaction migrates on one node too, but
+//! it moves other pages than the measured ones, so we can't use it instead.
 //!
 //! Not shown: flushes alone. The distance between the nodes is in the time, too.
 

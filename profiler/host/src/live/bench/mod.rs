@@ -23,8 +23,8 @@ pub struct Benchmark {
     pub title: &'static str,
     /// Its share of the total time, relative to the others.
     pub weight: u32,
-    /// Whether the calibration or its predictions use it. It then runs in several rounds, by turns with the others
-    /// like it, so that all their rows see the same machine.
+    /// Whether the calibration or its predictions use it. It then runs in several rounds, in turn with the other
+    /// benchmarks of this kind, so that all their rows see the same machine.
     pub in_rounds: bool,
     /// Runs it. The lab keeps its rows, and refusals of single rows.
     pub run: fn(&mut Lab) -> Result<(), Halt>,

@@ -1,14 +1,15 @@
 //! Pages memory out and reads it back (S0): the parts of the published `swap_bench`.
 //!
-//! 256 private anonymous pages are written and given to `MADV_PAGEOUT`, on a zram device made for the purpose: by one
-//! call for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching,
-//! or with one `MADV_POPULATE_READ`. `round` is the published benchmark's own loop. The same is done with clean pages
-//! of a mapped file. These need no swap, and current x86 kernels can flush them in batches; each dirty page is flushed
-//! on its own before it is written out. `unit/swap` is the round with pages of zeros, which are swapped without being
-//! compressed.
+//! We write 256 private anonymous pages and pass them to `MADV_PAGEOUT`, with swap on a zram device made for the
+//! purpose. The forms are one call for each page, one call over all pages, and one `process_madvise` over all.
+//! `swap_in` reads the pages back by touching them, or with one `MADV_POPULATE_READ`. `round` is the published
+//! benchmark's own loop. We do the same with clean pages of a mapped file. These need no swap, and current x86 kernels
+//! can flush them in batches; they flush each dirty page on its own before they write it out. `unit/swap` is the round
+//! with pages of zeros, which are swapped without being compressed.
 //!
-//! It is refused if it would mislead. Without working swap, `MADV_PAGEOUT` returns success and pages nothing out. On
-//! swap backed by a file, pages stay in the swap cache and are never read back. The residency shows both.
+//! We refuse it where it would mislead. Without working swap, for example, `MADV_PAGEOUT` returns success and pages
+//! nothing out. On swap backed by a file, pages stay in the swap cache and are never read back. The number of resident
+//! pages shows both.
 //!
 //! Not shown: absolute times that hold elsewhere. Most of the time is compression, and depends on the compressor.
 
@@ -27,7 +28,7 @@ use crate::process::OwnProcess;
 
 const PAGES: usize = 256;
 const ZRAM_BYTES: u64 = 64 << 20;
-/// The number of pages that may stay after a page-out. With more, it does not work here.
+/// The number of pages that may stay after a page-out. If more stay, paging out doesn't work here.
 const MAY_STAY: usize = PAGES / 10;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
@@ -39,7 +40,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
 
 fn few_left(row: &Row) -> Option<String> {
     let count = |name| row.vmstat.get(name).copied().unwrap_or(0);
-    // Kernels since 6.12 count pages of zeros apart: they note the zeros and write nothing.
+    // Kernels since 6.12 count pages of zeros separately: they only record them and write nothing.
     let out = count("pswpout") + count("swpout_zero");
     (out < row.ops * 9 / 10).then(|| {
         format!(
@@ -91,7 +92,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         return Ok(());
     };
     let page = page_size();
-    // Dropped before the swap device, so that swapoff has nothing to read back.
+    // We drop it before the swap device, so that swapoff has nothing to read back.
     let map = Mapping::anonymous(PAGES * page)?;
     // Otherwise huge pages would be paged out whole or split.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
@@ -116,7 +117,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     lab.row(plan.checked(few_left), || Ok(()), zero)?;
     let process = OwnProcess::open()?;
     let ranges: Vec<_> = (0..PAGES).map(|i| map.range(i * page, page)).collect();
-    // The value is new in each round, and never zero: pages of zeros are not written to the device.
+    // The value is new in each round, and never zero: the kernel doesn't write pages of zeros to the device.
     let mut value = 1u64;
     let mut fill = || {
         value += 2;

@@ -2,9 +2,9 @@
 //!
 //! They touch 0 or 512 pages each turn.
 //!
-//! Each wake-up is a context switch to another address space. Without tags every switch flushes, and the 512 pages
-//! miss again each turn; with tags they stay. The events show whether switches flushed: `switch_kept` (the kernel
-//! prints it as "flush on task switch" with `pages:0`) is **not** a flush.
+//! Each wake-up is a context switch to another address space. Without tags every switch flushes, and the 512 pages miss
+//! again each turn; with tags they stay. The events show whether switches flushed. Note that `switch_kept`, which the
+//! kernel prints as "flush on task switch" with `pages:0`, **isn't** a flush.
 //!
 //! A second form has no switch of address space: two threads of one process.
 //!
@@ -29,7 +29,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     let op = "round trip";
     for pages in [0usize, 512] {
-        // Private memory: after the fork both processes have 512 pages of their own.
+        // The memory is private: after the fork both processes have 512 pages of their own.
         let map = Mapping::anonymous(pages.max(1) * page)?;
         let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
         map.touch(page, 1);

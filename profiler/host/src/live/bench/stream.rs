@@ -1,13 +1,13 @@
 //! Reads a file that is larger than its memory cgroup (S3).
 //!
-//! Clean file pages are mapped, read once and reclaimed.
-//! Two threads (one on each of two CPUs) read one word of each page of a 128 MiB file inside a cgroup limited to 64
-//! MiB. In `mapped`, reclaim unmaps the pages, which needs shootdowns. The other forms are open to programs today.
-//! `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` after it was read, so that reclaim finds pages
-//! without mappings. `read` copies through a buffer and maps nothing.
+//! Clean file pages are mapped, read once and reclaimed. Two threads (one on each of two CPUs) read one word of each
+//! page of a 128 MiB file, inside a cgroup limited to 64 MiB. In `mapped`, reclaim unmaps the pages, which needs
+//! shootdowns. A program can choose the other forms today. `mapped_drop_behind` discards each MiB with one
+//! `MADV_DONTNEED` after it was read, so that reclaim finds pages without mappings. `read` copies through a buffer and
+//! maps nothing.
 //!
-//! Not shown: shootdowns of many CPUs. With two CPUs a shootdown has one target; the published one had up to 63. The
-//! device's speed is in the times.
+//! Not shown: shootdowns of many CPUs. With two CPUs a shootdown has one target; in the published experiment it had up
+//! to 63. The times include the device's speed.
 
 use std::fs::File;
 use std::io;
@@ -125,7 +125,7 @@ fn readers(file: &File, board: &Mapping, cpus: &[usize], how: How) {
     while board.word(0).load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // Maps after the move into the group, so that page tables are charged there.
+    // We map after the move into the group, so that page tables are charged there.
     let Ok(map) = Mapping::file(file, FILE_BYTES, false) else {
         return;
     };

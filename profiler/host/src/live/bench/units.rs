@@ -1,11 +1,11 @@
-//! Measures the steps of the other benchmarks, each almost alone: a call, a fault, zeroing, compressing.
+//! Measures the steps of the other benchmarks, each almost alone. For example: a call, a fault, zeroing, compressing.
 //!
 //! Each row repeats one step many times, so that the rest of its time is small. `unit/zero` clears pages as this
 //! architecture's kernel does, in memory too large for any cache, once forwards and once backwards. `unit/compress`
 //! and `unit/decompress` write pages to a zram device and read them, past the page cache. The pages have the same
 //! content as those of `pageout`.
 //!
-//! Not shown: the cost of the steps if the code and the data of others displace theirs from the caches.
+//! Not shown: the cost of a step whose code and data were displaced from the caches by others.
 
 use std::io;
 
@@ -44,10 +44,10 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         },
     )?;
     let map = Mapping::anonymous(PAGES * page)?;
-    // Kernels without huge pages refuse, and need no advice.
+    // Kernels without huge pages refuse the advice, and don't need it.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let discard = || map.advise(0, map.len(), Advice::LinuxDontNeed);
-    // Makes the page table, which also exists when a touched page is discarded.
+    // We make the page table first: it also exists when a touched page is discarded.
     map.touch(page, 1);
     discard()?;
     lab.row(

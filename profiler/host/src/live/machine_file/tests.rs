@@ -65,7 +65,7 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
         let zeroed = amount(P::ZeroStart) / 1e3 + PAGE / amount(P::StringRate);
         assert!((zeroed - 160.0).abs() < 1.0, "{zeroed}");
         assert_eq!(amount(P::ZeroJump), 40e3);
-        // Both exclude a call. The cost of swapping a page is the measured time, with all that it contains.
+        // Both exclude a call. The cost of swapping a page is the whole measured time.
         assert_eq!(
             (amount(P::Decompress), amount(P::DecompressByte)),
             (8e5, 0.0)
@@ -90,14 +90,14 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
 fn many_pages_in_one_call_pay_for_their_faults_and_not_for_calls() {
     let (alone, fault, call) = (2_000.0, 1_200.0, 400.0);
     let made = make(&host(true), &units(), &measured(alone, 9_000.0)).unwrap();
-    // One page after the other: each takes the time of a page alone, less its call.
+    // Pages one after another: each takes the time of a page alone, less its call.
     for pages in ["pages=8", "pages=32"] {
         let count: f64 = pages[6..].parse().unwrap();
         let what: (&str, &[&str]) = ("dontneed", &["iterations=100", pages]);
         let found = modelled(&made.machine, made.kernel.policy, 1, what).unwrap();
         let expected = count * (alone - call) + call;
         let error = (found - expected) / expected;
-        // A flush of many pages costs less than as many flushes.
+        // One flush of many pages costs less than a flush for each page.
         assert!((-0.2..0.05).contains(&error), "{found} for {expected}");
         assert!(found > count * fault);
     }
