@@ -205,7 +205,7 @@ pub fn decode(raw: u64, level: Level) -> Entry {
 
 /// Returns the entry as a walker with FEAT_HAFDBS would write it after an access.
 ///
-/// Returns `None` if the entry isn't present, if the access is a store and [`DIRTY_MODIFIER`] is clear, or if nothing
+/// Returns `None` if the entry isn't present, if the access is a store and the entry permits none, or if nothing
 /// changes.
 ///
 /// It's for fault handlers on processors without FEAT_HAFDBS. Write the result with a compare-exchange.
@@ -215,7 +215,7 @@ pub const fn mark_dirty(raw: u64, write: bool) -> Option<u64> {
         return None;
     }
     let mut marked = raw | ACCESSED;
-    if write {
+    if write && raw & READ_ONLY != 0 {
         if raw & DIRTY_MODIFIER == 0 {
             return None;
         }
@@ -338,5 +338,9 @@ mod tests {
         );
         assert_eq!(mark_dirty(protected, true), None);
         assert_eq!(mark_dirty(0, true), None);
+        // Another kernel's entry may be writable without the modifier. Its first access is a fault all the same.
+        let other = clean & !(READ_ONLY | DIRTY_MODIFIER);
+        assert_eq!(mark_dirty(other, true), Some(other | ACCESSED));
+        assert_eq!(mark_dirty(other | ACCESSED, true), None);
     }
 }
