@@ -1,7 +1,7 @@
-//! How a kernel embeds the engine, with two threads for CPUs and a map for each TLB.
+//! Embeds the engine in a small program, with two threads as CPUs and a map as each TLB.
 //!
-//! `cargo run -p quell --example embed` unmaps a page under another CPU's feet, gives the frame a new
-//! owner as soon as it comes out of the batch, and shows that the other CPU never touched it again.
+//! `cargo run -p quell --example embed` unmaps a page that another CPU is using, gives the frame a new owner as soon as
+//! it comes out of the batch, and shows that the other CPU never accesses it again.
 
 use quell::{
     CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry, NoBroadcasts, Page,
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 thread_local! { static THIS_CPU: Cell<u16> = const { Cell::new(0) }; }
 
 // ANCHOR: machine
-/// One CPU: what its TLB holds, and whether it was interrupted.
+/// One CPU: the content of its TLB, and whether it was interrupted.
 #[derive(Default)]
 struct Cpu {
     tlb: Mutex<HashMap<Page, Frame>>,
@@ -34,8 +34,8 @@ impl Machine {
     }
 }
 
-// SAFETY: the maps hold no translation that `invalidate` should have dropped, each CPU is one thread, and the
-// features are what the machine has: no tags, no broadcasts.
+// SAFETY: the maps hold no translation that `invalidate` should have dropped, each CPU is one thread, and the features
+// are true: the machine has no tags and no broadcasts.
 unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
@@ -57,7 +57,7 @@ unsafe impl Hardware for Machine {
         let mut tlb = self.me().tlb.lock().unwrap();
         match what {
             Invalidate::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
-            // It has no tags, and nothing of the kernel in it.
+            // The machine has no tags and no kernel mappings, so it can drop everything.
             _ => tlb.clear(),
         }
     }
@@ -90,8 +90,8 @@ fn main() {
     let ledger: Vec<LedgerEntry<Machine>> = (0..64).map(|_| LedgerEntry::new()).collect();
     let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL).expect("a machine that holds");
 
-    // One address space; its page table is a single entry: page 5 -> frame 42.
-    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    // One address space. Its page table is a single entry: page 5 -> frame 42.
+    // SAFETY: this machine walks no tables, so a root is only a number.
     let space = unsafe { engine.new_space(Frame(1)) };
     let entry = AtomicU64::new(42);
     let page = Page(5);
@@ -105,7 +105,7 @@ fn main() {
             engine.cpu_online();
             engine.this_cpu().mask_interrupts().switch(None, &space);
             while !done.load(Ordering::Acquire) {
-                // An access: through the TLB, or by a walk that fills it.
+                // An access uses the TLB, or a walk that fills it.
                 let mut tlb = machine.me().tlb.lock().unwrap();
                 let walk = Frame(entry.load(Ordering::Acquire));
                 let present = walk != Frame(0);
@@ -136,8 +136,7 @@ fn main() {
             std::thread::yield_now();
         }
 
-        // ANCHOR: unmap
-        // The unmap: clear the entry, hand the frame to the batch, get it back flushed.
+        // To unmap, clear the entry, pass the frame to the batch, and get it back flushed.
         let mut batch = engine.batch(Purpose::Call);
         entry.store(0, Ordering::Release);
         batch.unmapped(&space, PageRange::base(page, 1), Frame(42));

@@ -1,10 +1,10 @@
-//! Names for memory: virtual pages, physical frames, page sizes, extents and ranges.
+//! Types that name memory: virtual pages, physical frames, page sizes, extents and ranges.
 //!
 //! All numbers count base pages of 4096 bytes, whatever the size of the mapping. Virtual numbers ([`Page`]) and
-//! physical ones ([`Frame`]) are different types, so they do not mix. None of these types owns memory:
+//! physical ones ([`Frame`]) have different types, so they can't be mixed up. None of these types owns memory:
 //! [`Batch`](crate::batch::Batch) and the embedder's frame allocator own frames.
 
-/// Bytes in a base page.
+/// The size of a base page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// A virtual page number: a virtual address divided by 4096.
@@ -67,7 +67,7 @@ impl Frame {
     }
 }
 
-/// The size of one mapping: those of x86-64 and of AArch64's 4 KB granule.
+/// The size of one mapping on x86-64 and on AArch64 with its 4 KB granule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PageSize {
     /// 4 KB: an entry of the lowest level.
@@ -80,27 +80,27 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// Returns how many base pages one mapping of this size spans.
+    /// Returns the number of base pages in one mapping of this size.
     #[inline]
     pub const fn pages(self) -> u64 {
         1 << self.shift()
     }
-    /// Returns the logarithm of that: each level of a table has 512 entries.
+    /// Returns the binary logarithm of [`PageSize::pages`]: each level of a table has 512 entries.
     #[inline]
     const fn shift(self) -> u32 {
         9 * self as u32
     }
-    /// Returns how many bytes one mapping of this size spans.
+    /// Returns the number of bytes in one mapping of this size.
     #[inline]
     pub const fn bytes(self) -> u64 {
         self.pages() * PAGE_BYTES
     }
 }
 
-/// A run of virtual pages that are or were mapped with entries of one size.
+/// A run of virtual pages, mapped by entries of one size.
 ///
-/// The caller ensures that it consists of whole strides, which is not checked. If a range begins inside a stride, the
-/// last stride is left out.
+/// The caller ensures that the range consists of whole strides; we don't check it. If a range begins inside a stride,
+/// its last stride gets no invalidation.
 ///
 /// # Examples
 ///
@@ -117,7 +117,7 @@ pub struct PageRange {
     pub start: Page,
     /// The number of base pages, a multiple of the stride.
     pub pages: u64,
-    /// The size of the entries: one invalidation per stride covers the range.
+    /// The size of the entries. One invalidation per stride covers the range.
     pub stride: PageSize,
 }
 
@@ -140,7 +140,7 @@ impl PageRange {
             stride,
         }
     }
-    /// Fails if the range is empty. A frame goes with it, which must not be given out without a flush.
+    /// Panics if the range is empty: its frame would come out of the batch without a flush.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn assert_some(self) {
@@ -154,7 +154,7 @@ impl PageRange {
     pub const fn end(self) -> Page {
         self.start.plus(self.pages)
     }
-    /// Returns how many invalidations, one per entry, cover the range.
+    /// Returns the number of invalidations, one per entry, that cover the range.
     #[inline]
     pub const fn strides(self) -> u64 {
         if let PageSize::Base = self.stride {
@@ -163,7 +163,7 @@ impl PageRange {
         let part = self.pages & (self.stride.pages() - 1) != 0;
         (self.pages >> self.stride.shift()) + part as u64
     }
-    /// Iterates over the first page of each stride, which the range's invalidations name.
+    /// Iterates over the first page of each stride, one for each invalidation.
     #[inline]
     pub fn each(self) -> impl Iterator<Item = Page> {
         let step = self.stride.pages();
@@ -174,20 +174,20 @@ impl PageRange {
             page
         })
     }
-    /// Returns whether one invalidation per stride reaches a translation of the `pages` pages from `first` on.
+    /// Returns whether the range's invalidations reach a translation of `pages` pages at `first`.
     ///
     /// An invalidation names one page, the first of its stride, and hardware drops the translation of *that page*,
-    /// however large it is. A smaller translation elsewhere in the stride stays. So do not report base pages in larger
-    /// strides.
+    /// however large it is. A smaller translation elsewhere in the stride stays. For example, a 2 MB stride drops only
+    /// one of 512 base-page translations. So don't report base pages in larger strides.
     #[inline]
     pub const fn names(self, first: Page, pages: u64) -> bool {
         let stride = self.stride.pages();
         let skipped = first.0.saturating_sub(self.start.0).div_ceil(stride);
-        // Not before `first`, unless the range begins there: numbers wrap round.
+        // The first page from `first` on that an invalidation names. Page numbers wrap around.
         let named = self.start.0.wrapping_add(skipped.wrapping_mul(stride));
         skipped < self.strides() && named.wrapping_sub(first.0) < pages
     }
-    /// Returns whether `page` lies in the range.
+    /// Returns whether the range contains `page`.
     #[inline]
     pub const fn contains(self, page: Page) -> bool {
         page.0.wrapping_sub(self.start.0) < self.pages

@@ -1,37 +1,39 @@
 //! System-wide tags (S2): Arm ASIDs, and x86 PCIDs if invalidations are broadcast.
 //!
-//! A broadcast names a tag, so a tag must name the same space on every CPU. Tags are dealt in turn. When they run out,
-//! a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the new generation, and
-//! the tags that CPUs are running on at that moment are set aside for their owners.
+//! A broadcast names a tag, so a tag must name the same space on every CPU. We assign tags in ascending order. When
+//! they run out, a *rollover* begins a new *tag generation*: every CPU must flush all its entries before it loads a
+//! root under a tag of the new generation. The tags that CPUs are running under at that moment are reserved for the
+//! spaces that have them.
 //!
-//! A CPU that switches is for a moment counted under the new tag while it still has the old root loaded. If tags run
-//! out in that moment, the old space gets no other tag before that CPU has left its root. Otherwise a broadcast under
-//! the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
+//! For a moment, a switching CPU already counts under its new tag but still has the old root loaded. If tags run out in
+//! that moment, the old space gets no other tag until that CPU has left its root. Otherwise a broadcast under the other
+//! tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
 //!
 //! # Orderings
 //!
-//! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are
-//! relaxed, except those of `leaving`, for two reasons:
+//! Tags are assigned under a lock, and a CPU that takes the lock sees the tag generation. All accesses besides those of
+//! the lock are relaxed, with one exception: in `acquire` the exchange of `active` is a Release, and in `roll_over` its
+//! swap is an Acquire, so the rollover sees `leaving`. Relaxed is enough for the others, for two reasons:
 //!
 //! * A CPU that keeps its tag and a rollover that takes the tag away both *modify* `active`. If the rollover comes
-//!   first, the CPU finds 0 and takes the lock. If it comes later, it sets aside the very word that the CPU has
-//!   written. All modifications of one word have one order, even relaxed ones.
-//! * A CPU that is about to walk under a new tag and an initiator that has cleared an entry both execute a fence of the
-//!   machine ([`Hardware::fence`]). The first writes the tag, fences, walks. The second clears the entry, fences, reads
-//!   the tag.
+//!   first, the CPU finds 0 and takes the lock. If it comes later, it reserves the very word that the CPU has written.
+//!   All modifications of one word have one order, even relaxed ones.
+//! * A CPU that is about to walk under a new tag and an initiator that has cleared an entry both execute the machine's
+//!   fence ([`Hardware::fence`]). The CPU writes the tag, fences and walks. The initiator clears the entry, fences and
+//!   reads the tag. So the initiator broadcasts under the CPU's tag, or the CPU walks the changed tables.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A tag word: the tag generation above, the tag in the low 16 bits.
+/// A tag word: the tag in the low 16 bits, the tag generation above.
 const TAG_BITS: u32 = 16;
 
 fn tag_of(word: u64) -> Tag {
     Tag(word as u16)
 }
 
-/// The tag that an address space was last dealt.
+/// The latest tag of an address space.
 pub(crate) struct SpaceTag<W> {
     /// A tag word; 0 before the first load.
     word: W,
@@ -42,7 +44,7 @@ impl<W: Word> SpaceTag<W> {
         SpaceTag { word: W::new(0) }
     }
 
-    /// Returns the tag, or `None` if the space has never been loaded.
+    /// Returns the tag, or `None` if no CPU has ever loaded the space.
     pub(crate) fn dealt(&self) -> Option<Tag> {
         match self.word.load(Relaxed) {
             0 => None,
@@ -58,13 +60,13 @@ impl<W: Word> SpaceTag<W> {
 /// The tag that one CPU runs under.
 #[repr(align(64))]
 pub(crate) struct RunningTag<W> {
-    /// The tag word in use here; 0 after a rollover, until the CPU switches again.
+    /// The tag word in use on this CPU. A rollover sets it to 0 until the CPU switches again.
     active: W,
-    /// The tag word that was in use here at the last rollover.
+    /// The tag word that was in use on this CPU at the last rollover.
     reserved: W,
-    /// The tag word of the root that is still loaded here while another is about to be loaded; otherwise 0.
+    /// The tag word of the old root while the CPU switches to another one; otherwise 0.
     leaving: W,
-    /// Set if all entries must be flushed before another tag is loaded.
+    /// Set if the CPU must flush all entries before it loads another tag.
     flush_pending: W,
 }
 
@@ -78,19 +80,21 @@ impl<W: Word> RunningTag<W> {
         }
     }
 
-    /// Notes that the CPU uses no tag any more: it goes offline and drops all entries.
+    /// Records that a CPU that is going offline uses no tag any more.
     pub(crate) fn forget(&self) {
-        // No lock: a rollover that happens meanwhile leaves the same values, and no other CPU reads them.
+        // No lock is needed: a rollover at the same time writes the same two values. It may reserve this CPU's tag or
+        // not, which makes no difference: the CPU flushes everything when it comes back.
         self.active.store(0, Relaxed);
-        // A tag set aside stays so until the next rollover: its owner may have been given it
-        // for this tag generation, and it must not be dealt a second time.
+        // We keep `reserved` until the next rollover. The space that it's reserved for may already have kept that tag
+        // for this tag generation, so we must not assign it to another space.
         self.flush_pending.store(1, Relaxed);
     }
 
-    /// Notes that the root that was loaded before the tag was taken is no longer loaded.
+    /// Records that the CPU has left its old root, after it took a tag for another.
     #[inline]
     pub(crate) fn has_left(&self) {
-        // Relaxed: no walk below the old root comes after the load of the new one, and that load came before.
+        // Relaxed: the CPU has loaded the new root before this store, and after that load nothing walks below the old
+        // root.
         self.leaving.store(0, Relaxed);
     }
 
@@ -109,27 +113,27 @@ impl<W: Word> RunningTag<W> {
 
 /// The running tags of all CPUs.
 pub(crate) trait RunningTags<W> {
-    /// Returns all of them, in the order of the CPUs.
+    /// Returns the running tags in the order of the CPUs.
     fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<W>>
     where
         W: 't;
 }
 
-/// The dealer.
+/// Assigns system-wide tags to address spaces.
 #[repr(align(64))]
 pub(crate) struct GlobalTags<W> {
     lock: W,
     /// The tag generation, at least 1.
     generation: W,
-    /// The next tag to deal.
+    /// The next tag to assign.
     next: W,
-    /// The highest tag that may be dealt.
+    /// The highest tag that may be assigned.
     highest: u16,
 }
 
 impl<W: Word> GlobalTags<W> {
-    /// Makes a dealer of the tags up to `highest`. There are more tags than CPUs: see
-    /// [`Features::check`](crate::Features::check).
+    /// Makes an allocator of the tags up to `highest`. There are more tags than CPUs:
+    /// [`Features::check`](crate::Features::check) ensures it.
     pub(crate) fn new(highest: u16) -> Self {
         GlobalTags {
             lock: W::new(0),
@@ -139,8 +143,10 @@ impl<W: Word> GlobalTags<W> {
         }
     }
 
-    /// Returns the tag under which the calling CPU, which runs under `mine`, loads a space, and whether tags had run
-    /// out. Interrupts are masked. [`RunningTag::has_left`] follows once the root is loaded.
+    /// Returns the tag under which this CPU loads `space`, and whether tags had run out.
+    ///
+    /// `mine` is the calling CPU's running tag. Interrupts are masked. The caller calls [`RunningTag::has_left`] once
+    /// the root is loaded.
     pub(crate) fn acquire<H: Hardware<Word = W>>(
         &self,
         hw: &H,
@@ -150,26 +156,29 @@ impl<W: Word> GlobalTags<W> {
     ) -> (Tag, bool) {
         let word = space.word.load(Relaxed);
         let active = mine.active.load(Relaxed);
-        // The tag is of this generation and no rollover took `active` away between the two reads.
-        // A rollover that comes later finds the new word in `active` and sets it aside.
+        // Fast path: the tag belongs to this generation, and no rollover took `active` away between the two reads. A
+        // later rollover finds the new word in `active` and reserves it.
         if word >> TAG_BITS == self.generation.load(Relaxed) && active != 0 {
             mine.leaving.store(active, Relaxed);
-            // Release pairs with `roll_over`: the next tag generation sees the tag that this CPU is leaving.
-            // Lost without it: a tag rollover while a CPU changes its root.
+            // Release pairs with `roll_over`: a rollover that reads the new word also sees in `leaving` the tag that
+            // this CPU is leaving. Otherwise it could give the old space another tag while this CPU still walks its
+            // freed tables.
+            // A weaker ordering fails the loom race "a tag rollover while a CPU changes its root".
             let taken = (mine.active).compare_exchange(active, word, Release, Relaxed);
             if taken.is_ok() {
                 return (tag_of(word), false);
             }
             mine.leaving.store(0, Relaxed);
         }
-        // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last dealing CPU left them.
-        // Lost without it: two CPUs need tags.
+        // Acquire pairs with the unlock in `acquire`: this CPU sees the allocator's words as the previous lock holder
+        // left them. Otherwise two spaces could get one tag.
+        // A weaker ordering fails the loom race "two CPUs need tags".
         while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             hw.relax();
         }
         let mut word = space.word.load(Relaxed);
         let mut rolled_over = false;
-        // A rollover has taken the tag that was in use here, and set it aside.
+        // A rollover has cleared `active`, so the tag of the loaded root is in `reserved`.
         let loaded = match mine.active.load(Relaxed) {
             0 => mine.reserved.load(Relaxed),
             word => word,
@@ -178,26 +187,25 @@ impl<W: Word> GlobalTags<W> {
             (word, rolled_over) = self.deal(hw, word, running);
             space.word.store(word, Relaxed);
         }
-        // Entries of the last tag generation are flushed before a tag of this one is loaded. [mutant
-        // RolloverSkipsFlush]
+        // We flush entries of the last tag generation before we load a tag of this one. [mutant RolloverSkipsFlush]
         if mine.flush_pending.swap(0, Relaxed) != 0 {
             hw.invalidate(Invalidate::All);
         }
         mine.leaving.store(loaded, Relaxed);
         mine.active.store(word, Relaxed);
-        // Release pairs with the lock in `acquire`: the next CPU sees the tags that were dealt, and deals them to no
-        // other space.
-        // Lost without it: two CPUs need tags.
+        // Release pairs with the lock in `acquire`: the next lock holder sees which tags are assigned, and doesn't
+        // assign them to other spaces.
+        // A weaker ordering fails the loom race "two CPUs need tags".
         self.lock.store(0, Release);
-        // Fence pairs with `broadcast::fence_before_tag`: the tag is visible before the first walk under it,
-        // so the initiator of a broadcast reads this tag, or this CPU walks tables in which the entry is
-        // cleared. On Arm a store and a later walk are not ordered by themselves.
-        // Lost without it: `TagWalkedBeforeSeen`.
+        // Fence pairs with `broadcast::fence_before_tag`: the tag is visible before the first walk under it. So the
+        // initiator of a broadcast reads this tag, or this CPU walks tables in which the entry is cleared. On Arm a
+        // store and a later walk aren't ordered by themselves.
+        // Without this fence, an invalidation misses this CPU (mutant `TagWalkedBeforeSeen`, C1).
         hw.fence();
         (tag_of(word), rolled_over)
     }
 
-    /// Deals a tag word of the current generation, under the lock. `old` is the space's last one.
+    /// Assigns a tag word of the current generation. Called under the lock; `old` is the space's last word.
     fn deal<H: Hardware<Word = W>>(
         &self,
         hw: &H,
@@ -225,8 +233,9 @@ impl<W: Word> GlobalTags<W> {
             return Some(kept);
         }
         // A CPU between two roots still walks below its old one, under that space's last tag. It holds no lock and
-        // takes no interrupt there, so the wait is short. Only the tag is compared: a generation that kept it for the
-        // space did not update the word there. [mutant RolloverForgetsLeaving]
+        // takes no interrupt there, so our wait is short. We compare only the tags, not the generations: if a space has
+        // kept its tag for a new generation, `leaving` may still contain the old generation. [mutant
+        // RolloverForgetsLeaving]
         let is_left = |cpu: &RunningTag<W>| {
             let leaving = cpu.leaving.load(Relaxed);
             leaving != 0 && tag_of(leaving) == tag_of(old)
@@ -247,21 +256,21 @@ impl<W: Word> GlobalTags<W> {
             let set_aside = running
                 .all()
                 .any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
-            // A tag that a CPU ran on when tags ran out stays its space's. [mutant RolloverForgetsReserved]
+            // A tag that a CPU was running under at the rollover stays with its space. [mutant RolloverForgetsReserved]
             if !set_aside {
                 return Some(generation << TAG_BITS | next);
             }
         }
     }
 
-    /// Begins a new tag generation, under the lock.
+    /// Begins a new tag generation. Called under the lock.
     fn roll_over(&self, generation: u64, running: &impl RunningTags<W>) {
         self.generation.store(generation, Relaxed);
         for cpu in running.all() {
-            // A CPU that has not switched since the last rollover still runs on the tag that was set aside then.
-            // Acquire pairs with `acquire`: if the CPU is about to load the tag set aside here, the later read of
+            // If `active` is 0, the CPU hasn't switched since the last rollover and still runs under its reserved tag.
+            // Acquire pairs with `acquire`: if the CPU is about to load the tag that we reserve here, our later read of
             // `leaving` sees the tag that it leaves.
-            // Lost without it: a tag rollover while a CPU changes its root.
+            // A weaker ordering fails the loom race "a tag rollover while a CPU changes its root".
             match cpu.active.swap(0, Acquire) {
                 0 => {}
                 word => cpu.reserved.store(word, Relaxed),
@@ -272,13 +281,15 @@ impl<W: Word> GlobalTags<W> {
     }
 }
 
-/// Keeps the tag of `old` for its space if a CPU was running on it when the generation began. Writes the new word for
-/// every CPU that set it aside; otherwise the tag could be dealt twice later.
+/// Keeps the tag of `old` for its space if a CPU was running under it.
+///
+/// Writes the new word for every CPU that has reserved `old`. Otherwise the next rollover could give the space another
+/// tag while one of these CPUs still runs under this one.
 fn keep_reserved<W: Word>(old: u64, new: u64, running: &impl RunningTags<W>) -> bool {
     let mut found = false;
     for cpu in running.all() {
-        // Every CPU that runs the space: when tags run out again, the space is found by this word on each of them.
-        // [mutants RolloverForgetsReserved, RolloverTellsOneAlone]
+        // Update every CPU that runs the space: the next rollover searches each of them for this word. [mutants
+        // RolloverForgetsReserved, RolloverTellsOneAlone]
         if cpu.reserved.load(Relaxed) == old {
             cpu.reserved.store(new, Relaxed);
             found = true;
@@ -296,7 +307,7 @@ mod tests {
     use crate::{Features, Frame, Tagging};
     use core::sync::atomic::AtomicU64;
 
-    /// Two CPUs, of which the first leaves its old root once the second waits for it.
+    /// Two CPUs. The first leaves its old root once the second waits for it.
     struct Machine {
         running: [RunningTag<AtomicU64>; 2],
         waits: AtomicU64,
@@ -340,8 +351,8 @@ mod tests {
         }
     }
 
-    /// Whether the first CPU takes its next tag under the lock or not: as long as it has not left its root, that root's
-    /// space gets no other tag.
+    /// A space gets no other tag while a CPU is still leaving its root. The first CPU takes its next tag with the lock
+    /// or, if `knows_its_tag`, without.
     #[test]
     fn a_space_keeps_its_tag_while_a_cpu_leaves_its_root() {
         for knows_its_tag in [false, true] {
@@ -365,7 +376,7 @@ mod tests {
             }
             let old = switch(0, 0);
             switch(1, 2);
-            // On its way to another root it walks below the old one.
+            // CPU 0 has taken a tag for another root but still walks below the old one.
             load(0, 1);
             switch(1, 3);
             assert_eq!(hw.waits.load(Relaxed), 0);

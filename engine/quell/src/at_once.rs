@@ -1,14 +1,13 @@
-//! One change of one space, flushed at once. Kernels without batches of their own mostly need this, and most batches of
-//! one space end here.
+//! Flushes of one change of one space, without a batch. Kernels without batches of their own mostly need this, and most
+//! batches with one space end here, too.
 //!
-//! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written
-//! there and in the [`inbox`](crate::inbox). But they take fewer instructions, because three things are known: there is
-//! one request, it lies in the targets' own lines, and this CPU flushes while the others do (S4). The common cases come
-//! first: no other CPU has the space loaded, or every CPU that has is asked and interrupted; the request is a short
-//! range, and this CPU's next step. A policy without S4, a machine that broadcasts and a space of the kernel's mappings
-//! use the general code.
+//! The steps are those of [`flush`](crate::flush), in the same order, and the same functions write every word that
+//! other CPUs see. But there are fewer instructions, because three things are known: there is one request, requests are
+//! inlined, and this CPU flushes while the others do (S4). The common cases come first: no other CPU has the space
+//! loaded, or every CPU that has it loaded gets a request and an interrupt; the request is a short range, and this
+//! CPU's next generation. Policies without S4, machines that broadcast and kernel spaces use the general code.
 //!
-//! Tasks that flush all of one space at the same time may share such flushes: [`coalesced`](crate::coalesced).
+//! Tasks that flush all of one space at the same time may share these flushes: see [`coalesced`](crate::coalesced).
 
 use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
@@ -25,15 +24,16 @@ use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Flushes a changed range of `space`, or all of it if `range` is `None`, without a batch.
+    /// Flushes a changed range of `space`, or all of it for `None`, without a batch.
     ///
-    /// When it returns, no later user access on any CPU uses a translation that the change took away (C1, C3). It does
-    /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
-    /// change. May wait for other CPUs.
+    /// When it returns, no later user access on any CPU uses a translation that the change took away (C1, C3). The
+    /// effect is that of one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is
+    /// no change. May wait for other CPUs.
     ///
-    /// The space does not count the change as pending, so [`Engine::flush_pending`](crate::Engine::flush_pending) does not cover it before it is
-    /// flushed. So call it under the lock of the table, unless later observers of the entry learn of the flush in
-    /// another way (as with Linux's `mm_tlb_flush_pending`) or do not rely on the entry.
+    /// The space doesn't count the change as pending, so before it's flushed,
+    /// [`Engine::flush_pending`](crate::Engine::flush_pending) doesn't cover it. So call it under the lock of the
+    /// table, unless later observers of the entry learn of the flush in another way (for example Linux's
+    /// `mm_tlb_flush_pending`) or don't rely on the entry.
     #[inline]
     pub fn flush(self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         self.flush_from(space, range, scope);
@@ -41,21 +41,20 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Flushes all of `space`, or waits for another task's flush that began after this call.
     ///
-    /// Any entry may have changed and any page-table page may be free, as for [`Cpu::flush`] with
-    /// [`Scope::Tables`]. All such calls for a space pass the same `coalesced`. When it returns, no later user access on
-    /// any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May wait
-    /// for other CPUs, and for the task that makes the flush.
+    /// Any entry may have changed and any page-table page may have been unlinked, as for [`Cpu::flush`] with
+    /// [`Scope::Tables`]. All such calls for a space pass the same `coalesced`. When it returns, no later user access
+    /// on any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May
+    /// wait for other CPUs, and for the task that makes the flush.
     ///
-    /// Like [`Cpu::flush`], it does not count the change as pending. It is worth its cost if several threads
-    /// change one space at the same time and more than two CPUs have it loaded. For a lone task it costs two more
-    /// writes.
+    /// Like [`Cpu::flush`], it doesn't count the change as pending. Use it if several threads change one space at the
+    /// same time and more than two CPUs have it loaded. A task that's alone pays for three more writes.
     ///
-    /// Tasks that wait report the CPU that makes the flush to [`Hardware::waits_long`]. A task must not be preempted
-    /// here by one that shares a flush of the same space, and an interrupt handler must not call this: either could
-    /// wait for the task that it interrupted. Both call [`Cpu::flush`] instead.
+    /// Waiting tasks report the CPU that makes the flush to [`Hardware::waits_long`]. A task must not be preempted here
+    /// by one that shares a flush of the same space, and an interrupt handler must not call this: either could wait for
+    /// the task that it interrupted. Both call [`Cpu::flush`] instead.
     ///
     /// # Panics
-    /// In debug builds, if this CPU is making a shared flush of this space already: it would wait for itself.
+    /// In debug builds, if this CPU already makes a shared flush of this space: it would wait for itself.
     pub fn flush_coalesced(self, space: &AddressSpace<H>, coalesced: &CoalescedFlushes<H>) {
         self.assert_may_wait();
         let me = self.id();
@@ -63,7 +62,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let mut turns = 0;
         loop {
             let served = coalesced.served();
-            // Finished, not merely begun: a task that shares a flush waits for its end. [mutant CoalescerSkipsWait]
+            // We need a finished flush, not one that has merely begun. [mutant CoalescerSkipsWait]
             if served.up_to >= mine {
                 self.count(Counter::Coalesced, 1);
                 return;
@@ -77,15 +76,16 @@ impl<H: Hardware> Cpu<'_, H> {
                 None => {}
             }
         }
-        // Read before the flush begins. It serves only the tasks that had changed their entries by then: a CPU may have
-        // flushed and walked the tables again before a later change. [mutant CoalescedLate]
+        // We read `asked` before the flush begins, because the flush serves only tasks that had changed their entries
+        // by then. A CPU may have flushed and walked the tables again before a later change. [mutant CoalescedLate]
         let before = coalesced.asked();
         self.flush_from(space, None, Scope::Tables);
         coalesced.end(before);
     }
 
-    /// Flushes a batch's request for one space on this CPU and others: mostly one range, or everything. The
-    /// batch has checked that it may wait.
+    /// Flushes a batch's request for one space on this CPU and others.
+    ///
+    /// Most such requests are one range or the whole space. The batch has checked that it may wait.
     #[inline(never)]
     pub(crate) fn flush_one(self, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
@@ -105,7 +105,7 @@ impl<H: Hardware> Cpu<'_, H> {
                 _ => self.shoot_down([(space, &Request::of(range, scope))].into_iter()),
             };
         }
-        // One word stays in a register.
+        // Packed, a range fits into a register.
         let packed = match range {
             Some(range) if range.pages == 0 => return,
             Some(range) if range.strides() <= MAX_PACKED_STRIDES => Some(pack(range)),
@@ -116,8 +116,9 @@ impl<H: Hardware> Cpu<'_, H> {
         self.flush_told(space, packed, scope, told);
     }
 
-    /// Flushes a request that was already sent to devices: a packed range, by its strides unless these are too many, or
-    /// everything.
+    /// Flushes a request that devices already have: a packed range, or the whole space.
+    ///
+    /// A range with more than `full_above` strides becomes the whole space.
     #[inline(always)]
     fn flush_told(self, space: &AddressSpace<H>, range: Option<u64>, scope: Scope, told: Mark) {
         let range = match range {
@@ -129,7 +130,7 @@ impl<H: Hardware> Cpu<'_, H> {
         };
         self.count(Counter::Requested, 1);
         let generation = self.take_generation(space);
-        // A CPU that loads the space later finds the new generation.
+        // Since the generation is taken, a CPU that loads the space later flushes by itself.
         if space.is_loaded_only_on(self.here.seat(), self.count) {
             self.count(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
@@ -143,7 +144,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes this CPU's part of a flush without a batch. Interrupts are masked.
+    /// Flushes this CPU's own entries. Interrupts are masked.
     #[inline(always)]
     fn flush_mine(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
         let lone = Lone {
@@ -159,14 +160,14 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes this CPU's part if the request is not its next step.
+    /// Flushes this CPU's own entries if the request isn't its next generation.
     #[cold]
     fn flush_mine_anyhow(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
         let request = Request::of(range.map(unpack), scope);
         self.flush_here(&FlushInfo::of(space, generation, &request));
     }
 
-    /// Flushes without a batch, on this CPU and on all others that must be asked.
+    /// Flushes without a batch, on this CPU and on all others that need a request.
     #[inline(never)]
     fn flush_beside(
         self,
@@ -183,9 +184,10 @@ impl<H: Hardware> Cpu<'_, H> {
         let laid = EncodedRequest::of(space.id(), generation, range.as_ref(), scope);
         if self.shares_lines()
             && shootdown.targets.len() >= self.hw.shares_lines_from()
-            // Of several at the same time, most find the shared inboxes busy, and requests merge in own inboxes alone.
+            // With several flushes at the same time, most would find the shared inboxes busy, and requests merge only
+            // in own inboxes.
             && space.flushes().pending <= 1
-            // A flush that this one has preempted may have the outbox.
+            // A flush that this one has preempted may still use the outbox.
             && self.here.outbox.reserve()
         {
             let flush_mine = || self.flush_mine(space.id(), generation, range, scope);
@@ -200,7 +202,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait_inlined(&shootdown, scope, false);
     }
 
-    /// Flushes on many other CPUs through their shared inboxes, and on this one by `flush_mine`.
+    /// Flushes on many other CPUs through their shared inboxes, and on this CPU with `flush_mine`.
     fn flush_sharing(
         self,
         laid: &EncodedRequest<'_>,
@@ -228,9 +230,11 @@ impl<H: Hardware> Cpu<'_, H> {
         self.here.outbox.release();
     }
 
-    /// Posts the request in this CPU's outbox to the targets that must be asked, and moves them into the returned set.
-    /// Posts to the own inbox of those whose shared inbox is busy, and of all after the first such: where many CPUs
-    /// flush at the same time, most are busy, and requests merge in own inboxes alone.
+    /// Posts the request in this CPU's outbox to the targets that need it. Returns the targets whose shared inbox it
+    /// used.
+    ///
+    /// After the first busy shared inbox, we use the own inboxes of that target and of all later ones. If many CPUs
+    /// flush at the same time, most shared inboxes are busy, and requests merge only in own inboxes.
     fn post_to_shared(
         self,
         laid: &EncodedRequest<'_>,
@@ -263,7 +267,7 @@ impl<H: Hardware> Cpu<'_, H> {
         shared
     }
 
-    /// Posts a request to those of the targets that must be asked, in their own lines, and removes the others.
+    /// Posts a request to the targets that need it, and removes the others.
     #[inline(always)]
     fn post_to_all(self, laid: &EncodedRequest<'_>, concern: Concern, shootdown: &mut Shootdown) {
         let posting = Posting {
@@ -271,7 +275,7 @@ impl<H: Hardware> Cpu<'_, H> {
             marks: Marks::NONE,
             concern,
         };
-        // Mostly all of them are asked and interrupted.
+        // In the common case every target gets a request and an interrupt.
         let Shootdown {
             targets,
             interrupts,

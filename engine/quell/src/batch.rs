@@ -1,24 +1,24 @@
-//! Batches (S0): changed entries that wait for their flush, and the frames behind them.
+//! Batches (S0): changed entries that wait for their flush, and the frames that they mapped.
 //!
 //! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`Flushed`], the proof that no CPU
 //! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`]:
-//! they are not flushed yet, and each needs a [`DeferredFlush`](crate::DeferredFlush). A batch that is dropped flushes
-//! first. The file is long because it contains every way in which frames leave a batch, beside the rules that they
+//! they aren't flushed yet, and each needs a [`DeferredFlush`](crate::DeferredFlush). A batch that is dropped flushes
+//! first. The file is long because it contains every way in which frames leave a batch, beside the rules that these
 //! share.
 //!
-//! When the flush happens depends on [`Purpose`] and policy. The changes of one call ([`Purpose::Call`]) are always
+//! [`Purpose`] and policy determine when the flush happens. The changes of one call ([`Purpose::Call`]) are always
 //! flushed once, at its end. Reclaim and migration take pages from many places and many spaces. A simple kernel flushes
-//! after each of them, as soon as its lock is dropped ([`Batch::unlocked`]). With [`Policy::batch`](crate::Policy)
-//! these flushes wait for the end of the batch, too. On machines that broadcast invalidations, the batch sends them at
-//! once and only waits for their completion at its end. One barrier completes them all. The CPU that sent them must
-//! execute it, because a barrier completes only its own CPU's broadcasts.
+//! after each of them, as soon as it drops the lock ([`Batch::unlocked`]). With [`Policy::batch`](crate::Policy) these
+//! flushes also wait for the end of the batch. On machines that broadcast invalidations, the batch sends these at once
+//! and waits for their completion only at its end. One barrier completes them all. The CPU that sent them must execute
+//! it, because a barrier completes only its own CPU's broadcasts.
 //!
 //! Changes are reported under locks, so a report never waits for a CPU. If the batch has no place for a change, it
-//! still flushes it at its end ([`overflow`](crate::overflow)).
+//! still flushes that change at its end ([`overflow`](crate::overflow)).
 //!
-//! Each space counts its pending batches. The count rises under the table's lock when the entry is reported, and falls
-//! after the flush. A later observer that takes the lock, finds the entry cleared and would rely on it calls
-//! [`Engine::flush_pending`] first, which flushes if the count is not zero.
+//! Each space counts its pending batches. The count rises under the table's lock when an entry is reported, and falls
+//! after the flush. For example, a page fault takes that lock and finds the entry cleared. Before such a *later
+//! observer* relies on the cleared entry, it calls [`Engine::flush_pending`], which flushes if the count isn't zero.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -38,17 +38,17 @@ use crate::this_cpu::Cpu;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
-/// Why entries change. The purpose decides when the batch flushes.
+/// The reason why entries change. It determines when the batch flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// The changes of one call of the program: unmap, protect, fork, a fault.
+    /// The changes of one request of the program: unmap, protect, fork, a fault.
     Call,
     /// Pages taken away by reclaim.
     Reclaim,
     /// Pages about to move to other frames.
     Migration,
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// [`Batch::finish_deferred`], so it sends nothing before.
+    /// [`Batch::finish_deferred`], so it sends no broadcasts before.
     Lazy,
 }
 
@@ -62,14 +62,15 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
     type Hardware = H;
 }
 
-/// Collects changed entries and the frames behind them. Made by [`Engine::batch`].
+/// Collects changed entries and the frames that they mapped. Made by [`Engine::batch`].
 ///
-/// `S` is a reference to an address space (plain or counted), and `L` the list in which frames wait, by default with
-/// room for 64 in the batch itself. `N` is the number of spaces that the batch has places for. A batch may be finished on a CPU that
-/// did not fill it. On a machine that broadcasts, it then sends its broadcasts again. A finished batch is empty and may
-/// be filled again.
+/// `S` is a reference to an address space, plain or counted. `L` is the list in which frames wait, by default with room
+/// for 64 in the batch itself. `N` is the number of spaces that the batch has places for. You may finish a batch on
+/// another CPU than the one that filled it. On a machine that broadcasts, it then sends its broadcasts again. A
+/// finished batch is empty and can be filled again.
 ///
-/// With 64 frames it takes some 1.7 KB, most of it uninitialised. Avoid moving it: that costs more than a flush.
+/// With room for 64 frames a batch takes about 1.7 KB, most of it uninitialised. Avoid moving it: that costs more than
+/// a flush.
 ///
 /// # Examples
 ///
@@ -88,8 +89,8 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
 pub struct Batch<'e, S: SpaceRef, L: FrameList = InPlace<Frame>, const N: usize = SPACES> {
     pub(crate) unflushed: Unflushed<'e, S, N>,
     pub(crate) frames: L,
-    /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it is still set after that
-    /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]). The frames are leaked then.
+    /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it's still set after that
+    /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]), and we leak the frames.
     borrowed: bool,
 }
 
@@ -116,11 +117,11 @@ impl<L: FrameList> Drop for Leaked<'_, L> {
     }
 }
 
-/// The changes of a batch, which are to be flushed.
+/// The changes of a batch that aren't flushed yet.
 pub(crate) struct Unflushed<'e, S: SpaceRef, const N: usize> {
     pub(crate) engine: &'e Engine<'e, S::Hardware>,
     purpose: Purpose,
-    /// The CPU that sent the broadcasts.
+    /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
     pub(crate) pending: Stack<Pending<S>, N>,
     /// The changes that have no place in `pending`.
@@ -147,9 +148,10 @@ impl<H: Hardware> Engine<'_, H> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// Begins a batch like [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8. For a further
-    /// space the batch keeps no details: its end flushes all of that space, on all CPUs that may have it loaded and
-    /// some others. A batch of one space takes some 160 bytes and its list, so it is cheap to move. Never waits.
+    /// Begins a batch like [`Engine::batch_into`], with places for `N` spaces, from 1 to 8. Never waits.
+    ///
+    /// For a further space the batch keeps no details: its end flushes all of that space, on all CPUs that may have it
+    /// loaded and on some others. A batch of one space takes about 160 bytes and its list, so it's cheap to move.
     #[inline]
     pub fn batch_of_spaces<S, L, const N: usize>(
         &self,
@@ -167,7 +169,7 @@ impl<H: Hardware> Engine<'_, H> {
             unflushed: Unflushed {
                 engine: self,
                 purpose,
-                // The first change that is sent sets it.
+                // Set by the first change that is sent.
                 cpu: CpuId::default(),
                 pending: Stack::new(),
                 overflow: None,
@@ -182,7 +184,7 @@ impl<H: Hardware, S, L: FrameList, const N: usize> Batch<'_, S, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Returns whether the batch cannot take another frame. Finish it first then. Never waits.
+    /// Returns whether the batch can't take another frame. If so, finish it first. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
@@ -192,9 +194,10 @@ where
         self.frames.is_empty() && self.unflushed.is_empty()
     }
 
-    /// Returns whether finishing this batch flushes all of `space`, with at least this `scope`. If so, a caller may
-    /// leave out further reports of the space until the batch is finished. Always `false` if invalidations are
-    /// broadcast, or if the batch has no place for the space. Never waits.
+    /// Returns whether finishing this batch flushes all of `space`, with at least this `scope`.
+    ///
+    /// If so, a caller may leave out further reports of the space until the batch is finished. Always `false` if
+    /// invalidations are broadcast, or if the batch has no place for the space. Never waits.
     pub fn covers(&self, space: &AddressSpace<H>, scope: Scope) -> bool {
         let pending = self.unflushed.pending.as_slice();
         pending
@@ -202,8 +205,10 @@ where
             .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
-    /// Returns whether changes of `space` may be reported later than the tables are written. The batch counts as pending
-    /// for the space already, and has sent nothing for it. They must be reported before the batch flushes. Never waits.
+    /// Returns whether changes of `space` may be reported after the tables were written.
+    ///
+    /// It's `true` if the batch already counts as pending for the space and has sent nothing for it. Report the changes
+    /// before the batch flushes. Never waits.
     #[inline]
     pub fn may_report_late(&self, space: &AddressSpace<H>) -> bool {
         let pending = self.unflushed.pending.as_slice();
@@ -212,8 +217,8 @@ where
 
     /// Reports that entries of `space` were cleared or lost rights, without a frame.
     ///
-    /// Call it after the tables were written, under their lock. With [`Scope::Tables`] the flush reaches the walker
-    /// caches and CPUs that hold the space lazily.
+    /// Call it after the tables were written, under their lock. With [`Scope::Tables`] the flush also reaches the
+    /// walker caches and CPUs that hold the space lazily.
     ///
     /// Never waits for a CPU or a device. If invalidations are broadcast and S0 is off, it executes its own CPU's
     /// barrier, which no code of another CPU can delay.
@@ -229,9 +234,10 @@ where
         self.unflushed.add(space, None, scope);
     }
 
-    /// Reports that an entry of `space` was cleared, and takes the `frame` behind it. Call it like [`Batch::changed`].
-    /// Never waits for a CPU. If it panics, the frame is leaked, because a CPU may still use it. A range that did not
-    /// fit into the batch is still flushed with it.
+    /// Reports that an entry of `space` was cleared, and takes the `frame` that it mapped.
+    ///
+    /// Call it like [`Batch::changed`]. Never waits for a CPU. If it panics, the frame is leaked, because a CPU may
+    /// still use it. If the batch has no place for the range, it still flushes the range at its end.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -240,12 +246,14 @@ where
         self.report(space, range, Scope::Leaf, frame);
     }
 
-    /// Reports that a page-table page was unlinked from `space`: it spanned `range`, and `frame` held it. Call it like
-    /// [`Batch::changed`]. Never waits for a CPU. The flush reaches walkers, and its initiator waits until every target
-    /// has flushed. If it panics, the frame is leaked, as by [`Batch::unmapped`].
+    /// Reports that the page-table page in `frame` was unlinked from `space`.
     ///
-    /// If the table still mapped pages, the flush drops only the first page of each stride of the range. Clear and
-    /// report such pages by themselves, or give the range the stride of the pages.
+    /// The table spanned `range`. Call it like [`Batch::changed`]. Never waits for a CPU. The flush reaches walkers,
+    /// and its initiator waits until every target has flushed. If it panics, the frame is leaked, as by
+    /// [`Batch::unmapped`].
+    ///
+    /// If the table still mapped pages, the flush drops only the first page of each stride of the range. So clear and
+    /// report such pages separately, or give the range the stride of the pages.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -253,7 +261,7 @@ where
         self.report(space, range, Scope::Tables, frame);
     }
 
-    /// Reports the change before it takes the frame. A panic in between must not drop the frame, which is not flushed.
+    /// Reports the change and then takes the frame. A panic in between must not drop the frame, which isn't flushed.
     #[inline(always)]
     fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: L::Frame) {
         let frame = ManuallyDrop::new(frame);
@@ -262,9 +270,10 @@ where
         self.hold(ManuallyDrop::into_inner(frame));
     }
 
-    /// Takes a frame whose entries were all reported with [`Batch::changed`] (for example because several spaces mapped
-    /// it), or a frame that nothing maps any more. Never waits. If it panics, the frame is leaked, because a CPU may
-    /// still use it.
+    /// Takes a frame that needs no report of its own.
+    ///
+    /// Either all its entries were reported with [`Batch::changed`], for example because several spaces mapped it, or
+    /// nothing maps it any more. Never waits. If it panics, the frame is leaked, because a CPU may still use it.
     ///
     /// # Panics
     /// If the batch is full.
@@ -278,10 +287,12 @@ where
         self.frames.push(ManuallyDrop::into_inner(frame));
     }
 
-    /// Flushes the changes of reclaim or migration if S0 is off; the frames stay. Call it whenever the lock is dropped
-    /// under which changes were reported. It does nothing if S0 is on, if the purpose is [`Purpose::Call`], or if the
-    /// flush may be deferred. So with S0 off the kernel flushes once for each change, and with S0 on once for the
-    /// batch. A kernel that does not call it flushes at the end of the batch. May wait for other CPUs.
+    /// Flushes the changes of reclaim or migration if S0 is off; the frames stay.
+    ///
+    /// Call it each time you drop a lock under which changes were reported. It does nothing if S0 is on, if the purpose
+    /// is [`Purpose::Call`], or if the flush may be deferred. So the kernel flushes once for each change if S0 is off,
+    /// and once for the batch if it's on. A kernel that doesn't call it flushes at the end of the batch. May wait for
+    /// other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
@@ -305,7 +316,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Leaks the frames of a [`Deferred`] that was forgotten, which is safe.
+    /// Leaks the frames if their [`Deferred`] was forgotten, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if H::MECHANISMS.lazy_unmap && self.borrowed {
@@ -314,30 +325,32 @@ where
         }
     }
 
-    /// Flushes like [`Batch::finish`] and returns the list itself. For an owner that empties it at once, faster than
-    /// frame by frame. Frames that are left in the list come out with those of the next flush, or are dropped with the
-    /// batch. May wait for other CPUs.
+    /// Flushes like [`Batch::finish`] and returns the list itself.
+    ///
+    /// For an owner that empties the list at once, this is faster than taking frame by frame. Frames left in the list
+    /// come out with those of the next flush, or are dropped with the batch. May wait for other CPUs.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
         self.flush();
         &mut self.frames
     }
 
-    /// Defers the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait
-    /// for other CPUs if it flushes or if the ledger is full. Waits for devices if there are any
-    /// ([`Hardware::HAS_SECONDARY`]): their part is never deferred.
+    /// Defers the flush until the frames are reused (S3), or flushes now.
     ///
-    /// It also flushes if the batch has an unlinked table, mappings of both the kernel and a user space, or more spaces
-    /// than it has places for, and if more batches of a space are outstanding than are counted.
+    /// It defers if policy and ledger allow it. May wait for other CPUs if it flushes or if the ledger is full. If
+    /// there are devices ([`Hardware::HAS_SECONDARY`]), it waits for them: their part is never deferred.
+    ///
+    /// It flushes now if the batch has an unlinked table, mappings of both the kernel and a user space, or more spaces
+    /// than places. It also flushes now if a space already counts its maximum of outstanding batches.
     ///
     /// The caller guarantees that every mapping of every frame was read-only and clean, or was a kernel mapping that no
     /// CPU uses any more ([`crate::kernel`]). It calls [`DeferredFlush::defer`](crate::DeferredFlush::defer) for each
     /// frame before it drops the lock under which it called [`DeferredFlush::begin`](crate::DeferredFlush::begin). It
-    /// may drop the locks of the tables before this call: later observers find the batch outstanding, then the deferred
-    /// flush.
+    /// may drop the locks of the tables before this call: later observers first find the batch outstanding, then the
+    /// deferred flush.
     ///
-    /// The engine checks none of this. A mapping counts for as long as a CPU may use it. So if another CPU has cleared
-    /// or write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
+    /// The engine checks none of this. A mapping counts as long as a CPU may use it. For example, if another CPU has
+    /// write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
     /// ([`Engine::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, L> {
         let engine = self.unflushed.engine;
@@ -348,9 +361,8 @@ where
             .any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
-        // A stamp is for the kernel's mappings or for users', never for both. A CPU that runs a program may make a
-        // deferred flush of kernel mappings at its next entry into the kernel, but not one of its own space. [mutant
-        // MixedFlushDeferred]
+        // A stamp is for kernel mappings or for user mappings, never for both. A CPU in user mode may leave a deferred
+        // flush of kernel mappings to its next kernel entry, but not one of its own space. [mutant MixedFlushDeferred]
         let both = (1..pending.len()).contains(&kernels);
         let overflow = self.unflushed.overflow.is_some();
         if !engine.on().lazy_unmap || tables || overflow || both {
@@ -360,10 +372,10 @@ where
         if H::HAS_SECONDARY {
             engine.assert_may_wait();
         }
-        // Devices flush now: only the CPUs' part is deferred.
+        // Devices flush now. We defer only the CPUs' part.
         let told = me.start_secondary(self.unflushed.requests());
         me.wait_for_secondary(told);
-        // After the entries were cleared: a flush that began before this tick does not count for it.
+        // We take the stamp after the entries were cleared: a flush that began before this tick doesn't cover them.
         let Some(stamp) = me.take_stamp() else {
             me.count(Counter::DeferralsRefused, 1);
             return Outcome::Flushed(self.finish());
@@ -371,13 +383,13 @@ where
         me.count(Counter::FlushesDeferred, 1);
         let mut cpus = CpuSet::none();
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
-            // The stamp first, then the set: a CPU that loads the space enters the set before it reads the stamp, so
-            // one of the two sees the other. And the stamp before the batch ends: a later observer finds one of them.
-            // [mutant PendingEndsBeforeDeferred]
+            // Write the stamp, then read the set. A CPU that loads the space enters the set before it reads the stamp,
+            // so one of the two sees the other. Write the stamp before the batch ends, so a later observer finds the
+            // stamp or the batch. [mutant PendingEndsBeforeDeferred]
             entry.space.defer(stamp);
             entry.space.end_pending();
             match number {
-                // Mostly the only one: its set is not copied.
+                // With a single space, as is common, we read its set in place.
                 0 => entry.space.read_loaded(&mut cpus, engine.count),
                 _ => cpus.union(&entry.space.loaded_on(engine.count)),
             }
@@ -399,7 +411,8 @@ impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Adds a range that is not empty, or everything. Stores nothing if the last space is already flushed whole.
+    /// Adds a range that isn't empty, or the whole space. Stores nothing if the batch already flushes the last space
+    /// whole.
     #[inline(always)]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         match self.pending.last_mut() {
@@ -412,7 +425,7 @@ where
     #[inline(never)]
     fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let most = self.engine.most();
-        // Mostly another page of the same space.
+        // The common case: another page of the same space.
         if let Some(last) = self.pending.last_mut()
             && last.joins
             && last.is_of(&space)
@@ -423,7 +436,7 @@ where
         self.add_another(space, range, scope);
     }
 
-    /// Adds the first change of a batch, mostly the only one. Inlined, because most of the stored values are constants
+    /// Adds the first change of a batch, often the only one. Inlined, because most of the stored values are constants
     /// there.
     #[inline(always)]
     fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
@@ -449,19 +462,18 @@ where
         self.engine.on().batch || self.purpose == Purpose::Call || self.may_defer()
     }
 
-    /// Returns whether added changes are flushed with the rest, with nothing sent before.
+    /// Returns whether later changes join the same flush, because nothing is sent early.
     #[inline]
     fn joins(&self) -> bool {
         self.engine.broadcasts().is_none()
     }
 
-    /// Returns whether nothing is outstanding.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.overflow.is_none()
     }
 
-    /// Adds a change of a space that has no place, or of which no more batches are counted.
+    /// Adds a change of a space without a place, or with too many outstanding batches.
     #[cold]
     fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
@@ -476,7 +488,8 @@ where
         let me = engine.this_cpu();
         let request = || Request::of(range, scope);
         if !self.joins() && !self.has_pending_batch() && !H::HAS_SECONDARY {
-            // The barrier waits for this CPU only. Devices would have to be waited for, so that happens at the end.
+            // We can send and wait at once: the barrier waits for this CPU only. With devices we'd have to wait for
+            // these too, so they're flushed at the end.
             return me.flush_by_broadcast([(&*space, &request())].into_iter());
         }
         if self.pending.is_empty() {
@@ -486,8 +499,8 @@ where
         if found.is_none() && (self.pending.is_full() || !space.begin_pending()) {
             return self.add_overflow(&space, range, scope);
         }
-        // On a machine that broadcasts, reclaim sends now and waits later.
-        // Only by the CPU that sent the first ones: its barrier completes all.
+        // On a machine that broadcasts, reclaim sends now and waits later, provided that this CPU sent the earlier
+        // broadcasts: its barrier completes them all.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !self.may_defer()
@@ -519,7 +532,7 @@ where
             .position(|entry| entry.space.id() == space.id())
     }
 
-    /// Flushes all outstanding changes; the frames stay.
+    /// Flushes all outstanding changes. The frames stay.
     #[inline(always)]
     fn flush(&mut self) {
         let engine = self.engine;
@@ -593,7 +606,6 @@ where
     }
 }
 
-/// Returns the requests of these spaces.
 fn requests<'p, H, S>(
     pending: &'p [Pending<S>],
 ) -> impl ExactSizeIterator<Item = (&'p AddressSpace<H>, &'p Request)> + Clone

@@ -1,11 +1,11 @@
 //! Flushes on machines that broadcast invalidations: Arm's `TLBI … IS`, x86's INVLPGB.
 //!
-//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete only when
-//! *the CPU that sent it* has waited for completion; another CPU's wait does not complete it. So reclaim sends
+//! A broadcast names a system-wide tag, or none on machines without tags. We send it at once. It's complete only when
+//! *the CPU that sent it* has waited for completion; another CPU's wait doesn't complete it. So reclaim sends
 //! immediately and waits once, and a batch that was carried to another CPU sends everything again.
 //!
-//! The tag is read after a fence that made the table stores visible to all walkers. If a rollover of tags happened
-//! before, the new tag is seen. If it comes later, a CPU that runs the space under a new tag walks the changed tables.
+//! We read the tag after a fence that makes the table stores visible to all walkers. If a rollover came before, we read
+//! the new tag. If it comes later, a CPU that runs the space under a new tag walks the changed tables.
 
 use crate::features::Tagging;
 use crate::hardware::{Broadcast, Hardware, Invalidate, Scope, Tag};
@@ -61,7 +61,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.complete();
     }
 
-    /// Starts the broadcasts of a request for the kernel's mappings, which have no tag. Returns whether there were any.
+    /// Starts the broadcasts of a request for kernel mappings, which have no tag. Returns whether there were any.
     #[cold]
     fn broadcast_kernel(self, request: &Request) -> bool {
         match request {
@@ -81,7 +81,7 @@ impl<H: Hardware> Cpu<'_, H> {
         true
     }
 
-    /// Flushes all of a space that no CPU has loaded any more, on every CPU.
+    /// Flushes all of a retired space on every CPU. No CPU has it loaded any more.
     pub(crate) fn broadcast_retired(self, space: &AddressSpace<H>) {
         self.fence_before_tag();
         if let Some(tag) = self.broadcast_tag(space)
@@ -101,16 +101,17 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Makes earlier table stores visible to every walker before a tag is read.
     fn fence_before_tag(self) {
-        // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
-        // read, so a CPU that loads the space under a newer tag walks the new tables.
-        // Lost without it: `BroadcastSkipsFence`.
+        // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before we read the tag, so a
+        // CPU that loads the space under a newer tag walks the new tables.
+        // Without this fence, that CPU could keep the old translation (mutant `BroadcastSkipsFence`, C1).
         self.hw.fence();
     }
 
-    /// Returns the tag for broadcasts of `space`, or `None` if it has never been loaded. On machines without tags,
-    /// returns the kernel's tag: any CPU may have the space loaded.
+    /// Returns the tag for broadcasts of `space`, or `None` if it was never loaded.
+    ///
+    /// On machines without tags, returns the kernel's tag, because any CPU may have the space loaded.
     fn broadcast_tag(self, space: &AddressSpace<H>) -> Option<Tag> {
-        // Without tags there is none to look up. [mutant UntaggedUnflushed]
+        // Without tags there's none to look up. [mutant UntaggedUnflushed]
         if self.features.tagging == Tagging::None {
             return Some(Tag::KERNEL);
         }

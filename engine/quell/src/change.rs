@@ -1,48 +1,47 @@
-//! The decision whether a change of an entry needs a flush, and which.
+//! The decision whether a change of an entry needs a flush, and of which kind.
 //!
-//! Kernels keep arguing about this case by case, so one function decides for all code that writes page tables. It
-//! compares an entry before and after the change and returns the smallest flush that keeps the contract.
+//! Kernel developers keep arguing about this case by case, so one function decides for all code that writes page
+//! tables. It compares an entry before and after the change and returns the smallest flush that keeps the contract.
 //!
 //! # The reasoning
 //!
-//! * *Something is removed or exchanged*: the mapping, a right, the frame, the memory type, the protection key, the
-//!   encryption. A stale entry would still grant the old state: flush. The rights in an entry that points to a table
-//!   limit all pages below it and are kept by the walker caches, so the same holds there, with the larger scope.
-//! * *The dirty bit is cleared*: flush. A stale dirty entry lets the CPU store without setting the
-//!   bit again (C2).
-//! * *The accessed bit is cleared*: nothing. The cost is that a page may look idle although it is used. For the same
+//! * *Something is removed or exchanged*: for example the mapping, a right, the frame, the memory type, the protection
+//!   key or the encryption. A stale entry would still grant the old state, so flush. The rights in an entry that points
+//!   to a table limit all pages below it and are kept by the walker caches. So the same holds there, with the larger
+//!   scope.
+//! * *The dirty bit is cleared*: flush. A stale dirty entry lets the CPU store without setting the bit again (C2).
+//! * *The accessed bit is cleared*: don't flush. The cost is that a page may look idle although it's used. For the same
 //!   reason a clear accessed bit proves nothing: the entry may be cached from before it was cleared.
-//! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that the new one would
-//!   allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that took the fault must drop it before it
-//!   tries again. No other CPU is asked.
+//! * *A right is added, or accessed or dirty set*: at worst, a stale entry refuses an access that the new one would
+//!   allow. On x86-64 the fault drops the entry. Elsewhere it may stay, so the CPU that took the fault must drop it
+//!   before it retries. No other CPU gets a request.
 //! * *The page size, the memory type or the encryption changes*: flush with [`Scope::Tables`], even for a leaf. The
-//!   initiator waits until such a flush is complete. With [`Scope::Leaf`] and asynchronous flushes it continues when
+//!   initiator then waits until the flush is complete. With [`Scope::Leaf`] and asynchronous flushes it continues when
 //!   each target has received the request: a CPU may then hold both the old and the new entry, or load lines of the
-//!   frame into its cache under the old type. Also, [`Scope::Leaf`] does not reach CPUs that have the space loaded
+//!   frame into its cache under the old type. Also, [`Scope::Leaf`] doesn't reach CPUs that have the space loaded
 //!   lazily.
-//! * *An entry becomes present*: nothing on x86-64 and AArch64, which never cache absent entries.
-//!   RISC-V processors without Svvptc may, and then the same local fence is needed.
-//! * *User mode gains a page*: the kernel loses it if it must not fetch from or access pages of user mode (SMEP and
-//!   SMAP, PAN, RISC-V's U bit).
+//! * *An entry becomes present*: don't flush on x86-64 and AArch64, which never cache absent entries. RISC-V processors
+//!   without Svvptc may cache them, so they need a local fence as for an added right.
+//! * *User mode gains a page*: the kernel loses the page if it must not fetch from or access user pages (SMEP and SMAP,
+//!   PAN, RISC-V's U bit). So flush there.
 //!
-//! # Breaking before making
+//! # Break before make
 //!
 //! If the old and the new entry must never be visible at the same time, [`Flush::break_first`] is set: clear the entry,
-//! flush, and only then write the new one. The changes that require this depend on the architecture ([`Break`]).
-//! Compare the old entry with the final one, not with the absent one in between. If the next entry is not known yet (at
-//! an unmap), report the page with [`Scope::Tables`] if a page of another size may take its place: a large page on
-//! x86-64, for example. Before you write an entry into a place that another CPU has emptied, call
+//! flush, and only then write the new one. The architecture determines which changes require this ([`Break`]). Compare
+//! the old entry with the final one, not with the absent one in between. At an unmap you don't know the next entry yet.
+//! If a page of another size may take the place, for example a large page on x86-64, report the unmapped page with
+//! [`Scope::Tables`]. Before you write an entry into a place that another CPU has emptied, call
 //! [`Engine::flush_pending_tables`](crate::Engine::flush_pending_tables).
 //!
-//! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
-//! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))
-//! and, if instructions are fetched there and the frame or the memory type changes with the size, on
-//! most Intel Core and Xeon processors before those that report `PSCHANGE_MC_NO`
-//! ([iTLB multihit](https://docs.kernel.org/admin-guide/hw-vuln/multihit.html)). On others either
-//! translation is used.
+//! On x86-64, two page sizes for one address cause a machine check on AMD's family 10h ([erratum
+//! 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf)). They do so on most Intel Core and Xeon
+//! processors before those that report `PSCHANGE_MC_NO` if instructions are fetched there and the frame or the memory
+//! type changes with the size ([iTLB multihit](https://docs.kernel.org/admin-guide/hw-vuln/multihit.html)). Other
+//! processors use either translation.
 //!
-//! The order also matters for the contract: replacing one frame by another *with different contents* under running
-//! programs breaks C4 unless the old translation is flushed before any CPU can see the new one.
+//! The order also matters for the contract. If a frame is replaced by another *with different contents* while programs
+//! run, C4 breaks unless the old translation is flushed before any CPU can see the new one.
 //!
 //! # Sources
 //!
@@ -53,19 +52,19 @@
 //!   break-before-make there.
 //! * RISC-V: [the privileged specification](https://github.com/riscv/riscv-isa-manual), `SFENCE.VMA` and Svvptc.
 //!
-//! # What it does not cover
+//! # What it doesn't cover
 //!
 //! It considers one entry at a time. The caller must know whether leaves *below* a table are global; if so, the flush
-//! is for every tag. All sixteen entries of a contiguous row change together, with one flush for all. It does not
-//! consider which CPUs use the space: [`Batch`](crate::Batch) leaves out CPUs that cannot hold the entry. `quell-arch`
+//! is for every tag. All sixteen entries of a contiguous row change together, with one flush for all. It doesn't
+//! consider which CPUs use the space: [`Batch`](crate::Batch) leaves out CPUs that can't hold the entry. `quell-arch`
 //! tests the rules against the manuals, for all pairs of entries.
 
 use crate::entry::Entry;
 use crate::hardware::Scope;
 
-/// The rules of an architecture's TLBs: what they may keep, and what is forbidden.
+/// An architecture's rules for TLBs: the entries that they may keep and the changes that are forbidden.
 ///
-/// `quell-arch` has one for each architecture.
+/// `quell-arch` defines one for each architecture.
 ///
 /// # Examples
 ///
@@ -86,38 +85,38 @@ use crate::hardware::Scope;
 pub struct TlbRules {
     /// The TLB may keep an entry that refused an access (AArch64, RISC-V). x86-64 drops it with the fault.
     pub keeps_refused: bool,
-    /// The TLB may keep that an entry was absent (RISC-V without Svvptc).
+    /// The TLB may cache that an entry was absent (RISC-V without Svvptc).
     pub keeps_absent: bool,
-    /// The kernel may not use pages of user mode, so a page that user mode gains is lost to the kernel.
+    /// The kernel may not use user pages. So it loses each page that user mode gains.
     ///
     /// A manager that accesses user memory only through other mappings may clear this.
     pub user_excludes_kernel: bool,
-    /// Which changes of a present entry must go through an absent one.
+    /// The changes of a present entry that must pass through an absent one.
     pub break_before_make: Break,
 }
 
-/// Which changes of a present entry must go through an absent one, with a flush in between.
+/// The changes of a present entry that need an absent one and a flush between.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Break {
-    /// None: a CPU uses the old or the new translation until it has flushed (RISC-V).
+    /// No change: a CPU uses the old or the new translation until it has flushed (RISC-V).
     Never,
-    /// Changes that may alter the size of a translation: a leaf for a table, a table for a leaf or another table
-    /// (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383). The [module](crate::change) lists the
-    /// affected processors.
+    /// Changes that may alter the size of a translation: from a leaf to a table, or from a table to a leaf or another
+    /// table. See x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383. The [module](crate::change)
+    /// lists the affected processors.
     Size,
-    /// Also changes that make two translations of one address contradict each other.
+    /// The changes of [`Break::Size`], and those that make two translations contradict each other.
     ///
-    /// These are frame, memory type, the contiguous bit, a global entry over others (AArch64: Arm ARM, rule RWHZWS,
-    /// without FEAT_BBML1).
+    /// For example: another frame or memory type, the contiguous bit, a global entry in place of others (AArch64: Arm
+    /// ARM, rule RWHZWS, without FEAT_BBML1).
     Translation,
 }
 
 /// The smallest flush that a change needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// None.
+    /// No flush.
     Nothing,
-    /// A CPU that was refused an access drops the entry before it retries. No other CPU is asked.
+    /// A CPU that was refused an access drops the entry before it retries. No other CPU gets a request.
     ///
     /// The CPU that made the change may do this at once, to avoid a fault.
     Local(Scope),
@@ -128,9 +127,10 @@ pub enum Need {
 /// A flush on every CPU that may hold an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// Leaf entries alone, or also the walker caches and every translation below the entry. With [`Scope::Tables`] the
-    /// flush also reaches CPUs that hold the space lazily, and the initiator waits until each CPU has flushed, not
-    /// merely for its receipt. Always [`Scope::Tables`] if `break_first` is set.
+    /// The reach of the flush: leaf entries alone, or also the walker caches and every translation below the entry.
+    ///
+    /// With [`Scope::Tables`] the flush also reaches CPUs that hold the space lazily, and the initiator waits until
+    /// each CPU has flushed, not merely for its receipt. Always [`Scope::Tables`] if `break_first` is set.
     pub scope: Scope,
     /// Flush under every tag, because the entry was or becomes global.
     pub every_tag: bool,
@@ -138,10 +138,10 @@ pub struct Flush {
     pub break_first: bool,
 }
 
-/// Returns the smallest flush needed when `new` replaces `old` in the same word of a table.
+/// Returns the smallest flush for a change of a table's word from `old` to `new`.
 ///
-/// `old` is the entry that the change removed (by an exchange, if hardware sets bits), not one that was read earlier. A
-/// caller that needs exact accessed bits flushes as if the page were unmapped.
+/// `old` is the entry that the change removed (with an exchange, if hardware sets bits), not one that was read earlier.
+/// A caller that needs exact accessed bits flushes as if the page were unmapped.
 pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
     let scope_if = |tables: bool| if tables { Scope::Tables } else { Scope::Leaf };
     let scope = |entry: &Entry| scope_if(entry.table);
@@ -160,7 +160,7 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
         || old.frame != new.frame
         || old.encrypted != new.encrypted
         || old.memory != new.memory;
-    // If contradicting translations are forbidden, a global one may contradict those of any space.
+    // Where contradicting translations are forbidden, a global one may contradict those of any space.
     let globalised = !old.global && new.global && rules.break_before_make == Break::Translation;
     let lost = !new.present
         || replaced
@@ -180,7 +180,7 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
         };
         let break_first = new.present && breaks;
         return Need::Flush(Flush {
-            // A receipt is not enough: the new entry must find no old one in any TLB.
+            // A receipt isn't enough: when the new entry is written, no TLB may hold the old one.
             scope: scope_if(old.table || break_first || retyped),
             every_tag: old.global || globalised,
             break_first,
@@ -236,7 +236,7 @@ mod tests {
         ..FLUSH_TABLES
     };
 
-    /// A leaf or table with a change.
+    /// Returns `entry` with a change.
     fn with(mut entry: Entry, change: fn(&mut Entry)) -> Entry {
         change(&mut entry);
         entry
@@ -281,40 +281,41 @@ mod tests {
             })
         };
         let rows = [
-            // Filling in concerns only a CPU that has found nothing.
+            // A new entry matters only to a CPU that has cached its absence.
             (finds_nothing, ABSENT, LEAF, NOTHING),
             (finds_nothing, ABSENT, TABLE, NOTHING),
             (x86, ABSENT, LEAF, LOCAL),
             (x86, ABSENT, TABLE, Need::Local(Scope::Tables)),
             (x86, ABSENT, ABSENT, NOTHING),
-            // Gains concern only the CPU that was refused.
+            // A gained right matters only to the CPU that was refused.
             (x86, read_only, LEAF, LOCAL),
             (drops_refused, read_only, LEAF, NOTHING),
             (x86, LEAF, unused, NOTHING),
-            // The user gains, and the kernel loses where the two exclude each other.
+            // User mode gains the page. The kernel loses it where the two exclude each other.
             (x86, kernels, LEAF, LEAVES),
             (shared, kernels, LEAF, LOCAL),
             (x86, LEAF, clean, LEAVES),
-            // No CPU may use a frame under two memory types: the flush is waited for, also where the size stays.
+            // No CPU may use a frame under two memory types, so the initiator waits for the flush, even if the size
+            // stays.
             (riscv, LEAF, retyped, TABLES),
             (riscv, LEAF, encrypted, TABLES),
             (riscv, TABLE, retyped_table, TABLES),
             (x86, LEAF, retyped, TABLES),
             (x86, LEAF, encrypted, TABLES),
             (x86, TABLE, retyped_table, TABLES),
-            // A table that is read otherwise is another table.
+            // A table that is decrypted differently is another table.
             (x86, TABLE, encrypted_table, BREAKS),
             (arm, LEAF, retyped, BREAKS),
-            // What goes has no other type; a later entry of another type waits by itself.
+            // A cleared entry has no new type. The code that writes a later entry of another type waits at that time.
             (x86, retyped, ABSENT, LEAVES),
-            // Another size for the same address breaks first.
+            // A change of the page size breaks first.
             (x86, LEAF, TABLE, BREAKS),
             (x86, TABLE, LEAF, BREAKS),
             (x86, TABLE, Entry::table(Frame(8)), BREAKS),
             (x86, LEAF, moved, LEAVES),
             (arm, LEAF, moved, BREAKS),
             (riscv, LEAF, TABLE, LEAVES),
-            // Global entries go under every tag.
+            // Global entries are flushed under every tag.
             (x86, global, ABSENT, every_tag(FLUSH)),
             (x86, global, LEAF, every_tag(FLUSH)),
             (x86, global, global, NOTHING),
@@ -330,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Every loss of a right or exchange of an attribute, of leaves and of tables.
+    /// Removes or exchanges every right and attribute, of leaves and of tables.
     #[test]
     fn every_loss_needs_a_flush() {
         let changes: [fn(&mut Entry); 6] = [

@@ -1,22 +1,22 @@
-//! Sets of CPUs: plain ones, and ones that many CPUs change at once. The file is long because its tests compare both with
-//! sets of the standard library.
+//! Sets of CPUs: plain ones, and atomic ones that many CPUs change at once. The file is long because its tests compare
+//! both with sets of the standard library.
 //!
-//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to its holder. It reads only the words in use:
-//! one on a machine of up to 64 CPUs. An [`AtomicCpuSet`] is shared, and its bits are set and cleared one CPU at a
-//! time. Two bits of a snapshot may come from different moments. Users of snapshots in this crate rely only on this: a
-//! bit that was set before the snapshot began, and not cleared before it ended, is in it.
+//! Both are bitmaps of up to [`MAX_CPUS`] CPUs. A [`CpuSet`] has one owner. It reads only the words in use: one on a
+//! machine of up to 64 CPUs. An [`AtomicCpuSet`] is shared, and its bits are set and cleared one CPU at a time. Two
+//! bits of a snapshot may come from different moments. We rely only on this: a bit that was set before the snapshot
+//! began, and not cleared before it ended, is in the snapshot.
 //!
-//! The callers choose the orderings, so the operations pass on their caller's location, where the check of orderings
-//! weakens them.
+//! The callers choose the orderings, so the operations are `#[track_caller]`: the check of orderings weakens them at
+//! the caller's line.
 
 use crate::stack::Few;
 use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The most CPUs that the engine handles: 1024, or 8192 with the feature `cpus-8192`.
+/// The maximum number of CPUs: 1024, or 8192 with the feature `cpus-8192`.
 ///
-/// Smaller machines pay for that only in memory: no operation looks beyond their CPUs.
+/// Smaller machines pay for the maximum only in memory: no operation looks beyond their CPUs.
 pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
     8192
 } else {
@@ -25,7 +25,7 @@ pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
 
 const WORDS: usize = MAX_CPUS / 64;
 
-/// A CPU, numbered from 0 without gaps.
+/// A CPU's number. CPUs are numbered from 0 without gaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CpuId(pub u16);
 
@@ -37,7 +37,7 @@ impl CpuId {
     }
 }
 
-/// A CPU's place in a set: the bit of one word. For a CPU that enters and leaves sets all the time.
+/// A CPU's place in a set: one bit of one word. Precomputed for a CPU that enters and leaves sets all the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) word: usize,
@@ -59,7 +59,6 @@ impl Seat {
         }
     }
 
-    /// Returns the CPU that has this seat.
     #[inline]
     pub(crate) const fn cpu(self) -> CpuId {
         CpuId(64 * self.word as u16 + self.bit.trailing_zeros() as u16)
@@ -78,7 +77,7 @@ impl Seat {
 /// ```
 #[derive(Clone, Copy)]
 pub struct CpuSet {
-    /// The words that may hold members.
+    /// The words that may hold members. Later words have none.
     words: Few<u64, WORDS>,
 }
 
@@ -86,7 +85,7 @@ impl CpuSet {
     /// The empty set.
     pub const EMPTY: CpuSet = CpuSet::none();
 
-    /// Makes the empty set in place: a copy of the constant would fill the room with zeros.
+    /// Makes the empty set in place. A copy of the constant would fill the unused room with zeros.
     #[inline]
     pub(crate) const fn none() -> CpuSet {
         CpuSet { words: Few::new() }
@@ -170,7 +169,7 @@ impl CpuSet {
         }
     }
 
-    /// Becomes the same set as `other`.
+    /// Becomes equal to `other`.
     #[inline]
     pub(crate) fn become_same(&mut self, other: &CpuSet) {
         let mut words = self.words.refill();
@@ -239,7 +238,7 @@ impl fmt::Debug for CpuSet {
 /// An iterator over the members of a [`CpuSet`], in ascending order.
 #[derive(Clone, Debug)]
 pub struct Members<'s> {
-    /// The rest of the word that begins with CPU `base`.
+    /// The members left in the word that begins with CPU `base`.
     left: u64,
     base: u16,
     rest: &'s [u64],
@@ -270,14 +269,14 @@ impl FromIterator<CpuId> for CpuSet {
     }
 }
 
-/// A set of CPUs that many CPUs change at once. Two cache lines of bits, for 1024 CPUs.
+/// A set of CPUs that many CPUs change at once: two cache lines of bits for 1024 CPUs.
 #[repr(align(64))]
 pub(crate) struct AtomicCpuSet<W> {
     bits: [W; WORDS],
 }
 
 impl<W: Word> AtomicCpuSet<W> {
-    /// The empty set.
+    /// Makes the empty set.
     pub(crate) fn new() -> Self {
         AtomicCpuSet {
             bits: core::array::from_fn(|_| W::new(0)),
@@ -308,8 +307,10 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[seat.word % WORDS].fetch_and(!seat.bit, order);
     }
 
-    /// Returns whether no CPU of `0..cpus` except the one with this seat is a member, whose word is one of theirs. Like a
-    /// [snapshot](AtomicCpuSet::snapshot), it looks at whole words. Mostly there is one word.
+    /// Returns whether no other CPU of `0..cpus` than the one at `seat` is a member.
+    ///
+    /// The word of `seat` is among those of `0..cpus`. Like a [snapshot](AtomicCpuSet::snapshot), it reads whole words,
+    /// on most machines a single one.
     #[inline]
     #[track_caller]
     pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
@@ -325,10 +326,10 @@ impl<W: Word> AtomicCpuSet<W> {
         true
     }
 
-    /// Reads the members among the CPUs `0..cpus`, word by word, so not at one moment in time.
+    /// Reads the members among the CPUs `0..cpus`, word by word. So it's not one moment in time.
     ///
-    /// It reads whole words of 64 CPUs, so members up to the next multiple of 64 are included. A set must therefore
-    /// have no CPU that the machine lacks.
+    /// It reads whole words of 64 CPUs, so members up to the next multiple of 64 are included. A set must therefore not
+    /// contain a CPU that the machine lacks.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`].
@@ -386,7 +387,7 @@ mod tests {
         }
     }
 
-    /// CPUs in three words, more of those at their edges.
+    /// Yields sets of CPUs in three words, with CPUs at the words' edges more often.
     fn members() -> impl Strategy<Value = BTreeSet<u16>> {
         let cpu = prop_oneof![
             0u16..192,
@@ -427,7 +428,7 @@ mod tests {
             mine.remove(CpuId(cpu));
             let rest: BTreeSet<u16> = all.iter().copied().filter(|&other| other != cpu).collect();
             prop_assert_eq!(mine, set(&rest));
-            // A set that had more words once is the same set.
+            // A set that has had more words equals one that hasn't.
             mine.insert(CpuId(cpu));
             prop_assert!(mine.contains(CpuId(cpu)));
         }
@@ -455,7 +456,7 @@ mod tests {
             let alone = one.iter().all(|&other| other == cpu);
             prop_assert_eq!(mine.is_within_seat(Seat::of(CpuId(cpu)), 192, Ordering::SeqCst), alone);
             let cpus = cpus.max(1);
-            // Word by word: members beside the last CPU come along.
+            // A snapshot reads whole words, so it includes members beyond the last CPU.
             let near = |&&other: &&u16| usize::from(other) < cpus.next_multiple_of(64);
             let seen: BTreeSet<u16> = one.iter().filter(near).copied().collect();
             prop_assert_eq!(mine.snapshot(cpus, Ordering::SeqCst), set(&seen));

@@ -1,4 +1,4 @@
-//! The engine of one machine: its memory, its policy, its counters.
+//! The engine of one machine: its memory, its policy and its counters.
 //!
 //! The protocol is in other modules: see the table on the crate's first page.
 
@@ -19,9 +19,9 @@ use crate::stats::Stats;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Keeps the TLBs of one machine coherent. Borrows all its memory and allocates nothing.
+/// Keeps the TLBs of one machine coherent. It borrows all its memory and allocates nothing.
 ///
-/// Every method may be called on any CPU at any time unless its documentation says otherwise. The caller must not
+/// You may call every method on any CPU at any time unless its documentation states otherwise. The caller must not
 /// migrate during the call.
 ///
 /// # Examples
@@ -48,24 +48,24 @@ pub struct Engine<'m, H: Hardware> {
     broadcasts: Option<&'m H::Broadcasts>,
     pub(crate) features: Features,
     policy: Policy,
-    /// The state of the CPUs, unless the machine has its own.
+    /// The state of the CPUs, unless the machine keeps it ([`Hardware::per_cpu`]).
     given: &'m [PerCpu<'m, H>],
     /// The number of CPUs.
     pub(crate) count: usize,
     pub(crate) ledger: Ledger<'m, H>,
     pub(crate) tags: GlobalTags<H::Word>,
-    /// The number of tag slots that are used of each CPU.
+    /// The number of tag slots that we use on each CPU.
     pub(crate) slots: usize,
     /// See [`Engine::keeps_tags`].
     tags_on: bool,
-    /// Set if a switch only has to note the generation: there are no tags, no broadcasts and no deferred flushes.
+    /// Set if a switch only has to store the generation: there are no tags, no broadcasts and no deferred flushes.
     pub(crate) plain: bool,
     /// See [`Engine::flushes_at_once`].
     at_once: bool,
     next_space: H::Word,
-    /// The number of flushes that were started and are not known to be over.
+    /// The number of flushes that were started and aren't known to be over.
     pub(crate) started: H::Word,
-    /// The addresses of the states of all CPUs when the engine was made, as one number.
+    /// A hash of the addresses of all CPUs' states when the engine was made.
     #[cfg(debug_assertions)]
     places: usize,
 }
@@ -73,13 +73,13 @@ pub struct Engine<'m, H: Hardware> {
 impl<'m, H: Hardware> Engine<'m, H> {
     /// Makes an engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
-    /// `ledger` holds the deferred flushes (S3): each ledger entry lets one batch defer its flush. 64 are plenty.
-    /// Without any, no flush is ever deferred.
+    /// `ledger` holds the deferred flushes (S3): each ledger entry lets one batch defer its flush. 64 entries are
+    /// plenty. Without any, no flush is ever deferred.
     ///
     /// # Errors
-    /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if it has too
-    /// few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another engine
-    /// has or had the ledger.
+    /// If there are no CPUs or more than [`MAX_CPUS`]; if the machine's features contradict each other; if it has too
+    /// few tags for its CPUs or leaves out a mechanism of the policy; if a CPU has no slot; if another engine has or
+    /// had the ledger.
     ///
     /// # Panics
     /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
@@ -93,12 +93,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
-    /// Makes an engine whose per-CPU state the machine keeps ([`Hardware::per_cpu`]), for the CPUs `0..cpus`.
+    /// Makes an engine for the CPUs `0..cpus` whose per-CPU state the machine keeps ([`Hardware::per_cpu`]).
     ///
-    /// No other engine may use that state while this one lives. Never waits.
+    /// No other engine may use that state while this engine lives. Never waits.
     ///
     /// # Errors
-    /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
+    /// As [`Engine::new`], and if the machine returns no state for a CPU.
     ///
     /// # Panics
     /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
@@ -132,7 +132,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         let features = hw.features();
         features.check(count)?;
         if H::POLICY_IS_FIXED && policy == H::MECHANISMS {
-            // As it must be.
+            // The policy is the machine's only one.
         } else if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
             return Err(Unsupported::LeftOut { mechanism });
         } else if H::POLICY_IS_FIXED {
@@ -200,7 +200,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         self.hw
     }
 
-    /// Returns the policy: which mechanisms are on. Never waits.
+    /// Returns the policy: the mechanisms that are on. Never waits.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -214,7 +214,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
     }
 
-    /// Returns the mechanisms that are on. The compiler knows that those which the machine leaves out are off.
+    /// Returns the mechanisms that are on. The compiler knows which ones the machine leaves out.
     #[inline(always)]
     pub(crate) fn on(&self) -> Policy {
         match H::POLICY_IS_FIXED {
@@ -229,15 +229,15 @@ impl<'m, H: Hardware> Engine<'m, H> {
         H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
-    /// Returns whether requests lie in the targets' own lines and this CPU flushes while the others do.
+    /// Returns whether requests are inlined and this CPU flushes while the targets do.
     #[inline(always)]
     pub(crate) fn flushes_at_once(&self) -> bool {
         let always = H::POLICY_IS_FIXED && !H::Broadcasts::EXISTS;
         H::MECHANISMS.has(Mechanism::RemoteFlush) && (always || self.at_once)
     }
 
-    /// Returns the machine's broadcasts, if it has them. On machines that never have, the code for them is compiled
-    /// away.
+    /// Returns the machine's broadcasts, if it has them. If the machine's type excludes them, the code for them is
+    /// compiled away.
     #[inline]
     pub(crate) fn broadcasts(&self) -> Option<&'m H::Broadcasts> {
         self.broadcasts.filter(|_| H::Broadcasts::EXISTS)
@@ -252,13 +252,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         state_of(self.hw, self.given, cpu)
     }
 
-    /// Returns whether flushes of many targets use shared inboxes.
+    /// Returns whether flushes with many targets use shared inboxes.
     #[inline(always)]
     pub(crate) fn shares_lines(&self) -> bool {
         self.hw.shares_lines_from() != usize::MAX && self.flushes_at_once()
     }
 
-    /// Returns the shared inbox of a CPU.
     #[inline]
     pub(crate) fn shared_inbox(&self, cpu: CpuId) -> SharedInbox<'m, H::Word> {
         self.cpu(Group::<H::Word>::first(cpu)).group.inbox(cpu)
@@ -273,7 +272,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         OwnSharedInbox::new(self.shared_inbox(here.id()), here.state.shared_ack())
     }
 
-    /// Returns the state of a CPU, if there is such a CPU.
+    /// Returns the state of a CPU, or `None` if there's no such CPU.
     #[inline]
     pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
         match self.hw.per_cpu(cpu) {
@@ -303,20 +302,20 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Makes an address space with the given root table, loaded nowhere. Never waits.
     ///
     /// # Safety
-    /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until the space
-    /// was given to [`Engine::retire`] and that call has returned; no CPU switches to the space after that. No other
-    /// space has this root.
+    /// `root` holds a root table of the machine's format, which maps the kernel as every root does. It does so until
+    /// [`Engine::retire`] has returned for this space; no CPU switches to the space after that. No other space has this
+    /// root.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
         AddressSpace::new(SpaceId(self.next_space()), root)
     }
 
-    /// Returns a number that no space has had.
+    /// Returns a number that no space has had before.
     pub(crate) fn next_space(&self) -> u64 {
         self.next_space.fetch_add(1, Relaxed)
     }
 
-    /// Fails, in debug builds, if [`Hardware::per_cpu`] has changed since the engine was made.
+    /// Panics, in debug builds, if [`Hardware::per_cpu`] has changed since the engine was made.
     pub(crate) fn assert_places_last(&self) {
         #[cfg(debug_assertions)]
         assert!(
@@ -325,7 +324,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         );
     }
 
-    /// Fails, in debug builds, if interrupts are not masked.
+    /// Panics, in debug builds, if interrupts aren't masked.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_masked(&self) {
@@ -339,7 +338,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
     }
 
-    /// Fails, in debug builds, if [`Hardware::may_wait`] returns `false`.
+    /// Panics, in debug builds, if [`Hardware::may_wait`] returns `false`.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_may_wait(&self) {
@@ -350,7 +349,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     }
 }
 
-/// Returns the addresses of the states of all CPUs, as one number.
+/// Returns a hash of the addresses of all CPUs' states.
 #[cfg(debug_assertions)]
 fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usize {
     let places = (0..count).map(|cpu| {

@@ -1,17 +1,17 @@
 //! Page-table entries, independent of their encoding on an architecture.
 //!
-//! There is one type for an entry and one for a level. Managers fill them in, `quell-arch` and the machines in software
-//! encode and decode them, and [`flush_needed`](crate::flush_needed) compares two of them. Each attribute that hardware
-//! caches has a field here, so no change of it is missed. Bits that hardware ignores have no field, and encoding writes
-//! them as zero.
+//! There's one type for an entry and one for a level. Memory managers fill them in, `quell-arch` and the machines in
+//! software encode and decode them, and [`flush_needed`](crate::flush_needed) compares two of them. Each attribute that
+//! hardware caches has a field here, so we miss no change of it. Bits that hardware ignores have no field, and encoding
+//! writes them as zero.
 //!
-//! Tables have 512 entries of 64 bits and four levels here (48-bit virtual addresses, 4 KB granule): x86-64, AArch64
-//! and RISC-V Sv48 agree on that. On all three, an entry whose bit 0 is clear is not present, and its other 63 bits
-//! belong to software. This type never holds those: a manager checks bit 0 before it decodes.
+//! We assume 4 levels of tables with 512 entries of 64 bits each (48-bit virtual addresses, 4 KB granule). x86-64,
+//! AArch64 and RISC-V Sv48 agree on that. On all three, an entry whose bit 0 is clear isn't present, and its other 63
+//! bits belong to software. This type never holds those: a manager checks bit 0 before it decodes.
 
 use crate::addr::{Frame, Page, PageSize};
 
-/// The number of words, and so of entries, of one page-table page.
+/// The number of words in a page-table page, one per entry.
 pub const TABLE_WORDS: usize = 512;
 
 /// A level of the page table, counted from the leaves.
@@ -46,7 +46,7 @@ impl Level {
         }
     }
 
-    /// Returns the size of the pages that a leaf entry at this level maps, or `None` for the root.
+    /// Returns the size of a page mapped at this level, or `None` for the root.
     #[inline]
     pub const fn size(self) -> Option<PageSize> {
         match self.0 {
@@ -57,7 +57,9 @@ impl Level {
         }
     }
 
-    /// Returns how many base pages one entry at this level spans, or `u64::MAX` from level 8 on.
+    /// Returns the number of base pages that one entry at this level spans.
+    ///
+    /// It's `u64::MAX` from level 8 on.
     #[inline]
     pub const fn pages(self) -> u64 {
         match 1u64.checked_shl(9 * self.0 as u32) {
@@ -75,7 +77,7 @@ impl Level {
         }
     }
 
-    /// Returns the first page of the span of the table, at this level, that translates `page`.
+    /// Returns the first page that a table at this level translates, if it translates `page`.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
         match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {
@@ -85,11 +87,11 @@ impl Level {
     }
 }
 
-/// How a page's memory is cached, as a number that only the architecture can explain.
+/// The caching of a page's memory, as a number whose meaning depends on the architecture.
 ///
-/// On x86-64 it is the index into the PAT; on AArch64 the index into MAIR in bits 0 to 2, in bits 3
-/// and 4 what is to be added (by exclusive or) to "inner shareable", and in bit 5 the non-secure
-/// bit; on RISC-V the PBMT field. The entry that points to a table has one for the walker's own accesses, on x86-64.
+/// On x86-64 it's the index into the PAT. On AArch64 bits 0 to 2 are the index into MAIR, bits 3 and 4 the shareability
+/// (XORed with "inner shareable"), and bit 5 is the non-secure bit. On RISC-V it's the PBMT field. On x86-64 an entry
+/// that points to a table has a memory type, too, for the walker's own accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MemoryType(pub u8);
 
@@ -100,10 +102,10 @@ impl MemoryType {
 
 /// A page-table entry.
 ///
-/// The default is an entry that is not present.
+/// The default is an entry that isn't present.
 ///
-/// On machines whose walkers do not set the dirty bit, `writable && !dirty` is encoded so that the
-/// hardware refuses the first store; a fault handler then sets `dirty`.
+/// If walkers don't set the dirty bit, `writable && !dirty` is encoded so that the hardware refuses the first store. A
+/// fault handler then sets `dirty`.
 ///
 /// # Examples
 ///
@@ -115,15 +117,15 @@ impl MemoryType {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Entry {
-    /// Walkers may use the entry. If not, no other field means anything.
+    /// Walkers may use the entry. If this is clear, all other fields are meaningless.
     pub present: bool,
     /// The entry points to a table of the next level instead of mapping a page.
     pub table: bool,
-    /// The table, or the first frame of the page, which is aligned to the page's size.
+    /// The table, or the first frame of the page, aligned to the page's size.
     pub frame: Frame,
-    /// Stores are allowed. For a table: allowed below, if the lower entries allow it, too.
+    /// Stores are allowed. For a table: stores are allowed below if the lower entries also allow them.
     ///
-    /// The same holds for the next two fields. RISC-V has no rights in tables and decodes them as granted.
+    /// The same holds for `user` and `executable`. RISC-V has no rights in tables and decodes them as granted.
     pub writable: bool,
     /// User mode may use the page.
     pub user: bool,
@@ -133,23 +135,23 @@ pub struct Entry {
     pub accessed: bool,
     /// The hardware, or the kernel in its place, has recorded a store. Not for tables.
     pub dirty: bool,
-    /// The translation belongs to every address space, and survives flushes of one tag. RISC-V has
-    /// this in tables, too: then all translations below are global.
+    /// The translation belongs to every address space, and survives flushes of one tag. RISC-V allows this in tables,
+    /// too: then all translations below are global.
     pub global: bool,
     /// The entry is one of sixteen that a TLB may keep as one translation.
     ///
-    /// They are aligned and map adjacent frames in the same way (AArch64's contiguous bit, RISC-V's Svnapot with 64
-    /// KB). The sixteen change together.
+    /// They're aligned and map adjacent frames in the same way (AArch64's contiguous bit, RISC-V's Svnapot with 64 KB).
+    /// All sixteen change together.
     pub contiguous: bool,
-    /// How the memory is cached.
+    /// The caching of the memory.
     pub memory: MemoryType,
     /// The protection key or overlay index, or 0 if the architecture has none.
     pub key: u8,
     /// The memory is encrypted with the machine's key (AMD's C-bit).
     pub encrypted: bool,
-    /// Attributes that only this architecture has (see its module), or 0.
+    /// Attributes that only this architecture has (see its module in `quell-arch`), or 0.
     ///
-    /// Changing any of them counts as taking a right away.
+    /// A change of any of them counts as taking a right away.
     pub special: u8,
 }
 
@@ -172,7 +174,7 @@ impl Entry {
         special: 0,
     };
 
-    /// Makes an entry that points to the table in `frame` and leaves all rights to the entries below.
+    /// Makes an entry for the table in `frame`. It leaves all rights to the entries below.
     #[inline]
     pub const fn table(frame: Frame) -> Entry {
         Entry {

@@ -1,4 +1,4 @@
-//! A machine of one CPU, for the examples in the documentation. Not part of the interface.
+//! A machine with one CPU, for the examples in the documentation. It's not part of the interface.
 
 use crate::addr::{Frame, Page};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -6,7 +6,7 @@ use crate::features::{Features, Tagging};
 use crate::hardware::{Hardware, Invalidate, NoBroadcasts, Tag};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst, fence};
 
-/// A CPU without tags whose TLB caches translations of the pages 0 to 63.
+/// A CPU without tags whose TLB caches translations of pages 0 to 63.
 #[derive(Default)]
 pub struct OneCpu {
     tlb: AtomicU64,

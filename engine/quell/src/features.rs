@@ -1,30 +1,30 @@
 //! The features of a machine, and the combinations on which an engine runs.
 //!
 //! The engine reads the features once, from [`Hardware::features`](crate::Hardware::features). It either runs on them
-//! or refuses them with the reason, an [`Unsupported`]. Every combination that it accepts keeps the contract under
-//! every policy. This module's test tries all combinations.
+//! or refuses them with an [`Unsupported`]. Every combination that we accept keeps the contract under every policy. We
+//! test all combinations.
 //!
 //! | tags | without broadcasts | with broadcasts |
 //! | --- | --- | --- |
 //! | none | x86 before PCIDs | an address is invalidated on all CPUs, in every space |
 //! | per CPU | x86 with PCIDs, RISC-V | refused: a tag has another meaning on each CPU. If broadcasts name no tag and reach all, report no tags: [`Hardware::load_root`](crate::Hardware::load_root) |
-//! | system-wide | refused: nothing reaches a tag that a CPU keeps without running it | Arm; x86 with INVLPGB |
+//! | system-wide | refused: nothing reaches a tag that a CPU keeps without running under it | Arm; x86 with INVLPGB |
 
 use crate::cpu_set::MAX_CPUS;
 use crate::policy::Mechanism;
 use core::fmt;
 
-/// How the machine tags TLB entries with their address space.
+/// The way in which the machine tags TLB entries with their address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagging {
-    /// No tags: a root switch drops every entry that is not global.
+    /// No tags: a switch of the root drops every entry that isn't global.
     None,
-    /// Each CPU gives tags their meaning (x86 PCID): tags `1..=count` may be used.
+    /// Each CPU assigns its own tags (x86 PCID). Tags `1..=count` may be used.
     PerCpu {
         /// The highest tag that may be used.
         count: u16,
     },
-    /// A tag means the same on every CPU (Arm ASID): tags `1..1 << bits` may be used.
+    /// A tag names the same space on every CPU (Arm ASID). Tags `1..1 << bits` may be used.
     Global {
         /// The width of a tag: 8 or 16 on Arm, at most 16.
         bits: u8,
@@ -45,15 +45,15 @@ pub enum Tagging {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
-    /// How TLB entries are tagged.
+    /// The tagging of TLB entries.
     pub tagging: Tagging,
     /// [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
     pub broadcast: bool,
-    /// The maximum number of strides that are invalidated one by one. Above it the whole tag is flushed.
+    /// The maximum number of strides that we invalidate one by one. With more we flush the whole tag.
     ///
-    /// With 0 every flush is whole.
+    /// With 0 every flush is for the whole tag.
     ///
-    /// Linux has 33 on x86 (`tlb_single_page_flush_ceiling`) and 512 on arm64 (`MAX_DVM_OPS`).
+    /// For example, Linux uses 33 on x86 (`tlb_single_page_flush_ceiling`) and 512 on arm64 (`MAX_DVM_OPS`).
     pub full_above: u64,
 }
 
@@ -61,7 +61,7 @@ impl Features {
     /// Checks whether an engine can run on such a machine with `cpus` CPUs.
     ///
     /// # Errors
-    /// The reason why it cannot.
+    /// The reason why an engine can't run.
     pub fn check(&self, cpus: usize) -> Result<(), Unsupported> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(Unsupported::Cpus { cpus });
@@ -84,7 +84,7 @@ impl Features {
         }
     }
 
-    /// Returns the highest system-wide tag; 0 if there are none.
+    /// Returns the highest system-wide tag, or 0 if there are none.
     pub(crate) fn highest_global_tag(&self) -> u16 {
         match self.tagging {
             Tagging::Global { bits } => ((1u32 << bits.min(16)) - 1) as u16,
@@ -93,54 +93,54 @@ impl Features {
     }
 }
 
-/// The reason why an engine cannot run on a machine.
+/// The reason why an engine can't run on a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unsupported {
     /// There are no CPUs, or more than [`MAX_CPUS`].
     Cpus {
-        /// Their number.
+        /// The number of CPUs.
         cpus: usize,
     },
-    /// The features include broadcasts, but [`Hardware::broadcasts`](crate::Hardware::broadcasts) returns none.
+    /// The features include broadcasts, but [`Hardware::broadcasts`](crate::Hardware::broadcasts) returns `None`.
     NoBroadcasts,
-    /// Each CPU gives tags their meaning, and there are none.
+    /// Each CPU assigns its own tags, but their number is 0.
     NoTags,
-    /// Broadcasts name a tag, and a tag means something else on each CPU.
+    /// Broadcasts name a tag, but a tag names different spaces on different CPUs.
     BroadcastOfPerCpuTags,
-    /// A CPU keeps entries under system-wide tags that it does not run. Only a broadcast could reach them.
+    /// Without broadcasts, nothing reaches entries under system-wide tags that aren't loaded.
     GlobalTagsWithoutBroadcast,
-    /// System-wide tags are wider than any architecture's.
+    /// System-wide tags are wider than on any architecture.
     TagBits {
-        /// Their width.
+        /// The width of a tag in bits.
         bits: u8,
     },
-    /// A tag generation must have a tag for each CPU and one to spare.
+    /// There are too few tags: a tag generation needs one for each CPU and one more.
     FewTags {
         /// The number of tags.
         tags: u16,
         /// The number of CPUs.
         cpus: usize,
     },
-    /// The machine has no state for this CPU ([`Hardware::per_cpu`](crate::Hardware::per_cpu)).
+    /// The machine returns no state for this CPU ([`Hardware::per_cpu`](crate::Hardware::per_cpu)).
     NoState {
         /// The CPU.
         cpu: usize,
     },
-    /// The policy asks for a mechanism that the machine leaves out
-    /// ([`Hardware::MECHANISMS`](crate::Hardware::MECHANISMS)).
+    /// The policy has a mechanism that the machine leaves out ([`Hardware::MECHANISMS`](crate::Hardware::MECHANISMS)).
     LeftOut {
         /// The mechanism.
         mechanism: Mechanism,
     },
-    /// The policy is not the machine's only one ([`Hardware::POLICY_IS_FIXED`](crate::Hardware::POLICY_IS_FIXED)).
+    /// The policy isn't the machine's only one ([`Hardware::POLICY_IS_FIXED`](crate::Hardware::POLICY_IS_FIXED)).
     OtherPolicy,
     /// A CPU has no slot for any tag.
     NoSlots {
         /// The CPU.
         cpu: usize,
     },
-    /// Another engine has or had the ledger: each would make the other's deferred flushes, on its own CPUs.
+    /// Another engine has or had the ledger. Two engines with one ledger would make each other's deferred flushes, each
+    /// on its own CPUs.
     LedgerInUse,
 }
 

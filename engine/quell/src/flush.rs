@@ -1,16 +1,19 @@
-//! The flush: the steps of an initiator that make every CPU drop translations (S4). The file is long because all
-//! flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner version for a single range. The
-//! idea is [Nadav Amit's](https://lore.kernel.org/all/20190531063645.4697-1-namit@vmware.com/); Linux took its
-//! concurrent half.
+//! The flush: the steps by which an initiator makes every CPU drop translations (S4).
 //!
-//! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have the space
+//! The file is long because all flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner
+//! version for a single range. The idea is [Nadav
+//! Amit's](https://lore.kernel.org/all/20190531063645.4697-1-namit@vmware.com/); Linux merged its concurrent half.
+//!
+//! The initiator
+//!
+//! 1. takes the space's next generation, after the tables were written and before it reads which CPUs have the space
 //!    loaded. A CPU that loads the space enters that set before it reads the generation. So either the initiator sees
 //!    the CPU, or the CPU sees the generation.
-//! 2. It posts the request to the CPUs that must be asked ([`CpuState::must_be_asked`](crate::cpu::CpuState)), and
-//!    interrupts those that no interrupt is on its way to.
-//! 3. It flushes its own entries while the requests travel.
-//! 4. It waits, and serves its own inbox meanwhile, so two CPUs that ask each other with interrupts off both make
-//!    progress (C7).
+//! 2. posts the request to the CPUs that need it ([`CpuState::must_be_asked`](crate::cpu::CpuState)), and interrupts
+//!    those to which no interrupt is on its way.
+//! 3. flushes its own entries while the requests travel.
+//! 4. waits, and serves its own inbox meanwhile. So two CPUs that send each other requests with interrupts off both
+//!    make progress (C7).
 //!
 //! # Acknowledging
 //!
@@ -18,18 +21,18 @@
 //! The target is then in its handler with interrupts off, and flushes before it returns to code that could access user
 //! memory. Two things can still happen in between:
 //!
-//! * A speculative walk through tables. So an initiator that freed tables waits until the target is *done*, and so does
-//!   [`Cpu::quiesce`] for frames that must not be read speculatively.
+//! * A speculative walk through tables. So an initiator that freed tables waits until the target is *done*.
+//!   [`Cpu::quiesce`] does the same for frames that must not be read speculatively.
 //! * An NMI. So code that touches user memory from an NMI or a probe calls [`Cpu::user_access_allowed`] first.
 //!
-//! No wait has a time-out. A CPU that never answers is a fault of the embedder, and to pretend success would corrupt
+//! No wait has a timeout. A CPU that never answers is a bug of the embedder, and if we pretended success, we'd corrupt
 //! memory silently.
 //!
 //! # Nesting
 //!
-//! A thread or an interrupt handler that flushes, too, may preempt a flush almost anywhere. Between the first post and
-//! the interrupts, interrupts are masked. A flush that ran there would find its request merged with one whose interrupt
-//! was not sent yet, and wait for a target that was not interrupted.
+//! A thread or an interrupt handler may preempt a flush almost anywhere, and flush, too. But we mask interrupts between
+//! the first post and the interrupts. A flush that ran there would find its request merged with one whose interrupt
+//! wasn't sent yet, and wait for a target that was never interrupted.
 
 use crate::cpu::{Concern, Decision};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -45,10 +48,11 @@ use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// The number of turns after which a wait is reported to the machine, then again each time they have doubled.
+/// The number of turns after which we report a wait to the machine. We report it again each time the number has
+/// doubled.
 const LONG: u64 = 1 << 16;
 
-/// The number of spaces that one flush covers.
+/// The maximum number of spaces that one flush covers.
 pub(crate) const SPACES: usize = 8;
 
 /// The data that an initiator posts to each target of one request.
@@ -63,15 +67,14 @@ pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
     /// The targets to interrupt. A target of several requests is interrupted once.
     pub(crate) interrupts: CpuSet,
-    /// The number of these.
+    /// The number of CPUs in `interrupts`.
     pub(crate) sent: u64,
-    /// Set if this flush has the outbox until all targets are done.
+    /// Set if this flush has reserved the outbox until all targets are done.
     outbox: bool,
     pub(crate) were_on: bool,
 }
 
 impl Shootdown {
-    /// Makes a shootdown without targets.
     #[inline]
     pub(crate) const fn none() -> Self {
         Shootdown {
@@ -83,7 +86,7 @@ impl Shootdown {
         }
     }
 
-    /// Returns whether any CPU was asked.
+    /// Returns whether any CPU has got a request.
     #[inline]
     pub(crate) fn has_targets(&self) -> bool {
         !self.targets.is_empty()
@@ -99,14 +102,14 @@ impl Shootdown {
 }
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Takes the generation of a flush.
     #[inline]
     pub(crate) fn take_generation(self, space: &AddressSpace<H>) -> u64 {
-        // A CPU that loads the space later compares generations, so each flush takes one. [mutant SkipGenerationBump]
+        // Each flush takes a generation, because a CPU that loads the space later compares it. [mutant
+        // SkipGenerationBump]
         space.next_generation()
     }
 
-    /// Flushes requests, at most [`SPACES`], on every CPU that may hold what they cover.
+    /// Flushes at most [`SPACES`] requests on every CPU that may hold their translations, and waits.
     ///
     /// When it returns, no CPU uses a covered translation in any later user access.
     pub(crate) fn shoot_down<'s>(
@@ -128,7 +131,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait_for_secondary(told);
     }
 
-    /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
+    /// Interrupts the targets of the posted requests, flushes this CPU's own entries, and waits.
     fn flush_posted(
         self,
         mine: &[FlushInfo<'_>],
@@ -154,8 +157,10 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Takes generations and posts each request to the CPUs that must be asked. Puts the requests into `mine`, for this
-    /// CPU's own flush. Returns the greatest scope, and whether kernel mappings are among them.
+    /// Takes generations and posts each request to the CPUs that need it.
+    ///
+    /// Puts the requests into `mine`, for this CPU's own flush. Returns the greatest scope, and whether kernel mappings
+    /// are among the requests.
     #[inline]
     pub(crate) fn post_all<'s>(
         self,
@@ -169,7 +174,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let scope = requests.clone().map(|(_, request)| request.scope()).max();
         let scope = scope.unwrap_or_default();
         let mut kernel = false;
-        // One request fits into the outbox: a flush of several spaces sends "everything" from there.
+        // The outbox has room for one request, so a flush of several spaces posts "everything" instead.
         let too_many_for_outbox = !self.on().inline_requests && requests.len() > 1;
         for (space, request) in requests {
             self.count(Counter::Requested, 1);
@@ -209,11 +214,11 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Flushes a batch that concerns this CPU only, and ends it. Returns `false`, and does nothing, if another CPU has
-    /// the space loaded.
+    /// Flushes and ends a batch if no other CPU has the space loaded. Otherwise returns `false` and does nothing.
     ///
-    /// No table was written since the batch was counted as pending. So this count takes the place of the generation in
-    /// [`Cpu::shoot_down`]: a CPU that loads the space enters the set before it reads the count. See [`crate::space`].
+    /// The caller ensures that no table was written since the batch was counted as pending. So this count takes the
+    /// place of the generation in [`Cpu::shoot_down`]: a CPU that loads the space enters the set before it reads the
+    /// count. See [`crate::space`].
     #[inline(always)]
     pub(crate) fn flush_alone(self, space: &AddressSpace<H>, request: &Request) -> bool {
         // Kernel mappings never occupy a slot, even on a single-CPU machine.
@@ -226,11 +231,11 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes and ends a batch of a space that no other CPU has loaded.
     #[inline(always)]
     fn end_alone(self, space: &AddressSpace<H>, request: &Request) -> bool {
-        // Before interrupts are masked: devices may take long.
+        // We wait for devices before we mask interrupts, because they may take long.
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(told);
-        // Mask first: a thread that preempts this one between the look and the flush could load another space.
-        // [mutant LoadedSpaceStale]
+        // Mask interrupts before the check: a thread that preempts this one between the check and the flush could load
+        // another space. [mutant LoadedSpaceStale]
         let were_on = self.hw.mask_interrupts();
         let here = self.here.state.has_loaded(space.id());
         if here {
@@ -243,8 +248,8 @@ impl<H: Hardware> Cpu<'_, H> {
             // Flush before the batch ends: a later observer, or an NMI handler of this CPU, that finds it ended relies
             // on the flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
             self.invalidate_here(slot, self.limited(request));
-            // If another initiator's request came in between, the generation stays behind. The next request closes the
-            // gap.
+            // If another initiator took a generation in between, our slot's generation stays behind. A later request
+            // then finds the gap and makes us flush the whole tag.
             let before = space.end_batch_alone();
             if before == caught_up {
                 slot.caught_up_with(caught_up + 1);
@@ -269,7 +274,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait(&shootdown, scope, kernel);
     }
 
-    /// Posts a flush of everything to those of `cpus` that must be asked.
+    /// Posts a flush of everything to those of `cpus` that need it.
     pub(crate) fn post_whole(
         self,
         cpus: &CpuSet,
@@ -281,7 +286,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.post(cpus, &FlushInfo::whole(scope), concern, shootdown);
     }
 
-    /// Makes this CPU's part of a flush of everything, if it is among `cpus`. Interrupts are masked.
+    /// Flushes everything on this CPU if it's among `cpus`. Interrupts are masked.
     pub(crate) fn flush_whole_here(self, cpus: &CpuSet, scope: Scope, kernel: bool) {
         // [mutant SkipLocalFlush]
         if cpus.contains(self.id()) {
@@ -294,8 +299,9 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes the whole flush of these requests on a machine that broadcasts, devices included. Waits for this CPU's
-    /// barrier and for devices, but for no other CPU.
+    /// Flushes these requests by broadcast, on CPUs and devices.
+    ///
+    /// Waits for this CPU's barrier and for devices, but for no other CPU.
     pub(crate) fn flush_by_broadcast<'s>(
         self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
@@ -307,7 +313,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait_for_secondary(told);
     }
 
-    /// Returns the request, or one for everything if that is cheaper.
+    /// Returns the request, or one for everything if it has too many strides.
     #[inline]
     pub(crate) fn limited(self, request: &Request) -> &Request {
         if !request.exceeds(self.features.full_above) {
@@ -319,10 +325,12 @@ impl<H: Hardware> Cpu<'_, H> {
 
     // The initiator's side.
 
-    /// Masks interrupts until [`Cpu::let_interrupts_in`], which comes after [`Cpu::interrupt`].
+    /// Begins a shootdown: masks interrupts and reserves the outbox if requests aren't inlined.
+    ///
+    /// [`Cpu::let_interrupts_in`] restores interrupts, after [`Cpu::interrupt`].
     pub(crate) fn begin_shootdown(self) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
-        // A flush that this one has preempted may still wait for targets that read the outbox.
+        // If this flush has preempted another one, the targets of that one may still read the outbox.
         shootdown.outbox = !self.on().inline_requests && self.here.outbox.reserve();
         shootdown
     }
@@ -338,12 +346,13 @@ impl<H: Hardware> Cpu<'_, H> {
     #[inline]
     pub(crate) fn mask_for_shootdown(self) -> bool {
         // A flush that preempted this one between a post and its interrupt would find its own request merged with one
-        // whose interrupt was not sent, and wait for ever. [mutant PostingPreempted]
+        // whose interrupt wasn't sent, and wait for ever. [mutant PostingPreempted]
         self.hw.mask_interrupts()
     }
 
-    /// Posts a request to those of `cpus` that must be asked. Not inlined: in each of its callers it would be a tenth
-    /// of the library's text.
+    /// Posts a request to those of `cpus` that need it.
+    ///
+    /// Not inlined: in each of its callers it would take a tenth of the library's text.
     #[inline(never)]
     pub(crate) fn post(
         self,
@@ -362,7 +371,9 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Prepares the post for the targets of a flush. Writes the request into this CPU's outbox if `outbox` is set.
+    /// Prepares the post for the targets of a flush.
+    ///
+    /// If `outbox` is set, writes the request into this CPU's outbox.
     #[inline(always)]
     fn posting<'i>(
         self,
@@ -389,10 +400,11 @@ impl<H: Hardware> Cpu<'_, H> {
             | Concern::KernelDeferral(_) => Marks::NONE,
         };
         if matches!(concern, Concern::Kernel | Concern::Text) {
-            // SeqCst pairs with `inbox::open`, after which the CPU invalidates everything, with a full barrier. So
-            // either a CPU that comes online and walks the kernel's tables or fetches its text sees the earlier writes,
-            // or this initiator finds its inbox open. For user spaces the set of CPUs does the same.
-            // Lost without it: a CPU comes online while the kernel's mappings change.
+            // SeqCst pairs with `inbox::open`, after which the CPU invalidates everything, with a full barrier. So a
+            // CPU that comes online and walks the kernel's tables or fetches its text sees our earlier writes, or we
+            // find its inbox open. Otherwise we'd skip that CPU although it could still load a stale entry. For user
+            // spaces the set of CPUs does the same.
+            // A weaker ordering fails the loom race "a CPU comes online while the kernel's mappings change".
             H::Word::fence(SeqCst);
         }
         Posting {
@@ -402,7 +414,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Posts to one CPU if it must be asked, and returns `None` if not.
+    /// Posts to one CPU if it needs a request. Otherwise returns `None`.
     #[inline(always)]
     pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<PostOutcome> {
         let there = self.cpu(target);
@@ -412,7 +424,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Posts to a CPU that must be asked, whose state is `there`. Returns `None` if it has gone offline.
+    /// Posts to a CPU that needs a request, whose state is `there`. Returns `None` if it's offline by now.
     #[inline(always)]
     pub(crate) fn post_asked(
         self,
@@ -434,7 +446,7 @@ impl<H: Hardware> Cpu<'_, H> {
         Some(posted)
     }
 
-    /// Returns whether this CPU, whose state is `there`, must be asked.
+    /// Returns whether `target`, whose state is `there`, needs a request.
     #[inline(always)]
     pub(crate) fn must_ask(self, target: CpuId, there: &PerCpu<'_, H>, concern: Concern) -> bool {
         let skipped = match there.state.must_be_asked(concern) {
@@ -447,7 +459,8 @@ impl<H: Hardware> Cpu<'_, H> {
             self.count(counter, 1);
             return false;
         }
-        // A flush on reentry neither unloads the root nor drops fetched instructions. [mutant RetirementLeftToReentry]
+        // The hypervisor's flush on reentry neither unloads the root nor drops fetched instructions. [mutant
+        // RetirementLeftToReentry]
         let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
         if translations && self.hw.flush_on_reentry(target) {
             self.count(Counter::SkippedNotRunning, 1);
@@ -471,7 +484,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.hw.restore_interrupts(shootdown.were_on);
     }
 
-    /// Waits until every target has flushed, or has received the request if that is enough.
+    /// Waits until every target has flushed, or has received the request if that's enough.
     pub(crate) fn wait(self, shootdown: &Shootdown, scope: Scope, kernel: bool) {
         self.wait_inlined(shootdown, scope, kernel);
     }
@@ -490,14 +503,16 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Returns how far a target must get before the initiator stops waiting.
+    /// Returns the progress that a target must reach before the initiator stops waiting.
     #[inline]
     pub(crate) fn until(self, scope: Scope, kernel: bool) -> WaitGoal {
-        // A receipt comes before the request was read: enough only if the request is in the target's own line.
+        // A target sends a receipt before it reads its own inbox. So a receipt is enough only if the request is in the
+        // target's own line: an outbox could be overwritten.
         let receipt = self.on().asynchronous && self.on().inline_requests;
-        // A target that has received a request is in the kernel, and so are its NMI handlers: a receipt is not enough
-        // for the kernel's mappings. [mutant KernelReceiptIsEnough]
-        // Nor for freed tables, which the target may still walk before it flushes. [mutant EarlyAckForTables]
+        // A receipt isn't enough for kernel mappings: a target that has received a request is in the kernel, and so are
+        // its NMI handlers. [mutant KernelReceiptIsEnough]
+        // It isn't enough for freed tables either, which the target may still walk before it flushes. [mutant
+        // EarlyAckForTables]
         if receipt && !kernel && scope == Scope::Leaf {
             WaitGoal::Received
         } else {
@@ -505,7 +520,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until `target` has got this far with every request posted to it.
+    /// Waits until `target` has reached this goal for every request posted to it.
     #[inline(always)]
     fn wait_for(self, target: CpuId, until: WaitGoal) {
         let inbox = &self.cpu(target).inbox;
@@ -521,7 +536,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until `target` has acknowledged this much of its shared inbox.
+    /// Waits until the acknowledgement in `target`'s shared inbox reaches `ack`.
     pub(crate) fn wait_for_shared(self, target: CpuId, ack: u64) {
         let inbox = self.shared_inbox(target);
         let mut turns = 0;
@@ -530,21 +545,23 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until every online CPU has made the flushes it was asked for before the call. It matters where an
-    /// initiator has only waited for the receipt. Interrupts no CPU. May wait for other CPUs.
+    /// Waits until every online CPU has made the flushes requested before the call.
     ///
-    /// No program sees the difference. But until a target has flushed it may load lines speculatively, and some frames
-    /// must not be loaded: those whose memory type or encryption changes, that become private to a guest, or that leave
-    /// the machine. Call it after such a frame has come out of a batch or was reused.
+    /// It matters where an initiator has only waited for receipts. Interrupts no CPU. May wait for other CPUs.
     ///
-    /// It does not cover CPUs that were not asked. Such a CPU has the space loaded lazily (unless the change was
-    /// reported with [`Scope::Tables`]), or is left alone until it enters the kernel, for kernel mappings
+    /// No program can observe the difference. But until a target has flushed it may load cache lines speculatively, and
+    /// some frames must not be loaded. For example, the memory type or the encryption of a frame changes, or the frame
+    /// becomes private to a guest or leaves the machine. Call this after such a frame has come out of a batch or was
+    /// reused.
+    ///
+    /// It doesn't cover CPUs that got no request. Such a CPU has the space loaded lazily (unless the change was
+    /// reported with [`Scope::Tables`]), or runs a program undisturbed and flushes kernel mappings on kernel entry
     /// ([`user_mode`](crate::user_mode)).
     pub fn quiesce(self) {
         self.assert_may_wait();
         let me = self.id();
         self.poll();
-        // A receipt is not enough for a frame that must not be loaded speculatively. [mutant QuiesceTakesReceipt]
+        // A receipt isn't enough for a frame that must not be loaded speculatively. [mutant QuiesceTakesReceipt]
         let until = WaitGoal::Done;
         for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
             let inbox = &self.cpu(cpu).inbox;
@@ -559,7 +576,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes one more turn of a wait for `target`, and reports long waits to the machine.
+    /// Waits one more turn for `target`, and reports long waits to the machine.
     pub(crate) fn wait_a_turn_for(self, target: CpuId, turns: &mut u64) {
         self.tell_of_long_wait(target, turns);
         self.wait_a_turn();
@@ -577,9 +594,10 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes one turn of a wait: serves the requests of other CPUs meanwhile.
+    /// Waits one turn, and serves the requests of other CPUs meanwhile.
     pub(crate) fn wait_a_turn(self) {
-        // Without this, two CPUs with interrupts off that ask each other would wait for ever. [mutant WaiterSkipsInbox]
+        // Without this, two CPUs with interrupts off that send each other requests would wait for ever. [mutant
+        // WaiterSkipsInbox]
         if self.has_request() {
             self.count(Counter::ServedEarly, 1);
             self.serve();

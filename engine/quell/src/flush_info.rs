@@ -1,10 +1,10 @@
-//! A request on its way to a CPU, as a value and in the form of words.
+//! A request on its way to a CPU, as a value and encoded in words.
 //!
 //! It corresponds to Linux's `struct flush_tlb_info`. Requests for one space merge like [`Request`]s if their flush
-//! generations are neighbours. If there is a gap between them, they become a request for the whole space. Requests for
-//! two spaces become "everything that is loaded". All accesses to the words are relaxed: their [`inbox`](crate::inbox)
-//! decides which CPU may read them, and whether the values that it has read are valid. The file is long because its
-//! tests compare values and words for every pair of requests.
+//! generations are adjacent. If there's a gap between them, they become a request for the whole space. Requests for two
+//! spaces become "everything that is loaded". All accesses to the words are relaxed: the state of the
+//! [`inbox`](crate::inbox) determines which CPU may read them, and whether the values that it has read are valid. The
+//! file is long because its tests compare values and words for every pair of requests.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
@@ -13,11 +13,12 @@ use crate::space::{KernelEntries, SpaceId};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A request on its way: the space, the translations to flush, and the flush generations. It only refers to the ranges:
-/// they have room for many and are mostly one, so they are not moved.
+/// A request on its way: the space, the translations to flush, and the flush generations.
+///
+/// It only refers to the ranges. They have room for eleven but are mostly one, so we don't copy them.
 #[derive(Clone, Copy)]
 pub(crate) struct FlushInfo<'r> {
-    /// The space; `None` for any space that is loaded.
+    /// The space, or `None` for any space that is loaded.
     pub(crate) space: Option<SpaceId>,
     /// The first and the last flush generation that the request covers.
     pub(crate) first: u64,
@@ -26,10 +27,10 @@ pub(crate) struct FlushInfo<'r> {
 }
 
 impl<'r> FlushInfo<'r> {
-    /// A whole flush of the loaded space, whichever it is.
+    /// Requests a flush of everything that is loaded.
     pub(crate) const EVERYTHING: FlushInfo<'static> = FlushInfo::whole(Scope::Leaf);
 
-    /// No translation of any space: for a request that is only a mark.
+    /// Requests no flush: for a request that consists of marks only.
     pub(crate) const NOTHING: FlushInfo<'static> = FlushInfo {
         space: Some(SpaceId::of_kernel(0, KernelEntries::Global)),
         first: 0,
@@ -37,7 +38,7 @@ impl<'r> FlushInfo<'r> {
         request: &Request::Empty,
     };
 
-    /// Makes a whole flush of the loaded space, whichever it is, with this scope.
+    /// Makes a request for everything that is loaded, with this scope.
     pub(crate) const fn whole(scope: Scope) -> FlushInfo<'static> {
         FlushInfo {
             space: None,
@@ -47,7 +48,7 @@ impl<'r> FlushInfo<'r> {
         }
     }
 
-    /// One generation of a space.
+    /// Makes the request of one generation of a space.
     #[inline]
     pub(crate) fn of(space: SpaceId, generation: u64, request: &'r Request) -> Self {
         FlushInfo {
@@ -64,7 +65,7 @@ impl<'r> FlushInfo<'r> {
         self.space.is_some_and(SpaceId::is_kernel)
     }
 
-    /// Returns its words.
+    /// Returns the request in encoded form.
     #[inline]
     pub(crate) fn laid_out(&self) -> EncodedRequest<'r> {
         let (kind, ranges) = match self.request {
@@ -82,7 +83,7 @@ impl<'r> FlushInfo<'r> {
     }
 }
 
-/// A [`FlushInfo`] in the form of [`FlushWords`]: made once for all targets.
+/// A [`FlushInfo`] encoded as in [`FlushWords`]. We encode once for all targets.
 #[derive(Clone, Copy)]
 pub(crate) struct EncodedRequest<'r> {
     space: u64,
@@ -93,7 +94,7 @@ pub(crate) struct EncodedRequest<'r> {
 }
 
 impl<'r> EncodedRequest<'r> {
-    /// One generation of a space: a packed range, or everything.
+    /// Encodes one generation of a space: a packed range, or the whole space.
     #[inline]
     pub(crate) fn of(
         space: SpaceId,
@@ -111,7 +112,7 @@ impl<'r> EncodedRequest<'r> {
         }
     }
 
-    /// Returns it as a value, with its ranges in `request`.
+    /// Decodes the request, with its ranges in `request`.
     pub(crate) fn info<'q>(&self, request: &'q mut Request) -> FlushInfo<'q> {
         decode(self.meta, |index| self.ranges[index], request);
         FlushInfo {
@@ -123,7 +124,7 @@ impl<'r> EncodedRequest<'r> {
     }
 }
 
-/// Returns the bits of a request's scope.
+/// Returns the bits that encode a scope.
 #[inline]
 fn tables(scope: Scope) -> u64 {
     match scope {
@@ -132,19 +133,19 @@ fn tables(scope: Scope) -> u64 {
     }
 }
 
-/// A request for one range of one space, or for all of it, as most are.
+/// A request for one range of one space, or for all of it. Most requests are like this.
 #[derive(Clone, Copy)]
 pub(crate) struct Lone {
     pub(crate) space: SpaceId,
-    /// The first and the last flush generation that it covers.
+    /// The first and the last flush generation that the request covers.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// The packed range; `None` for everything.
+    /// The packed range, or `None` for the whole space.
     pub(crate) range: Option<u64>,
     pub(crate) scope: Scope,
 }
 
-/// Returns the scope of a request with these bits.
+/// Returns the scope that these bits encode.
 #[inline]
 fn scope(meta: u64) -> Scope {
     if meta & META_TABLES != 0 {
@@ -154,7 +155,7 @@ fn scope(meta: u64) -> Scope {
     }
 }
 
-/// Decodes these bits into `request`, with the words of its ranges.
+/// Decodes these bits into `request`. `word` returns the words of its ranges.
 #[inline]
 fn decode(meta: u64, word: impl FnMut(usize) -> u64, request: &mut Request) {
     if meta & META_FULL != 0 {
@@ -195,14 +196,14 @@ impl TakenRequest {
         }
     }
 
-    /// Becomes everything if it takes more than `full_above` single invalidations.
+    /// Becomes a full request if it takes more than `full_above` single invalidations.
     pub(crate) fn limit(&mut self, full_above: u64) {
         self.request.limit(full_above);
     }
 
-    /// Grows to the smallest request that covers both, with at most `most` ranges.
+    /// Grows to the smallest request that covers `other`, too, with at most `most` ranges.
     ///
-    /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox
+    /// A request for kernel mappings and one for a user space become one for all of that user space, which the inbox
     /// also marks as the kernel's. So the target flushes everything, and knows the generation that it has caught up
     /// with.
     pub(crate) fn include(&mut self, other: &FlushInfo<'_>, most: usize) {
@@ -217,8 +218,8 @@ impl TakenRequest {
             self.request = Request::Full(scope);
             return;
         }
-        // Generations that arrive out of order leave a gap between the two; only neighbours may keep their ranges.
-        // Initiators post requests for the kernel's mappings to every CPU, so these have no gaps.
+        // Generations that arrive out of order leave a gap between the two. Only adjacent generations may keep their
+        // ranges. Requests for kernel mappings are posted to every CPU, so these have no gaps.
         let neighbours = self.last + 1 >= other.first && other.last + 1 >= self.first;
         if neighbours || kernel {
             self.request.include(other.request, most);
@@ -230,19 +231,19 @@ impl TakenRequest {
     }
 }
 
-/// The place of the request that the words describe.
+/// The place of the request that was read.
 pub(crate) enum Written {
-    /// It was in the words.
+    /// The words contained it.
     Here,
-    /// It is in the outbox of the CPU with this number.
+    /// The outbox of the CPU with this number contains it.
     InOutbox(usize),
 }
 
-/// A [`FlushInfo`] in the form of words. With up to three ranges it shares a line with the inbox's state; with more it
-/// takes the next line, too.
+/// A [`FlushInfo`] encoded in shared words. With up to three ranges it shares a cache line with the inbox's state. With
+/// more it needs the next line, too.
 #[repr(C)]
 pub(crate) struct FlushWords<W> {
-    /// The id of the space; 0 for any space that is loaded.
+    /// The id of the space, or 0 for any space that is loaded.
     space: W,
     first: W,
     last: W,
@@ -270,10 +271,10 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
-    /// Writes a request. The words are not valid meanwhile: see [`inbox`](crate::inbox).
+    /// Writes a request. The words aren't valid meanwhile: see [`inbox`](crate::inbox).
     #[inline]
     pub(crate) fn write(&self, laid: &EncodedRequest<'_>) {
-        // Mostly there is one.
+        // The common case: one range.
         if let Some((&first, more)) = laid.ranges.split_first() {
             self.ranges[0].store(first, Relaxed);
             if !more.is_empty() {
@@ -286,7 +287,6 @@ impl<W: Word> FlushWords<W> {
         self.meta.store(laid.meta, Relaxed);
     }
 
-    /// Writes the ranges after the first.
     #[cold]
     fn write_more(&self, ranges: &[u64]) {
         for (word, &range) in self.ranges[1..].iter().zip(ranges) {
@@ -294,9 +294,10 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
-    /// Grows the words to cover another request for the same space, if one of the two is for all of it: the ranges of
-    /// the other no longer matter. Returns `false`, and writes nothing, otherwise. The result is that of
-    /// [`TakenRequest::include`].
+    /// Grows the words to cover another request for the space, if either is full.
+    ///
+    /// Then the ranges of the other no longer matter. Otherwise returns `false` and writes nothing. The result is that
+    /// of [`TakenRequest::include`].
     pub(crate) fn include_whole(&self, laid: &EncodedRequest<'_>) -> bool {
         let meta = self.meta.load(Relaxed);
         let space = self.space.load(Relaxed);
@@ -317,7 +318,7 @@ impl<W: Word> FlushWords<W> {
         self.meta.store(META_OUTBOX | sender, Relaxed);
     }
 
-    /// Reads the words, into `taken` if they hold a request.
+    /// Reads the words. If they hold a request, decodes it into `taken`.
     #[inline]
     pub(crate) fn read(&self, taken: &mut TakenRequest) -> Written {
         let meta = self.meta.load(Relaxed);
@@ -333,7 +334,7 @@ impl<W: Word> FlushWords<W> {
         Written::Here
     }
 
-    /// Reads the words if they hold a request for one range of a space, or for all of it.
+    /// Reads the words if they hold a lone range of a space, or all of it.
     #[inline]
     pub(crate) fn read_lone(&self) -> Option<Lone> {
         let meta = self.meta.load(Relaxed);
@@ -342,7 +343,7 @@ impl<W: Word> FlushWords<W> {
             META_FULL => None,
             _ => return None,
         };
-        // A request for any loaded space has the space 0, which no CPU runs, so it uses the general code.
+        // A request for any loaded space has the space 0, which no CPU runs. So it takes the general path.
         Some(Lone {
             space: SpaceId(self.space.load(Relaxed)),
             first: self.first.load(Relaxed),
@@ -389,7 +390,7 @@ mod tests {
         ]
     }
 
-    /// Requests for each space, with each span of four generations.
+    /// Makes requests for each space, with each span of four generations.
     fn infos(requests: &[Request]) -> Vec<FlushInfo<'_>> {
         let mut infos: Vec<_> = [Scope::Leaf, Scope::Tables].map(FlushInfo::whole).into();
         for space in [USERS[0], USERS[1], KERNEL] {
@@ -422,7 +423,7 @@ mod tests {
                 both.include(&other, request::RANGES);
                 let scope = one.request.scope().max(other.request.scope());
                 if one.space != other.space || one.space.is_none() {
-                    // The user space, if the other is the kernel's.
+                    // If one of the two is for the kernel, the user space remains.
                     let user = match (one.is_kernel(), other.is_kernel()) {
                         (true, false) => Some(other),
                         (false, true) => Some(one),

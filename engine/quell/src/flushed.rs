@@ -41,7 +41,7 @@ impl<L: FrameList> Drop for Flushed<'_, L> {
 pub struct Deferred<'b, L: FrameList = InPlace<Frame>> {
     frames: Flushed<'b, L>,
     stamp: Stamp,
-    /// Shows the batch that this value has its frames.
+    /// Set for the batch while this value has its frames.
     borrowed: &'b mut bool,
 }
 
@@ -95,9 +95,11 @@ impl<L: FrameList> Drop for Deferred<'_, L> {
 /// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
 /// ```
 pub enum Outcome<'b, L: FrameList = InPlace<Frame>> {
-    /// The batch was flushed and nothing is deferred. Possible reasons: S3 is off, the ledger is full, a page-table
-    /// page was unlinked, the batch has mappings of both the kernel and a user space or more spaces than places, or
-    /// more batches of a space are outstanding than are counted.
+    /// The batch was flushed and nothing is deferred.
+    ///
+    /// Possible reasons: S3 is off; the ledger is full; a page-table page was unlinked; the batch has mappings of both
+    /// the kernel and a user space, or more spaces than places; a space already counts its maximum of outstanding
+    /// batches.
     Flushed(Flushed<'b, L>),
     /// The flush is deferred.
     Deferred(Deferred<'b, L>),

@@ -1,19 +1,19 @@
 //! The lists in which a batch keeps frames until their flush.
 //!
-//! A full batch must be finished, which costs a shootdown: unmapping 512 pages through a batch of 64 interrupts eight
-//! times as often as one flush would. Only the kernel knows how many frames a batch should hold, and where, so it
-//! chooses the list. [`InPlace`] holds a bounded number in the batch itself, on the caller's stack. A kernel that can
-//! link frames to one another, for example through its page descriptors, implements [`FrameList`] for such a chain. The
-//! chain has room for any number of frames, so the whole call ends with one flush.
+//! A full batch must be finished, which costs a shootdown. For example, unmapping 512 pages through a batch of 64
+//! frames interrupts eight times as often as a single flush. Only the kernel knows how many frames a batch should hold,
+//! and where, so it chooses the list. [`InPlace`] holds a bounded number in the batch itself, on the caller's stack. A
+//! kernel that can link frames to one another, for example through its page descriptors, implements [`FrameList`] for
+//! such a chain. The chain has room for any number of frames, so the whole call ends with one flush.
 
 use crate::stack::Stack;
 
 /// The default capacity of a batch, in frames.
 pub const CAPACITY: usize = 64;
 
-/// A list of frames that wait for a flush, which an embedder may implement.
+/// A list of frames that wait for a flush. An embedder may implement it.
 ///
-/// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it is
+/// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it's
 /// taken, in any order, and lets no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing.
 ///
 /// # Examples
@@ -48,21 +48,22 @@ pub trait FrameList {
     /// The embedder's type that owns a frame.
     type Frame;
 
-    /// Returns whether there is no room for another frame. A list without a bound always has room.
+    /// Returns whether the list has no room for another frame. An unbounded list always has room.
     fn is_full(&self) -> bool;
 
-    /// Returns whether it holds no frame.
+    /// Returns whether the list holds no frame.
     fn is_empty(&self) -> bool;
 
-    /// Adds a frame. The batch calls this only if the list is not full.
+    /// Adds a frame. The batch calls this only if the list isn't full.
     fn push(&mut self, frame: Self::Frame);
 
     /// Removes and returns a frame, or `None` if the list is empty.
     fn take(&mut self) -> Option<Self::Frame>;
 }
 
-/// Holds up to `N` frames in the batch's own memory, which is not initialised. They come out in the order in which they
-/// were added.
+/// A list of up to `N` frames in the batch itself, in uninitialised memory.
+///
+/// They come out in the order in which they were added.
 pub struct InPlace<F, const N: usize = CAPACITY>(Stack<F, N>);
 
 impl<F, const N: usize> InPlace<F, N> {

@@ -1,29 +1,29 @@
-//! The interface that a machine must provide to the engine.
+//! The interface that a machine provides to the engine.
 //!
-//! The engine never names a machine. A kernel, a hypervisor, the machine in software, a set of threads and a checker of
-//! memory orderings all implement [`Hardware`]. The engine is compiled for each of them, so nothing is dispatched at
-//! run time, and a method left at its default costs nothing.
+//! The engine is generic over the machine. A kernel, a hypervisor, the machine in software, a set of threads and a
+//! checker of memory orderings all implement [`Hardware`]. The engine is compiled for each of them, so nothing is
+//! dispatched at run time, and a method left at its default costs nothing.
 //!
 //! Shared memory is part of the machine, too: every word that two CPUs may access is a [`Hardware::Word`]. A kernel
 //! uses [`core::sync::atomic::AtomicU64`]. The machine in software uses a word that charges for the transfer of cache
-//! lines and gives a scheduler control.
+//! lines and lets a scheduler switch CPUs.
 //!
-//! A thread must not migrate to another CPU while it is inside the engine. Interrupts may be on or off; the engine
-//! masks them where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may
-//! be preempted, and an interrupt handler may call the engine. An NMI handler may only call
-//! [`Cpu::user_access_allowed`](crate::Cpu::user_access_allowed) and
-//! [`Cpu::enter_kernel`](crate::Cpu::enter_kernel), and [`Cpu::enter_user`](crate::Cpu::enter_user) if it
-//! returns to a program. The methods of a machine must not call the engine. But [`Hardware::relax`] and
-//! [`Hardware::restore_interrupts`] may admit an interrupt whose handler does.
+//! A thread must not migrate to another CPU while it's inside the engine. Interrupts may be on or off; the engine masks
+//! them where it must ([`Hardware::mask_interrupts`]). Where they aren't masked, a thread inside the engine may be
+//! preempted, and an interrupt handler may call the engine. An NMI handler may only call
+//! [`Cpu::user_access_allowed`](crate::Cpu::user_access_allowed) and [`Cpu::enter_kernel`](crate::Cpu::enter_kernel),
+//! and [`Cpu::enter_user`](crate::Cpu::enter_user) if it returns to a program. The methods of a machine must not call
+//! the engine. But [`Hardware::relax`] and [`Hardware::restore_interrupts`] may admit an interrupt whose handler does.
 //!
 //! # Locks
 //!
-//! The documentation of every call states whether it may wait. A call waits until other CPUs have taken an interrupt.
-//! It serves its own CPU's inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). But if a
-//! CPU spins, with interrupts off, for a lock that the caller holds, the call waits for ever. So there is one rule:
-//! under a lock that is taken with interrupts off, the kernel makes no call that may wait, unless every loop that spins
-//! for that lock calls [`Cpu::poll`](crate::Cpu::poll). It may hold locks that are taken with interrupts on.
-//! [`Hardware::may_wait`] lets a debug build detect a mistake.
+//! The documentation of every call states whether it may wait. Such a call waits until other CPUs have taken an
+//! interrupt. It serves its own CPU's inbox meanwhile, so waiting with interrupts off doesn't deadlock by itself (C7).
+//! But if a CPU spins, with interrupts off, for a lock that the caller holds, the call waits for ever. For example, CPU
+//! 0 flushes under lock A, and CPU 1 spins for A with interrupts off: CPU 1 never takes CPU 0's interrupt. So there's
+//! one rule: under a lock that is taken with interrupts off, the kernel makes no call that may wait, unless every loop
+//! that spins for that lock calls [`Cpu::poll`](crate::Cpu::poll). Locks that are taken with interrupts on are no
+//! problem. [`Hardware::may_wait`] lets a debug build detect a mistake.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -38,7 +38,7 @@ use core::ptr::NonNull;
 pub struct Tag(pub u16);
 
 impl Tag {
-    /// The tag of the kernel's own root, never given to an address space.
+    /// The tag of the kernel's own root. No address space gets it.
     pub const KERNEL: Tag = Tag(0);
 }
 
@@ -48,7 +48,7 @@ pub enum Scope {
     /// Only leaf entries changed. The walker caches may keep upper levels.
     #[default]
     Leaf,
-    /// Page-table pages were unlinked, too. The walker caches must drop their entries for them.
+    /// Page-table pages were unlinked, too. The walker caches must drop their entries for these pages.
     Tables,
 }
 
@@ -79,24 +79,24 @@ pub enum Invalidate {
     },
     /// All entries under one tag, walker caches included.
     Tag(Tag),
-    /// All entries under all tags, walker caches included; global kernel entries may stay.
+    /// All entries under all tags, walker caches included. Global kernel entries may stay.
     All,
-    /// The entries of a range of the kernel's half, both global ones and those under the loaded tag, as with `invlpg`,
-    /// `tlbi vaae1` and `sfence.vma` with only an address. With per-CPU tags, entries under other tags may stay. With
-    /// system-wide tags they must go as well.
+    /// The entries of a range of the kernel's half: global ones and the loaded tag's. Examples are `invlpg`, `tlbi
+    /// vaae1`, and `sfence.vma` with only an address. With per-CPU tags, entries under other tags may stay. With
+    /// system-wide tags they must be dropped, too.
     Kernel {
         /// The range, one invalidation per stride.
         range: PageRange,
         /// Leaf entries alone, or the walker caches on the path as well.
         scope: Scope,
     },
-    /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, as
-    /// [`Hardware::fence`]: this CPU's earlier stores are visible to others before it fills anything again. A machine
+    /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, like
+    /// [`Hardware::fence`]: this CPU's earlier stores are visible to others before it fills any entry again. A machine
     /// without kernel spaces may treat it as [`Invalidate::All`].
     Everything,
 }
 
-/// The address of the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes it.
+/// The address of the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes one.
 pub struct PlaceOf<H> {
     address: NonNull<()>,
     of: PhantomData<fn(H)>,
@@ -117,45 +117,48 @@ impl<H> PlaceOf<H> {
 
 /// The machine under the engine, implemented by the embedder.
 ///
-/// # Guarantees the implementation gives
+/// # Guarantees of the implementation
 ///
-/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this CPU, and no
-///   speculation that a later access uses, sees an entry it covers unless the entry was filled again from the tables
-///   after the call began. Stores to page tables that precede the call in program order, or that other CPUs have made
-///   and this one has observed, are visible to the fills that follow it. A release store that follows the call is seen
-///   by others only after it has taken effect. All of this also holds for [`Hardware::load_root`] without `keep`.
-/// * [`Hardware::fence`] orders everything before it, table stores included, before everything after it, *and* makes
-///   the table stores visible to the walkers of all CPUs (`mfence` on x86, `dsb ish` on Arm): its own, and those of
-///   other CPUs that it has observed, for example by taking the lock under which they were made.
-/// * An interrupt sent by [`Hardware::interrupt`] sooner or later makes its target call
-///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. Stores made before the
-///   interrupt was sent are visible to the handler.
+/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns. No later access of this CPU, and no
+///   speculation that a later access uses, sees a covered entry unless it was filled again from the tables after the
+///   call began. The fills that follow see stores to page tables that precede the call in program order, and those of
+///   other CPUs that this one has observed. Others see a release store that follows the call only after the call has
+///   taken effect. All of this also holds for [`Hardware::load_root`] without `keep`.
+/// * [`Hardware::fence`] orders everything before it, table stores included, before everything after it. It *also*
+///   makes table stores visible to the walkers of all CPUs: this CPU's stores, and those of other CPUs that it has
+///   observed, for example by taking the lock under which they were made. On x86 it's `mfence`, on Arm `dsb ish`.
+/// * An interrupt sent by [`Hardware::interrupt`] eventually makes its target call
+///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. The handler sees stores made
+///   before the interrupt was sent.
 ///
-/// # What it does not guarantee
+/// # What it needn't guarantee
 ///
 /// Interrupts may be late, merged, duplicated or spurious. TLBs may fill speculatively at any time from any table
 /// reachable from a loaded root, and may drop any entry at any time.
 ///
 /// # Safety
-/// Memory that a kernel frees after a flush is safe only if the flush happened. The implementation gives the guarantees
-/// above, its [`Hardware::Broadcasts`] gives those of [`Broadcast`], [`Hardware::this_cpu`] names the CPU that executes
-/// the call and no other CPU at the same time, and [`Hardware::features`] claims nothing that the machine lacks.
+/// A kernel frees memory after a flush, which is safe only if the flush happened. So the implementation gives the
+/// guarantees above, and its [`Hardware::Broadcasts`] gives those of [`Broadcast`]. [`Hardware::this_cpu`] returns the
+/// CPU that executes the call, and never the same CPU on two CPUs at the same time. [`Hardware::features`] claims
+/// nothing that the machine lacks.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
-    /// The mechanisms that an engine on this machine may use: all by default. The code of the others is compiled away,
-    /// and the engine refuses a policy that asks for one of them
+    /// The mechanisms that an engine on this machine may use: all by default.
+    ///
+    /// The code of the others is compiled away, and the engine refuses a policy that has one of them
     /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only the mechanisms that this policy [has](Policy::has)
     /// count, not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
-    /// The maximum number of ranges in one request, from 1 to 11. With one more range, or more pages than
-    /// [`Features::full_above`], it becomes a flush of the whole tag. A lower number suits machines where a whole flush
-    /// is cheap; it does not make a request smaller.
+    /// The maximum number of ranges in one request, from 1 to 11.
     ///
-    /// Any other number does not compile:
+    /// With one more range, or more pages than [`Features::full_above`], it becomes a flush of the whole tag. A lower
+    /// number suits machines where a whole flush is cheap; it doesn't make a request smaller.
+    ///
+    /// Any other number doesn't compile:
     ///
     /// ```compile_fail,E0080
     /// # use quell::{CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, NoBroadcasts, PerCpu, Policy, Tag, Tagging};
@@ -181,48 +184,55 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// ```
     const RANGES: usize = 11;
 
-    /// Returns the maximum number of ranges in a request, if it is known only at run time: from 1 to
-    /// [`Hardware::RANGES`], the default. It must return the same number at each call.
+    /// Returns the maximum number of ranges in a request, if only run time determines it.
+    ///
+    /// It's from 1 to [`Hardware::RANGES`], the default, and must be the same at each call.
     #[inline]
     fn ranges(&self) -> usize {
         Self::RANGES
     }
 
-    /// Returns the number of targets from which a flush writes and reads a line for every eight CPUs, not for each.
+    /// Returns the number of targets from which a flush uses shared inboxes.
     ///
-    /// The eight share lines, which costs some time if there are few targets, so the default is never. For kernels of
-    /// machines with many CPUs; 32 suits most. It must return the same number at each call. Flushes of one range, or of
-    /// a whole space, do this; others don't.
+    /// With that many targets or more, a flush writes and reads a cache line for every eight CPUs instead of one for
+    /// each. Since eight CPUs share lines, a flush with few targets takes longer. So the default is never; kernels of
+    /// machines with many CPUs set it, for example to 32. It must be the same at each call. Flushes of one range, or of
+    /// a whole space, use shared inboxes; others don't.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX
     }
 
-    /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine. Code for any other policy is
-    /// compiled away, and the engine refuses one ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
+    /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine.
+    ///
+    /// Code for any other policy is compiled away, and the engine refuses one
+    /// ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
     const POLICY_IS_FIXED: bool = false;
 
-    /// Set if less code counts more than fewer instructions. The shorter ways of common flushes are compiled away then,
-    /// and all take the general one. No counter counts, and no long wait is
-    /// reported.
+    /// Set if small code is more important than few instructions.
+    ///
+    /// We then leave out the fast paths of common flushes, so all flushes take the general path. All counters stay 0,
+    /// and we report no long wait.
     const IS_SMALL: bool = false;
 
     /// Set if the kernel makes spaces for its own mappings ([`Engine::new_kernel_space`](crate::Engine)).
     const HAS_KERNEL_SPACES: bool = true;
 
-    /// Set if devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
-    /// called.
+    /// Set if devices or hypervisors walk the tables of spaces, too. If it's `false`, we never call
+    /// [`Hardware::start_secondary`].
     const HAS_SECONDARY: bool = false;
 
-    /// The type of [`Hardware::broadcasts`]: [`NoBroadcasts`] on machines without.
+    /// The type of [`Hardware::broadcasts`]: [`NoBroadcasts`] on machines without broadcasts.
     type Broadcasts: Broadcast;
 
     /// Returns the CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
 
-    /// Returns the address of the engine's state of `cpu`, for kernels that keep it in their per-CPU area. Such a
-    /// kernel makes its engine with [`Engine::with_own_state`](crate::Engine::with_own_state). Returns `None` for each
-    /// CPU if the state is in the slice passed to [`Engine::new`](crate::Engine::new).
+    /// Returns the address of the engine's state of `cpu`, if the kernel keeps it.
+    ///
+    /// A kernel that keeps it in its per-CPU area makes its engine with
+    /// [`Engine::with_own_state`](crate::Engine::with_own_state). Return `None` for each CPU if the state is in the
+    /// slice passed to [`Engine::new`](crate::Engine::new).
     ///
     /// It must return the same address at each call, and a different one for each CPU.
     #[inline]
@@ -234,57 +244,65 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Returns the features of the machine. They must not change after the engine was made.
     fn features(&self) -> Features;
 
-    /// Executes a full barrier; see the guarantees above.
+    /// Executes a full barrier: see the guarantees above.
     fn fence(&self);
 
-    /// Invalidates translations of this CPU only. If `what` names a tag, this CPU has its root loaded under that tag.
-    /// Only a [`Broadcast`] may name another.
+    /// Invalidates translations of this CPU only.
+    ///
+    /// If `what` contains a tag, this CPU has its root loaded under that tag. Only a [`Broadcast`] may name another
+    /// one.
     fn invalidate(&self, what: Invalidate);
 
-    /// Returns the broadcasts, which reach every CPU without interrupts, if [`Features::broadcast`] is set. Otherwise
-    /// returns `None`, with `type Broadcasts = NoBroadcasts`.
+    /// Returns the broadcasts, which reach every CPU without interrupts.
+    ///
+    /// Returns `None` unless [`Features::broadcast`] is set; the type is then `type Broadcasts = NoBroadcasts`.
     #[inline]
     fn broadcasts(&self) -> Option<&Self::Broadcasts> {
         None
     }
 
-    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of them are gone when the
+    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, none of them exists when the
     /// call returns. Called with interrupts masked.
     ///
-    /// On machines without tags nothing survives, with one exception. If the machine's broadcasts name no tag and reach
-    /// the entries of every CPU under every tag, it may keep entries under private tags that the engine does not know.
+    /// On machines without tags no entry survives, with one exception. If the machine's broadcasts name no tag and
+    /// reach the entries of every CPU under every tag, it may keep entries under private tags that the engine doesn't
+    /// know.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
     /// root is loaded on this CPU, or none.
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
-    /// Leaves every user root: loads the kernel's own root on x86, a reserved table on Arm. Afterwards this CPU uses
-    /// and fills no user translation until the next [`Hardware::load_root`]. Entries under the tag that this loads are
-    /// dropped, except global ones, because the engine keeps no record of that tag.
+    /// Leaves every user root: loads the kernel's own root on x86, a reserved table on Arm.
+    ///
+    /// Afterwards this CPU uses and fills no user translation until the next [`Hardware::load_root`]. Drop the entries
+    /// under the tag that this loads, except global ones, because the engine keeps no record of that tag.
     fn unload_root(&self);
 
-    /// Makes this CPU drop the instructions that it has fetched: `isb` on Arm, `fence.i` on RISC-V, on x86 an
-    /// instruction that serializes (the return from an interrupt does). Called only for
-    /// [`Cpu::synchronize_text`](crate::Cpu::synchronize_text), in its interrupt and by its caller.
+    /// Makes this CPU drop the instructions that it has fetched.
+    ///
+    /// That's `isb` on Arm, `fence.i` on RISC-V, and on x86 an instruction that serializes, for example the return from
+    /// an interrupt. Called only for [`Cpu::synchronize_text`](crate::Cpu::synchronize_text), in its interrupt and by
+    /// its caller.
     ///
     /// # Panics
-    /// If the machine does not define it: a CPU could go on with text that is gone.
+    /// If the machine doesn't define it: a CPU could continue with text that no longer exists.
     fn synchronize_text(&self) {
         panic!(
             "this machine's Hardware does not define synchronize_text, which Cpu::synchronize_text needs"
         );
     }
 
-    /// Interrupts each CPU of `targets`, which never includes the caller.
+    /// Interrupts each CPU of `targets`, which never include the caller.
     ///
     /// Called with interrupts masked, so it must not wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
-    /// Asks the hypervisor, in a guest, to flush the virtual CPU `target` before it runs again. Returns `true` if it
-    /// was not running. The hypervisor then drops all its translations, global ones and walker caches included, before
-    /// it executes or walks again, and the engine does not interrupt it. Called for each target, after the tables were
-    /// changed.
+    /// Requests a flush of virtual CPU `target` before it runs again, in a guest.
+    ///
+    /// Returns `true` if `target` wasn't running. The hypervisor then drops all its translations, global ones and
+    /// walker caches included, before it executes or walks again, and the engine doesn't interrupt it. Called for each
+    /// target, after the tables were changed.
     ///
     /// The implementation is one atomic operation, with a full barrier, on memory that the hypervisor shares with the
     /// guest: "preempted" becomes "preempted, to be flushed".
@@ -294,32 +312,36 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         false
     }
 
-    /// Starts to invalidate translations in devices: other walkers of a space's tables, such as an IOMMU that shares
-    /// them or a hypervisor's second stage. `root` is the space's; `range` has changed, or all of the space if it is
-    /// `None`. Called after the tables were changed, on the CPU that flushes or defers the flush. It is called for
-    /// every change that needs a flush, even if no CPU must be interrupted. If the flush is deferred until reuse (S3),
-    /// this is called at the unmap, not when the deferred flush is made.
+    /// Starts to invalidate translations in devices.
     ///
-    /// It may be called under the lock of a table, so it must not wait: the engine calls
-    /// [`Hardware::secondary_is_done`] later.
+    /// Devices are other walkers of a space's tables, for example an IOMMU that shares them or a hypervisor's second
+    /// stage. `root` is the space's root; `range` has changed, or all of the space if it's `None`. We call it after the
+    /// tables were changed, on the CPU that flushes or defers the flush, for every change that needs a flush, even if
+    /// no CPU must be interrupted. If the flush is deferred until reuse (S3), we call it at the unmap, not when the
+    /// deferred flush is made.
+    ///
+    /// We may call it under the lock of a table, so it must not wait: we call [`Hardware::secondary_is_done`] later.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// Returns a mark for all invalidations started with [`Hardware::start_secondary`] before this call, by this CPU or
-    /// by others whose calls it has observed. If invalidations use a queue, the mark is for example the number of a
-    /// command behind them that signals its completion. If `start_secondary` completes them itself, any number will do.
-    /// May be called under the lock of a table, so it must not wait.
+    /// Returns a mark that covers all invalidations started before this call.
+    ///
+    /// It covers those of this CPU, and those of other CPUs whose calls of [`Hardware::start_secondary`] it has
+    /// observed. If invalidations use a queue, the mark is for example the number of a later command that signals its
+    /// completion. If `start_secondary` completes them itself, any number will do. We may call it under the lock of a
+    /// table, so it must not wait.
     #[inline]
     fn mark_secondary(&self) -> u64 {
         0
     }
 
-    /// Returns whether all invalidations covered by `mark` are complete: devices neither use nor fill the old
-    /// translations any more. A flush is over only after this has returned `true`, so [`Flushed`](crate::Flushed) holds
-    /// for devices, too. It may be called on any CPU, repeatedly, and must not wait: the engine serves requests for its
-    /// CPU between two calls.
+    /// Returns whether all invalidations covered by `mark` are complete.
+    ///
+    /// Then devices neither use nor fill the old translations any more. A flush is over only after this has returned
+    /// `true`, so [`Flushed`](crate::Flushed) holds for devices, too. We call it on any CPU, repeatedly, and serve
+    /// requests for that CPU between two calls. So it must not wait.
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
         let _ = mark;
@@ -327,15 +349,17 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         true
     }
 
-    /// Waits until all invalidations started with [`Hardware::start_secondary`] before this call are complete. For
-    /// machines that cannot be polled: the default [`Hardware::secondary_is_done`] calls it, never under the lock of a
-    /// table. Then [`InFlight::is_done`](crate::InFlight::is_done) waits, too.
+    /// Waits until all invalidations started before this call are complete.
+    ///
+    /// For machines that can't be polled: the default [`Hardware::secondary_is_done`] calls it, never under the lock of
+    /// a table. Then [`InFlight::is_done`](crate::InFlight::is_done) waits, too.
     #[inline]
     fn complete_secondary(&self) {}
 
-    /// Returns whether a device still uses the space of this root. Called only in debug builds, when the space ends
-    /// ([`Engine::retire`](crate::Engine::retire)). The embedder must detach devices before, because the engine does
-    /// not inform them.
+    /// Returns whether a device still uses the space with this root.
+    ///
+    /// Called only in debug builds, when the space ends ([`Engine::retire`](crate::Engine::retire)). The embedder must
+    /// detach devices before, because the engine doesn't inform them.
     #[inline]
     fn secondary_is_attached(&self, root: Frame) -> bool {
         let _ = root;
@@ -348,33 +372,37 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Undoes [`Hardware::mask_interrupts`]: unmasks interrupts if `were_on`.
     fn restore_interrupts(&self, were_on: bool);
 
-    /// Makes one turn of a waiting loop (`pause`, `yield`). Must let other CPUs make progress.
+    /// Waits one turn of a loop (`pause`, `yield`). It must let other CPUs make progress.
     fn relax(&self);
 
     /// Reports that this CPU has answered requests while a flush is in flight ([`Batch::start`](crate::Batch::start)).
+    ///
     /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). Called with
     /// interrupts masked, at the end of every [`Masked::on_interrupt`](crate::Masked::on_interrupt) while a flush is in
-    /// flight, and by every CPU that goes offline: often without need, but never too early.
+    /// flight, and by every CPU that is going offline: often without need, but never too early.
     #[inline]
     fn flush_answered(&self) {}
 
-    /// Reports that this CPU has waited for `target` for `turns` turns ([`Hardware::relax`]). The kernel may report a
-    /// hang. Called after 65536 turns, and each time their number has doubled. Either `target` does not answer, or it
-    /// goes on running a space that is being retired ([`Engine::retire`](crate::Engine::retire)). The wait continues
-    /// when this returns. There is no time-out, because continuing without the flush would corrupt memory.
+    /// Reports that this CPU has waited for `target` for `turns` turns ([`Hardware::relax`]).
+    ///
+    /// The kernel may report a hang. Called after 65536 turns, and each time their number has doubled. Either `target`
+    /// doesn't answer, or it keeps running a space that is being retired ([`Engine::retire`](crate::Engine::retire)).
+    /// The wait continues when this returns. There's no timeout, because if we continued without the flush, we'd
+    /// corrupt memory.
     #[inline]
     fn waits_long(&self, target: CpuId, turns: u64) {
         let _ = (target, turns);
     }
 
-    /// Returns whether this CPU may wait for others now. Called only in debug builds, by every call that may wait and
-    /// is about to: [`Batch::finish`](crate::Batch::finish),
-    /// [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse), [`Engine::retire`](crate::Engine::retire) and
-    /// others.
+    /// Returns whether this CPU may wait for others now.
+    ///
+    /// Called only in debug builds, by every call that may wait and is about to:
+    /// [`Batch::finish`](crate::Batch::finish), [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse),
+    /// [`Engine::retire`](crate::Engine::retire) and others.
     ///
     /// Return `false` while this CPU holds a lock for which another CPU spins with interrupts off, unless that CPU
-    /// calls [`Cpu::poll`](crate::Cpu::poll) in its loop: that CPU would never answer. A kernel can call its lock
-    /// checker here.
+    /// calls [`Cpu::poll`](crate::Cpu::poll) in its loop: that CPU would never answer. For example, a kernel can call
+    /// its lock checker here.
     #[inline]
     fn may_wait(&self) -> bool {
         true
@@ -389,17 +417,16 @@ pub trait Broadcast {
 
     /// Starts to invalidate translations on every CPU.
     ///
-    /// The invalidation is complete only after *the CPU that sent it* has called [`Broadcast::complete`]. The same call
-    /// by another CPU does not complete it. Table stores that precede the call in program order are visible to the
-    /// fills that follow the completion.
+    /// The invalidation is complete only after *the CPU that sent it* has called [`Broadcast::complete`]. A call by
+    /// another CPU doesn't complete it. Table stores that precede the call in program order are visible to the fills
+    /// that follow the completion.
     fn start(&self, what: Invalidate);
 
-    /// Waits until every broadcast that this CPU has sent is complete on every CPU
-    /// (`dsb ish` on Arm, `tlbsync` on x86).
+    /// Waits until all broadcasts of this CPU are complete on every CPU. That's `dsb ish` on Arm, `tlbsync` on x86.
     fn complete(&self);
 }
 
-/// The broadcasts of a machine that has none: there is no value of this type.
+/// The broadcasts of a machine that has none. No value of this type exists.
 #[derive(Clone, Copy, Debug)]
 pub enum NoBroadcasts {}
 

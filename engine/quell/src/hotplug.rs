@@ -1,17 +1,16 @@
 //! CPUs that come online and go offline.
 //!
-//! A CPU that goes offline leaves its root, closes its inbox, and answers the requests that were posted before
-//! ([`inbox`](crate::inbox)). Afterwards it uses no translation of a user space, and no initiator asks it to flush. The
-//! user entries that stay in its TLB are unused without a root. It flushes them when it comes back.
+//! A CPU that is going offline leaves its root, closes its inbox, and answers the requests that were posted before
+//! ([`inbox`](crate::inbox)). Afterwards it uses no translation of a user space, and no initiator sends it requests.
+//! User entries that stay in its TLB are harmless without a root. The CPU flushes them when it comes back.
 //!
-//! It has the kernel's mappings loaded all the time, and its walker may read them at any moment. So a CPU that comes
-//! online first opens its inbox and then flushes. Until it has flushed it uses no mapping of the kernel that may
-//! change.
+//! Every CPU has the kernel's mappings loaded all the time, and its walker may read them at any moment. So a CPU that
+//! comes online first opens its inbox and then flushes. Until it has flushed it uses no kernel mapping that may change.
 //!
-//! # What this does not guarantee
+//! # What we don't guarantee
 //!
-//! No flush reaches the walker of a CPU that is offline. The embedder frees tables of the kernel's half only while each
-//! such CPU is off, or on a root that does not lead to them. The same holds while a CPU starts.
+//! No flush reaches the walker of an offline CPU. The embedder frees tables of the kernel's half only while each
+//! offline CPU is powered off, or on a root that doesn't lead to them. The same holds while a CPU starts.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -22,16 +21,16 @@ use crate::this_cpu::Cpu;
 impl<H: Hardware> Engine<'_, H> {
     /// Adds this CPU to the protocol.
     ///
-    /// Called on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change,
-    /// with interrupts masked or nothing to interrupt. Never waits.
+    /// Call it on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change.
+    /// Interrupts are masked, or there's nothing to interrupt. Never waits.
     ///
-    /// [`Cpu::synchronize_text`] did not reach this CPU while it was offline. After this call, and before it
-    /// executes text that may have changed, it must drop the instructions that it has fetched, as
-    /// [`Hardware::synchronize_text`] does.
+    /// [`Cpu::synchronize_text`] doesn't reach an offline CPU. So after this call, and before the CPU executes text
+    /// that may have changed, it must drop the instructions that it has fetched, as [`Hardware::synchronize_text`]
+    /// does.
     ///
     /// # Panics
-    /// If the engine was made for fewer CPUs: no flush would look at this one. If this CPU is online already: it would
-    /// take the space that it has loaded for none, and ignore its flushes. In debug builds, if [`Hardware::features`]
+    /// If the engine was made for fewer CPUs: no flush would reach this one. If this CPU is online already: it would
+    /// treat its loaded space as none, and ignore the flushes of that space. In debug builds, if [`Hardware::features`]
     /// has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
@@ -62,27 +61,28 @@ impl<H: Hardware> Engine<'_, H> {
         // Accept requests first, then flush: otherwise a request in between would be lost. [mutant
         // KernelFlushedBeforeOnline]
         cpu.inbox.open();
-        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
+        // We read the clock before the flush, which doesn't cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
-        // An initiator that found this CPU offline has changed the kernel's tables before. This is also a full barrier,
-        // so later walks see that change. The TLB may hold anything: at boot, the firmware's entries; later, those left
-        // behind when the CPU went offline.
+        // An initiator that found this CPU offline has changed the kernel's tables before that. This invalidation is
+        // also a full barrier, so later walks see that change. The TLB may hold anything: at boot, entries of the
+        // firmware; later, entries from before the CPU was offline.
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed(now);
         cpu.state.flushed_everything(now);
         self.this_cpu().serve();
     }
 
-    /// Removes this CPU from the protocol: it leaves its space, answers its inbox and gets no more requests.
+    /// Removes this CPU from the protocol. It leaves its space, answers its inbox and gets no more requests.
     ///
-    /// Called on the CPU itself. Until [`Engine::cpu_online`] it touches no user memory and no kernel mapping that may
-    /// change. The embedder ensures that its walker cannot reach freed tables of the kernel's half. Never waits.
+    /// Call it on the CPU itself. Until [`Engine::cpu_online`] the CPU touches no user memory and no kernel mapping
+    /// that may change. The embedder ensures that its walker can't reach freed tables of the kernel's half. Never
+    /// waits.
     ///
-    /// `current` is the space that this CPU loaded last, like `from` in [`Masked::switch`](crate::Masked::switch), even if it keeps that
-    /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. If you leave out
-    /// the last space, its set keeps this CPU: once the CPU is back, and until the space is retired, its flushes
-    /// interrupt the CPU in vain.
+    /// `current` is the space that this CPU loaded last, even if it keeps that lazily or was evicted from it, like
+    /// `from` in [`Masked::switch`](crate::Masked::switch). Pass `None` only if there was none or if it has been
+    /// retired. If you leave out the last space, its set keeps this CPU: once the CPU is back, and until the space is
+    /// retired, its flushes interrupt the CPU in vain.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -98,7 +98,7 @@ impl<H: Hardware> Engine<'_, H> {
         if self.shares_lines() {
             self.own_shared_inbox(cpu).close();
         }
-        // It has not read the posted requests, so it cannot know whether a started flush is among them. [mutant
+        // This CPU hasn't read the posted requests, so it can't know whether a started flush is among them. [mutant
         // StarterNotTold]
         self.hw.flush_answered();
         self.hw.restore_interrupts(were_on);

@@ -1,27 +1,27 @@
-//! Completion without blocking: batches whose flush is started but not waited for.
+//! Completion without blocking: batches whose flush we start but don't wait for.
 //!
 //! [`Batch::start`] takes the generations, posts the requests, sends the interrupts and flushes this CPU's own entries,
 //! as [`Batch::finish`] does before it waits. [`InFlight::is_done`] then returns whether every target has answered. It
-//! never waits, and may be called on any CPU and any number of times. To learn when to call it, a kernel defines
-//! [`Hardware::flush_answered`], which every target calls after it has answered. It can wake a thread or queue work,
-//! for example.
+//! never waits, and you may call it on any CPU and any number of times. To learn when to call it, a kernel defines
+//! [`Hardware::flush_answered`], which every target calls after it has answered. For example, it can wake a thread or
+//! queue work.
 //!
 //! Until the flush is over, the frames stay in the batch and the spaces count the batch as pending: later observers
 //! flush, as for any other batch. Meanwhile the batch is borrowed and takes no further changes.
 //!
-//! On machines that broadcast, a barrier of the CPU that sent the broadcasts completes the flush: the first call of
-//! [`InFlight::is_done`] executes it and returns `true`. On another CPU it sends everything again first.
+//! On machines that broadcast, a barrier of the CPU that sent the broadcasts completes the flush. The first call of
+//! [`InFlight::is_done`] executes it and returns `true`. On another CPU, that call sends everything again first.
 //!
-//! [`Batch::start`] also asks devices that share the tables to flush. Once every CPU has answered,
-//! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that waits for them
-//! without polling uses the device's own interrupt.
+//! [`Batch::start`] also starts the flush of devices that share the tables. Once every CPU has answered,
+//! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that doesn't want to poll
+//! them uses the device's own interrupt.
 //!
-//! # What this does not guarantee
+//! # What we don't guarantee
 //!
-//! Progress without a call of [`InFlight::is_done`]: until then the spaces count the batch as pending, and every later
-//! observer flushes. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch keeps its frames and stays
-//! pending; finished or dropped, it flushes again. The engine then assumes for good that a started flush is under way,
-//! so every CPU that flushes for others calls [`Hardware::flush_answered`].
+//! The flush doesn't end without a call of [`InFlight::is_done`]. Until then the spaces count the batch as pending, and
+//! every later observer flushes. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch keeps its frames
+//! and stays pending; finished or dropped, it flushes again. The engine then assumes for ever that a started flush is
+//! under way, so every CPU that flushes for others calls [`Hardware::flush_answered`].
 
 use crate::addr::Frame;
 use crate::batch::{Batch, SpaceRef, Unflushed};
@@ -48,11 +48,11 @@ struct StartedFlush {
     /// The targets that have not answered yet.
     targets: CpuSet,
     until: WaitGoal,
-    /// The number of requests that the first of them must reach, once it was looked at.
+    /// The number of requests that the first of `targets` must reach. Set when it's first checked.
     first: Option<u64>,
-    /// Set while a barrier has yet to complete broadcasts.
+    /// Set until a barrier has completed the broadcasts.
     barrier: bool,
-    /// The last invalidation that was sent to devices.
+    /// Covers all invalidations that were sent to devices.
     told: Mark,
 }
 
@@ -68,9 +68,9 @@ impl<H: Hardware> Cpu<'_, H> {
         H: 's,
     {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
-        // The initiator may be on another CPU when the targets have flushed, so no outbox is kept for it.
+        // No outbox: when the targets have flushed, the initiator may be on another CPU.
         let mut shootdown = self.begin_without_outbox();
-        // Relaxed: a target that sees a post of this flush sees this count, too.
+        // Relaxed: a target that sees a post of this flush also sees this count.
         self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(requests, &mut mine, &mut shootdown);
         let overflow = overflow.map(|overflow| (self.cpus_of(overflow), overflow));
@@ -98,7 +98,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Returns whether every target of a started flush has answered. Never waits.
     ///
     /// It checks one target after the other. Each must have answered the posts that it had when it was first checked,
-    /// so later posts do not delay the end.
+    /// so later posts don't delay the end.
     fn has_answers(&self, awaited: &mut StartedFlush) -> bool {
         loop {
             // [mutant SkipWait]
@@ -122,7 +122,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Counts a started flush as over. Targets report their answers to the machine while there is one.
+    /// Counts a started flush as over. While the count isn't zero, targets report their answers to the machine.
     fn end_started(&self) {
         self.started.fetch_add(u64::MAX, Relaxed);
     }
@@ -132,7 +132,7 @@ impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush all outstanding changes and waits for no target. Returns `None` if the flush is over already.
+    /// Starts to flush all outstanding changes. Returns `None` if the flush is over already.
     fn start(&mut self) -> Option<StartedFlush> {
         let engine = self.engine;
         let me = engine.this_cpu();
@@ -148,7 +148,7 @@ where
         if self.is_empty() {
             return None;
         }
-        // After the invalidations that changes without a place may have sent to devices.
+        // This mark also covers invalidations that changes without a place may have sent to devices.
         let told = me.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
             return Some(me.start_flush(self.requests(), self.overflow.as_ref(), told));
@@ -169,12 +169,13 @@ where
         })
     }
 
-    /// Returns whether the started flush is over. If so, the batch is no longer pending. Never waits for another CPU's
-    /// answer, or for a device.
+    /// Returns whether the started flush is over. If so, ends the batch as pending.
+    ///
+    /// Never waits for another CPU's answer, or for a device.
     fn is_over(&mut self, awaited: &mut StartedFlush) -> bool {
         let engine = self.engine;
         if awaited.barrier {
-            // The CPU that sent the broadcasts completes them; any other CPU sends them again.
+            // The CPU that sent the broadcasts completes them. Any other CPU sends them again.
             let me = engine.this_cpu();
             self.complete_broadcasts(me);
             if let Some(overflow) = &self.overflow {
@@ -196,7 +197,7 @@ where
     }
 }
 
-/// A batch whose flush is under way. Made by [`Batch::start`]. Waits for the end when dropped.
+/// A batch whose flush is under way. Made by [`Batch::start`]. When dropped, it waits for the end.
 ///
 /// # Examples
 ///
@@ -216,14 +217,14 @@ where
     S: SpaceRef,
     L: FrameList,
 {
-    /// `None` after [`InFlight::finish`] has taken it.
+    /// `None` after [`InFlight::finish`] has taken the batch.
     batch: Option<&'b mut Batch<'e, S, L, N>>,
     /// `None` once the flush is over.
     awaited: Option<StartedFlush>,
 }
 
 impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
-    /// Begins the flush of [`Batch::finish`] without its wait. Never waits for a CPU or a device.
+    /// Starts the flush of [`Batch::finish`] without its wait. Never waits for a CPU or a device.
     pub fn start(&mut self) -> InFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -235,8 +236,9 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
 }
 
 impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
-    /// Returns whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for a CPU or a
-    /// device. Each call checks targets until it finds one that has not answered.
+    /// Returns whether the flush is over, so that [`InFlight::finish`] wouldn't wait.
+    ///
+    /// Never waits for a CPU or a device. Each call checks targets until it finds one that hasn't answered.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
             return true;
@@ -248,7 +250,7 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
         over
     }
 
-    /// Returns the next target that has not answered, if any.
+    /// Returns the next target that hasn't answered, if any.
     fn first_target(&self) -> Option<CpuId> {
         self.awaited.as_ref()?.targets.iter().next()
     }
@@ -284,7 +286,7 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
 }
 
 impl<S: SpaceRef, L: FrameList, const N: usize> Drop for InFlight<'_, '_, S, L, N> {
-    /// Waits for the end, after which the batch may be filled again.
+    /// Waits for the end of the flush. Afterwards the batch may be filled again.
     fn drop(&mut self) {
         self.wait();
     }

@@ -1,26 +1,25 @@
 //! The kernel's own mappings: spaces that every CPU has loaded.
 //!
 //! A kernel maps memory for itself under every root: stacks, `vmalloc` memory, windows onto I/O memory, the text of
-//! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space). It is an [`AddressSpace`], and
-//! its changes are reported to a [`Batch`](crate::Batch) like those of any other. The contract's clauses hold for it,
-//! with any kernel code as "a program". A kernel may have several such spaces: for example one for global entries and
-//! one for others, or one for each lock.
+//! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space). It's an [`AddressSpace`], and
+//! you report its changes to a [`Batch`](crate::Batch) like those of any other. The contract's clauses hold for it,
+//! with any kernel code in the role of the program. A kernel may have several such spaces: for example one for global
+//! entries and one for others, or one for each lock.
 //!
-//! # What differs
+//! # Differences from user spaces
 //!
-//! * The initiator asks every CPU that is online: a CPU that is idle, or has left its root, uses the kernel's mappings,
+//! * The initiator sends a request to every online CPU: a CPU that's idle, or has left its root, uses kernel mappings,
 //!   too. It leaves out a CPU that runs a program undisturbed, which flushes when it enters the kernel
 //!   ([`user_mode`](crate::user_mode)).
-//! * The initiator waits until each has *flushed*. A receipt is not enough: the target is in the kernel, and so is
-//!   an NMI handler that interrupts it there, which uses mappings of the kernel without asking.
-//! * There are no generations to catch up with. Each request reaches each online CPU, at once or when it enters the
-//!   kernel. A CPU that comes online first accepts requests and then flushes everything
-//!   ([`hotplug`](crate::Engine::cpu_online)).
-//! * A TLB holds entries that are not global ([`KernelEntries::Tagged`]) under each tag that was loaded while they were
-//!   used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each when it loads
-//!   it again. It does the same when a table is freed, even for global entries, because walker caches are tagged. With
-//!   system-wide tags the invalidation reaches all of them.
-//! * If merged requests become "everything", this includes global entries only if one of the requests was for a kernel
+//! * The initiator waits until each has *flushed*. A receipt isn't enough: the target is in the kernel, and so is an
+//!   NMI handler that interrupts it there, which uses kernel mappings without a check.
+//! * CPUs don't compare generations. Each request reaches each online CPU, at once or when it enters the kernel. A CPU
+//!   that comes online first accepts requests and then flushes everything ([`hotplug`](crate::Engine::cpu_online)).
+//! * A TLB may hold entries that aren't global ([`KernelEntries::Tagged`]) under every tag that was loaded while they
+//!   were used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each when it
+//!   loads it again. It does the same when a table is freed, even for global entries, because walker caches are tagged.
+//!   With system-wide tags the invalidation reaches all of them.
+//! * If merged requests become "everything", that includes global entries only if one of the requests was for a kernel
 //!   space.
 //!
 //! # Lazy unmapping of kernel ranges
@@ -29,23 +28,23 @@
 //! range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
 //! 1. It gives the *addresses* out again only after [`Engine::flush_until`], with the stamp from
-//!    [`Deferred::stamp`](crate::Deferred::stamp), which it keeps with the range.
+//!    [`Deferred::stamp`](crate::Deferred::stamp), which it stores with the range.
 //! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
 //!    [`DeferredFlush`](crate::DeferredFlush).
 //!
-//! So as many ranges as the ledger has entries can share one flush of everything on every CPU. Only a flush that
-//! reaches the kernel's mappings makes their deferred flushes. Flushes of user spaces and reuses of user frames do not.
+//! So one flush of everything on every CPU can serve many ranges, as many as the ledger has entries. Only a flush that
+//! reaches kernel mappings makes their deferred flushes. Flushes of user spaces and reuses of user frames don't.
 //!
 //! # Text
 //!
 //! A CPU may still execute instructions that it fetched through a translation before the flush. So after text was
 //! written or unmapped and the batch has finished, call [`Cpu::synchronize_text`]: it makes every CPU drop the
-//! instructions that it has fetched.
+//! instructions that it has fetched. For example, do so before the memory of an unloaded module is reused.
 //!
-//! # What this does not guarantee
+//! # What we don't guarantee
 //!
 //! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
-//! them, and clears one in all of them before it reports the table below to a batch. [`Cpu::catch_up`] does not help
+//! them, and clears one in all of them before it reports the table below to a batch. [`Cpu::catch_up`] doesn't make
 //! deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
@@ -62,10 +61,10 @@ use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
+    /// Makes a space of the kernel's own mappings, which every CPU has loaded for ever. Never waits.
     ///
-    /// `entries` is the kind of its entries. [`KernelEntries::Tagged`] is correct for both kinds, but CPUs with per-CPU
-    /// tags lose the entries of other spaces with each flush.
+    /// `entries` is the kind of the space's entries. [`KernelEntries::Tagged`] is correct for both kinds, but CPUs with
+    /// per-CPU tags lose the entries of other spaces with each flush.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format that maps the kernel, as long as the engine lives. With
@@ -90,7 +89,7 @@ impl<H: Hardware> Cpu<'_, H> {
         } else {
             self.flush_here(info);
         }
-        // Even if the request has merged with one for the kernel's mappings. [mutant TextLostInMerge]
+        // Even if the request has merged with one for kernel mappings. [mutant TextLostInMerge]
         if marks.has(Marks::TEXT) {
             self.hw.synchronize_text();
         }
@@ -112,7 +111,7 @@ impl<H: Hardware> Cpu<'_, H> {
                 slot.caught_up_with(slot.generation().max(info.last));
             }
             if self.here.state.activity() == Activity::Lazy {
-                // Tables of the space that it keeps may have been freed.
+                // Tables of the space that this CPU keeps lazily may have been freed.
                 self.here.state.detach(self.hw);
                 self.count(Counter::Evicted, 1);
             }
@@ -128,9 +127,9 @@ impl<H: Hardware> Cpu<'_, H> {
                     self.hw.invalidate(Invalidate::Kernel { range, scope });
                 }
                 let own = matches!(self.features.tagging, Tagging::PerCpu { .. });
-                // Walker caches are tagged, above global entries, too. [mutant KernelTablesKeptUnderTags]
+                // Walker caches are tagged, even those above global entries. [mutant KernelTablesKeptUnderTags]
                 let tagged = entries == KernelEntries::Tagged || scope == Scope::Tables;
-                // This CPU has them under every tag that it keeps. [mutant KernelKeptUnderTags]
+                // This CPU may hold such entries under every tag that it keeps. [mutant KernelKeptUnderTags]
                 if own && tagged {
                     self.forget_other_slots();
                 }
@@ -138,7 +137,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Gives up the slots of the tags that are not loaded, so this CPU flushes each when it loads it.
+    /// Gives up the slots whose tags aren't loaded. So this CPU flushes each when it loads it.
     fn forget_other_slots(self) {
         let loaded =
             matches!(self.here.state.loaded(), Loaded::Space(_)).then(|| self.here.state.slot());
@@ -152,7 +151,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes all entries of this CPU, and publishes the time of the flush clock.
     pub(crate) fn flush_everything(self) {
         self.count(Counter::FlushedFull, 1);
-        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
+        // We read the clock before the flush, which doesn't cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Everything);
@@ -163,19 +162,20 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Makes every online CPU drop the instructions that it fetched before the call. Call it after the text of the
-    /// kernel was written, mapped or unmapped, and after the batch with that change has finished. If the machine's
-    /// instruction caches need maintenance, do that before. May wait for other CPUs.
+    /// Makes every online CPU drop the instructions that it fetched before the call.
     ///
-    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, even on machines that broadcast. Offline CPUs
-    /// are not asked, now or later: see [`Engine::cpu_online`].
+    /// Call it after kernel text was written, mapped or unmapped, and after the batch with that change has finished. If
+    /// the machine's instruction caches need maintenance, do that before. May wait for other CPUs.
+    ///
+    /// It calls [`Hardware::synchronize_text`] on every online CPU, by interrupts, even on machines that broadcast. A
+    /// CPU that comes online later must do it itself: see [`Engine::cpu_online`].
     ///
     /// # Panics
-    /// If the machine does not define it: a CPU could go on with text that is gone.
+    /// If the machine doesn't define it: a CPU could continue with text that no longer exists.
     pub fn synchronize_text(self) {
         self.assert_may_wait();
         let mut shootdown = self.begin_shootdown();
-        // A CPU executes the instructions that it has fetched, even if their translation is gone. [mutant
+        // A CPU executes the instructions that it has fetched, even if their translation no longer exists. [mutant
         // TextKeptFetched]
         let all = CpuSet::first(self.count);
         self.post(&all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);

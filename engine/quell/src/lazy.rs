@@ -2,69 +2,70 @@
 //!
 //! # The rule
 //!
-//! A frame may be unmapped without a flush if every mapping of it was read-only and clean. Its content cannot change
-//! through a stale entry, so a stale read returns the right bytes as long as nothing else changes it. Four things must
-//! not happen before the deferred flush is made, *and nothing else is needed*:
+//! A frame may be unmapped without a flush if every mapping of it was read-only and clean. Its content can't change
+//! through a stale entry, so a stale read returns the right bytes as long as nothing else changes them. Four things
+//! must not happen before the deferred flush is made, *and nothing else is needed*:
 //!
 //! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
 //! 2. the cleared entry is written again ([`Engine::flush_before_refill`]), except with the same frame, read-only
 //!    ([`DeferredFlush::reinstate`]);
-//! 3. the emptied page-cache slot is filled again (the same call): a CPU could then change the bytes of the file page
-//!    while another reads the old frame;
-//! 4. a call returns by which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
+//! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too): a CPU could then change the
+//!    bytes of the file page while another reads the old frame;
+//! 4. a call returns with which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
 //!    deferred flush of each marker that it met).
 //!
-//! All four are one check of the frame's [`DeferredFlush`]: one load, which yields zero if no flush is deferred. Linux
-//! refused [this mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) because of four
-//! programs. Each of them breaks one of these rules.
+//! Each rule needs only one check of the frame's [`DeferredFlush`]: one load, which returns zero if no flush is
+//! deferred. Linux reviewed and refused [such a
+//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) because of four programs. Each of
+//! them breaks one of these rules.
 //!
-//! A *marker* is a non-present entry that names the frame. The embedder leaves it in place of an entry that it cleared
+//! A *marker* is a non-present entry that names the frame. The embedder writes it in place of an entry that it clears
 //! without a flush.
 //!
 //! # Reinstating a frame
 //!
-//! Reinstating a frame clears its deferred flush. But the frame may have been unmapped in several places. Where it is
-//! not mapped again, CPUs may still use stale entries. So the embedder does one of two things:
+//! Reinstating a frame clears its deferred flush. But the frame may have been unmapped in several places. For example,
+//! two processes mapped a library's page, and only one of them faults on it. At the places where the frame isn't mapped
+//! again, CPUs may still use stale entries. So the embedder does one of two things:
 //!
-//! * It maps the frame again at *every* place whose marker names it, before it drops the lock of the page-cache slot.
-//! * It goes on treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by
-//!   the program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or
-//!   calls [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
+//! * It maps the frame again at *every* place with a marker for it, before it drops the lock of the page-cache slot.
+//! * It keeps treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by the
+//!   program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or calls
+//!   [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
 //!
 //! # Participants
 //!
-//! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches
-//! a hole, or a server reports that the file has changed) must take the lock of the page's slot and keep rules 3 and 4,
-//! too. The engine cannot see such code. Nor does it track translations outside the CPUs: a secondary MMU that maps the
-//! frame must be asked to flush when the entry is cleared, not when the deferred flush is made.
+//! The rules bind all code that could break them. Some code changes the bytes of a file page in another way: for
+//! example, it punches a hole, or a server reports that the file has changed. It must take the lock of the page's slot
+//! and keep rules 3 and 4, too. The engine can't see such code. Nor does it track translations outside the CPUs: if a
+//! secondary MMU maps the frame, flush it when the entry is cleared, not when the deferred flush is made.
 //!
 //! # The flush clock
 //!
-//! A deferred flush is named by a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU
-//! publishes the time of the flush clock before it last flushed its whole loaded tag, for whatever reason. If that time
+//! A *stamp* names a deferred flush: it's a tick of the flush clock, taken after the entries were cleared. Whenever a
+//! CPU flushes its whole loaded tag, for whatever reason, it publishes the time that the clock had before. If that time
 //! is the stamp or later, the CPU holds none of the translations that the deferred flush covers. So every flush of a
 //! whole tag makes that CPU's part of all earlier deferred flushes, and a reuse interrupts only the CPUs that are
-//! behind. It does not ask CPUs that keep entries under a tag that is not loaded: they read the space's latest stamp
+//! behind. We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp
 //! when they load it again, and flush then. Only CPUs that had the space loaded when the stamp was taken can hold such
 //! translations. The *ledger entry* of the stamp lists them.
 //!
-//! # What is shared
+//! # Shared words
 //!
-//! Deferring a flush ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It takes no
-//! lock. A ledger entry is reused only after its deferred flush was made. A CPU that finds the ledger full makes the
-//! deferred flushes in it first. If there is still no room, its own flush is not deferred but made at once, as without
-//! S3.
+//! To defer a flush, a CPU ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It
+//! takes no lock. We reuse a ledger entry only after its deferred flush was made. A CPU that finds the ledger full
+//! first makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
 //!
-//! Only a published deferred flush is ever marked as made. The spaces may not have the stamp of an unpublished one yet,
-//! so a lazy CPU that was left out could come back without flushing. A CPU that stalls between its stamp and its ledger
-//! entry (a preempted virtual CPU, for example) leaves a gap. The deferred flushes around the gap are still made, and
-//! each ledger entry records that for itself. To check a deferred flush behind the gap takes a second load, but no
+//! We mark only published deferred flushes as made. If one isn't published yet, the spaces may not have its stamp, so a
+//! lazy CPU that got no request could come back without flushing. A CPU that stalls between its stamp and its ledger
+//! entry, for example a preempted virtual CPU, leaves a gap. The deferred flushes around the gap are still made, and
+//! each ledger entry records that for itself. Checking a deferred flush behind the gap takes a second load, but no
 //! interrupt.
 //!
-//! # What this does not guarantee
+//! # What we don't guarantee
 //!
 //! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
-//! Call [`Engine::flush_deferred`] in the background to keep that rare.
+//! To keep that rare, call [`Engine::flush_deferred`] in the background.
 
 use crate::cpu::{Concern, Decision, Loaded};
 use crate::cpu_set::CpuSet;
@@ -79,10 +80,11 @@ use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Limits how many deferred flushes one round makes, the oldest first. Rounds follow until the requested one is made.
+/// The maximum number of deferred flushes that one round makes, the oldest first. Rounds follow until the requested one
+/// is made.
 const TOGETHER: usize = 64;
 
-/// Why a deferred flush is made.
+/// The reason why a deferred flush is made.
 #[derive(Clone, Copy)]
 enum Reason {
     Reuse,
@@ -96,8 +98,8 @@ const DEFERRED_SHIFT: u32 = 1;
 
 /// A frame's deferred flush: one word in the embedder's frame table.
 ///
-/// It is *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are cleared, and
-/// *deferred* once the stamp is known. It stays so until the frame is reused or reinstated.
+/// It's *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are cleared, and
+/// *deferred* once the stamp is taken. It stays deferred until the frame is reused or reinstated.
 ///
 /// # Examples
 ///
@@ -137,56 +139,63 @@ impl<H: Hardware> DeferredFlush<H> {
     /// Returns whether the frame has no deferred flush. One load. Never waits.
     #[inline]
     pub fn is_clear(&self) -> bool {
-        // Acquire pairs with `flush_before_reuse` and `clear`: the frame's deferred flush is done.
-        // Lost without it: a look at a frame that has no deferred flush any more.
+        // Acquire pairs with `flush_before_reuse` and `clear`: if the word is clear, the frame's deferred flush is
+        // done.
+        // A weaker ordering fails the loom race "a look at a frame that has no deferred flush any more".
         self.word.load(Acquire) == NONE
     }
 
-    /// Notes that the frame's entries are about to be cleared without a flush. Call it under the lock of the page-cache
-    /// slot, before the first entry is cleared. Never waits.
+    /// Records that the frame's entries are about to be cleared without a flush.
+    ///
+    /// Call it under the lock of the page-cache slot, before the first entry is cleared. Never waits.
     pub fn begin(&self) {
-        // Relaxed: the lock publishes it, and nothing goes with it.
+        // Relaxed: the lock publishes the word, which publishes nothing else.
         self.word.store(PENDING, Relaxed);
     }
 
-    /// Notes that the frame's flush is deferred as of `stamp`. Call it under the same lock. Never waits.
+    /// Records that the frame's flush is deferred as of `stamp`. Call it under the same lock. Never waits.
     pub fn defer(&self, stamp: Stamp) {
-        // Release pairs with `flush_before_reuse` and `flush_before_refill`: the deferred flush's ledger entry is
-        // published. Lost without it: a reuse while the deferred flush is taken.
+        // Release pairs with `flush_before_reuse` and `flush_before_refill`: they find the deferred flush's ledger
+        // entry published.
+        // A weaker ordering fails the loom race "a reuse while the deferred flush is taken".
         self.word.store(stamp.0 << DEFERRED_SHIFT, Release);
     }
 
-    /// Notes that the frame has no deferred flush: it was flushed after all, or its entries were not cleared. Call it
-    /// under the same lock. Never waits.
+    /// Records that the frame has no deferred flush.
     ///
-    /// Flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
+    /// For a frame that was flushed after all, or whose entries weren't cleared. Call it under the same lock. Never
+    /// waits.
+    ///
+    /// It flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
     /// [`DeferredFlush::reinstate`] instead.
     pub fn clear(&self) {
-        // Release pairs with `flush_before_refill` and `is_clear`: the frame's flush is done.
-        // Lost without it: a refill against a deferred flush that becomes none.
+        // Release pairs with `flush_before_refill` and `is_clear`: if they find the word clear, the frame's flush is
+        // done.
+        // A weaker ordering fails the loom race "a refill against a deferred flush that becomes none".
         self.word.store(NONE, Release);
     }
 
-    /// Takes the frame back for its former page, to be mapped as before: read-only, at the same places. No flush is
-    /// needed and no content is lost. Returns `false` if another CPU has reused the frame first; its deferred flush was
-    /// made then. Never waits.
+    /// Takes the frame back for its former page, without a flush.
     ///
-    /// The word is clear afterwards, so it no longer covers places where the frame is not mapped again: stale entries
-    /// may be in use there. See "Reinstating a frame" in [the module](crate::lazy) for the caller's duties.
+    /// Map it as before: read-only, at the same places. No content is lost. Returns `false` if another CPU has reused
+    /// the frame first, and so has made its deferred flush. Never waits.
+    ///
+    /// The word is clear afterwards, so it no longer covers places where you don't map the frame again: CPUs may still
+    /// use stale entries there. See "Reinstating a frame" in [the module](crate::lazy) for your duties.
     ///
     /// Call it under the lock of the page-cache slot.
     #[must_use]
     pub fn reinstate(&self, engine: &Engine<'_, H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame was reused, its deferred flush is done.
-        // Lost without it: reinstating too late.
+        // A weaker ordering fails the loom race "reinstating too late".
         let held = self.word.load(Acquire);
-        // Only if no other CPU has reused the frame first. [mutant ReinstateUnchecked]
+        // Reinstate only if no other CPU has reused the frame first. [mutant ReinstateUnchecked]
         let won = held > PENDING
             && self
                 .word
                 // Acquire on failure pairs with `flush_before_reuse`: if the frame was reused meanwhile, its deferred
                 // flush is done.
-                // Lost without it: reinstating too late.
+                // A weaker ordering fails the loom race "reinstating too late".
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
         engine.this_cpu().count(Counter::Reinstated, u64::from(won));
@@ -194,28 +203,31 @@ impl<H: Hardware> DeferredFlush<H> {
     }
 }
 
-/// Proves that a frame's deferred flush was made and that the holder alone may give it a new owner.
+/// Proves that a frame's deferred flush was made.
+///
+/// Only the holder may give the frame a new owner.
 #[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Reusable(());
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Takes a frame for a new owner, and makes its deferred flush first if needed (rule 1). Returns `None` if the
-    /// frame was reinstated or never had a deferred flush.
+    /// Takes a frame for a new owner, and makes its deferred flush first (rule 1).
     ///
-    /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
+    /// Returns `None` if the frame was reinstated or has no deferred flush.
+    ///
+    /// May wait for other CPUs: [`Hardware::may_wait`] describes the locks that the caller may hold meanwhile.
     #[inline]
     pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
         loop {
             // Acquire pairs with `defer`: the ledger entry of this deferred flush is published.
-            // Lost without it: a reuse while the deferred flush is taken.
+            // A weaker ordering fails the loom race "a reuse while the deferred flush is taken".
             let held = deferred_flush.word.load(Acquire);
             if held <= PENDING {
                 return None;
             }
             let stamp = held >> DEFERRED_SHIFT;
-            // Flush, then take: as long as the word reads "deferred", a CPU that refills the page's place makes the
-            // flush, or waits for it. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
+            // Flush, then take: as long as the word is deferred, a CPU that refills the page's place makes the flush,
+            // or waits for it. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
             if self.ledger.is_flushed(stamp) {
                 self.this_cpu().count(Counter::ReusedFree, 1);
             } else {
@@ -223,7 +235,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
             // frame reused, its deferred flush is done.
-            // Lost without it: reinstating too late.
+            // A weaker ordering fails the loom race "reinstating too late".
             let taken = (deferred_flush.word).compare_exchange(held, NONE, Release, Relaxed);
             if taken.is_ok() {
                 return Some(Reusable(()));
@@ -234,39 +246,42 @@ impl<H: Hardware> Engine<'_, H> {
     /// Returns whether the frame could be reused without interrupting a CPU. Two loads if no flush is deferred. Never
     /// waits.
     pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
-        // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done. Lost
-        // without it: a look at a frame that was reused.
+        // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done.
+        // A weaker ordering fails the loom race "a look at a frame that was reused".
         let held = deferred_flush.word.load(Acquire);
         held != PENDING && self.ledger.is_flushed(held >> DEFERRED_SHIFT)
     }
 
-    /// Makes the frame's deferred flush before its place is filled again (rules 2 and 3). Call it before you rewrite an
-    /// entry of `space` whose marker names the frame, and before you fill a page-cache slot that held the frame. One
-    /// load if no flush is deferred. May wait for other CPUs.
+    /// Makes the frame's deferred flush before its place is filled again (rules 2 and 3).
     ///
-    /// If the frame was reinstated, its clear word says nothing about other markers that name it.
+    /// Call it before you rewrite an entry of `space` whose marker names the frame, and before you fill a page-cache
+    /// slot that held the frame. One load if no flush is deferred. May wait for other CPUs.
+    ///
+    /// If the frame was reinstated, its word is clear, although other markers may still name it: see [the
+    /// module](crate::lazy).
     #[inline]
     pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
         // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: the frame's deferred flush is done, or its
         // ledger entry is published.
-        // Lost without it: a refill against a reuse.
+        // A weaker ordering fails the loom race "a refill against a reuse".
         match deferred_flush.word.load(Acquire) {
             NONE => {}
-            // The batch has no stamp yet: the space still counts it as pending.
+            // The batch has no stamp yet, so the space still counts it as pending.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
             deferred => self.flush_deferred_until(deferred >> DEFERRED_SHIFT, Reason::Refill),
         }
     }
 
-    /// Flushes every entry of `space` that is cleared but not yet flushed. A later observer calls it before it relies
-    /// on a cleared entry (rule 4, and the same for batches of reclaim and migration). When it returns, no CPU uses a
-    /// translation of the space that was cleared before the call. Three loads from one line if there is nothing to
-    /// flush.
+    /// Flushes every entry of `space` that is cleared but not flushed yet.
     ///
-    /// May wait for other CPUs. The caller may hold the lock of the table if that is a lock under which [it may
-    /// wait](Hardware::may_wait).
+    /// A later observer calls it before it relies on a cleared entry (rule 4, and the same for batches of reclaim and
+    /// migration). When it returns, no CPU uses a translation of the space that was cleared before the call. Three
+    /// loads from one cache line if there's nothing to flush.
+    ///
+    /// May wait for other CPUs. The caller may hold the lock of the table if [it may wait](Hardware::may_wait) under
+    /// that lock.
     #[inline]
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -275,9 +290,11 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
-    /// observer that handles markers one by one and finds an entry cleared *without* a marker, hence by a batch that
-    /// has yet to flush. Two loads if no batch is outstanding. May wait for other CPUs.
+    /// Flushes like [`Engine::flush_pending`], except flushes that are deferred until reuse.
+    ///
+    /// It's for a later observer that handles markers one by one. If such an observer finds an entry cleared *without*
+    /// a marker, the batch that cleared it has yet to flush. Two loads if no batch is outstanding. May wait for other
+    /// CPUs.
     #[inline]
     pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -286,39 +303,42 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
-    /// CPUs that have the space loaded lazily flush, too. For a later observer that writes an entry of another page
-    /// size where it finds none ([`Flush::break_first`](crate::Flush)). The code that cleared the entry must have
-    /// reported it with [`Scope::Tables`]. May wait for other CPUs.
+    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed.
+    ///
+    /// Receipts aren't enough, and CPUs that have the space loaded lazily flush, too. It's for a later observer that
+    /// finds no entry and writes one of another page size ([`Flush::break_first`](crate::Flush)). The code that cleared
+    /// the entry must have reported it with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
     pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
         if self.has_pending_batch(space) {
-            // A receipt is not enough: no TLB may hold the old translation. [mutant FlushedByReceipt]
+            // A receipt isn't enough: no TLB may hold the old translation. [mutant FlushedByReceipt]
             self.flush_pending_slow(space, Scope::Tables);
         }
     }
 
-    /// Returns whether a batch may have yet to flush a change of the space.
+    /// Returns whether a batch may have an unflushed change of the space.
     #[inline]
     fn has_pending_batch(&self, space: &AddressSpace<H>) -> bool {
         space.flushes().pending != 0 || space.overflow() != 0
     }
 
-    /// Makes every deferred flush. For a background thread, so that allocations do not have to when memory runs short.
+    /// Makes every deferred flush. Call it in a background thread, so that allocations needn't flush when memory runs
+    /// short.
     ///
-    /// May leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) has not returned yet. May
-    /// wait for other CPUs.
+    /// It may leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) hasn't returned yet.
+    /// May wait for other CPUs.
     pub fn flush_deferred(&self) {
         self.flush_up_to(self.ledger.now());
     }
 
-    /// Makes all deferred flushes up to and including `stamp`. It covers each batch that ended with such a stamp before
-    /// the call began: no CPU uses the translations of that batch afterwards. One load if no flush is deferred. May
-    /// wait for other CPUs.
+    /// Makes all deferred flushes up to and including `stamp`.
+    ///
+    /// It covers each batch that ended with such a stamp before the call began: no CPU uses the translations of that
+    /// batch afterwards. One load if no flush is deferred. May wait for other CPUs.
     ///
     /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
-    /// (rule 3), and before addresses of the [kernel's half](crate::kernel) are given out again.
+    /// (rule 3). Call it also before you give addresses of the [kernel's half](crate::kernel) out again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -331,8 +351,9 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
-    /// stamp, for which the ledger had no room. Never waits.
+    /// Returns whether any flush may be deferred until reuse. Never waits.
+    ///
+    /// `false` is certain. `true` may be due to a void stamp, for which the ledger had no room.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -340,27 +361,28 @@ impl<H: Hardware> Engine<'_, H> {
     #[cold]
     fn flush_pending_slow(&self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
-        // It would suffice that the latest deferred flush is made, because that flushed the whole space. But to check
-        // that takes a look at its ledger entry.
+        // We could return if just the latest deferred flush is made, because that flushed the whole space. But to check
+        // that, we'd have to read its ledger entry.
         if !pending && self.ledger.is_flushed_up_to(deferred) {
             return;
         }
         let cpu = self.this_cpu();
         cpu.count(Counter::FlushedPending, 1);
         self.assert_may_wait();
-        // Read before the flush, which does not reach changes that are reported meanwhile. [mutant
+        // Read before the flush, which doesn't reach changes that are reported meanwhile. [mutant
         // OverflowReadAfterFlush]
         let overflow = space.overflow();
-        // Where invalidations are broadcast, too: our own barrier completes nothing that the other CPU has sent.
+        // We flush even where invalidations are broadcast: our barrier completes nothing that the other CPU has sent.
         // [mutant FlushPendingOnlyWaits: bug 5]
         cpu.shoot_down([(space, &Request::Full(scope))].into_iter());
         space.overflow_flushed(overflow);
-        // CPUs that had the space loaded have flushed it; the others will, by its generation.
+        // CPUs that had the space loaded have flushed it; the others will, because they compare its generation.
         space.deferred_flushed(deferred);
     }
 
-    /// Makes every published deferred flush up to and including `through`. Makes younger ones with them if no CPU has
-    /// to be interrupted for those alone.
+    /// Makes every published deferred flush up to and including `through`.
+    ///
+    /// Makes later ones with them if that interrupts no further CPU.
     #[cold]
     fn flush_deferred_until(&self, through: u64, reason: Reason) {
         self.assert_may_wait();
@@ -371,12 +393,13 @@ impl<H: Hardware> Engine<'_, H> {
 }
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Takes the next stamp of the flush clock and a ledger entry for it. If the ledger is full, makes old deferred
-    /// flushes first. Returns `None` if there is no ledger, or if it stays full: other CPUs have filled it again, or
-    /// have taken stamps that they have not published yet.
+    /// Takes the next stamp of the flush clock and a ledger entry for it.
+    ///
+    /// If the ledger is full, makes old deferred flushes first. Returns `None` if there's no ledger, or if it stays
+    /// full because other CPUs have filled it again, or have taken stamps that they haven't published yet.
     pub(crate) fn take_stamp(self) -> Option<u64> {
         let ledger = &self.ledger;
-        // One look at each ledger entry: a CPU that stalls while it defers a flush blocks its own entry only.
+        // We try each ledger entry once: a CPU that stalls while it defers a flush blocks only its own entry.
         for _ in 0..ledger.capacity() {
             let stamp = ledger.tick();
             if ledger.take_entry(stamp) {
@@ -392,12 +415,13 @@ impl<H: Hardware> Cpu<'_, H> {
         None
     }
 
-    /// Flushes this CPU's whole loaded tag if the flush clock is a sixteenth of the ledger ahead of it. For a CPU that
-    /// is in the kernel anyway, at a fault for example. Once every CPU has done so, reusing a frame costs no interrupt.
-    /// Two loads if the clock is not that far ahead.
+    /// Flushes this CPU's whole loaded tag if the flush clock is far ahead of it.
     ///
-    /// This does not complete any deferred flush, but a CPU that reuses a frame later finds this CPU flushed. Never
-    /// waits.
+    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. Once
+    /// every CPU has done so, reusing a frame costs no interrupt. Two loads if the clock isn't that far ahead.
+    ///
+    /// It doesn't complete any deferred flush, but a CPU that reuses a frame later finds that this CPU has flushed.
+    /// Never waits.
     #[inline]
     pub fn catch_up(self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -422,8 +446,8 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Makes up to [`TOGETHER`] deferred flushes. Returns whether more of them may be left up to `through`.
     ///
-    /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So reusing a user page or filling
-    /// its place again leaves such flushes deferred.
+    /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So if a user page is reused or
+    /// its place filled again, we leave such flushes deferred.
     fn flush_some(self, through: u64, reason: Reason, counted: &mut bool) -> bool {
         // Where invalidations are broadcast, a CPU that loads a space keeps its entries and ignores its deferred
         // flushes. [mutant ReuseTrustsFlushes]
@@ -433,11 +457,11 @@ impl<H: Hardware> Cpu<'_, H> {
         let (mut more, mut kernel, mut enough) = (false, false, false);
         for place in self.ledger.unflushed() {
             if place > through && (enough || covered.is_full()) {
-                // No ledger entry from here on holds a deferred flush of `through` or earlier.
+                // No later ledger entry holds a deferred flush of `through` or earlier.
                 break;
             }
             let deferred = self.ledger.deferred_at(place, self.count);
-            // Not published yet. Those behind it are made all the same. [mutant PaymentStopsAtGap]
+            // Not published yet. We still make those behind it. [mutant PaymentStopsAtGap]
             let Some(deferral) = &deferred else {
                 continue;
             };
@@ -454,7 +478,7 @@ impl<H: Hardware> Cpu<'_, H> {
                 let mut late = CpuSet::none();
                 self.add_behind(deferral, &mut late);
                 if !late.is_empty() {
-                    // Every CPU has flushed since the requested stamps: younger deferred flushes can wait.
+                    // Every CPU has flushed since the requested stamps, so later deferred flushes can wait.
                     enough = true;
                     continue;
                 }
@@ -476,12 +500,12 @@ impl<H: Hardware> Cpu<'_, H> {
             self.count(counter, 1);
         }
         if behind.is_empty() && known {
-            // Every CPU has flushed since, for reasons of its own.
+            // Every CPU has flushed since, for other reasons.
         } else if self.broadcasts().is_some() {
             self.broadcast_everything(kernel);
         } else {
-            // None of them may wait for its next entry into the kernel: it may be among them for a user space. [mutant
-            // PaymentLeftToEntry]
+            // We flush these CPUs now, even for kernel mappings: one of them may be here because of a user space, which
+            // must not wait for its next kernel entry. [mutant PaymentLeftToEntry]
             self.flush_whole(&behind, Scope::Leaf, kernel);
         }
         for &(stamp, kernel) in covered.as_slice() {
@@ -490,7 +514,7 @@ impl<H: Hardware> Cpu<'_, H> {
         more
     }
 
-    /// Adds the CPUs that may hold translations that the deferred flush covers and have not flushed since.
+    /// Adds the CPUs that may hold translations of the deferred flush and haven't flushed since.
     fn add_behind(self, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
             true => Concern::KernelDeferral(deferral.stamp),

@@ -1,12 +1,12 @@
 //! The ledger of lazy unmap (S3): the flush clock and the deferred flushes.
 //!
-//! All of its words are here; [`lazy`](crate::lazy) explains their use. A deferred flush is named by a stamp, taken
-//! from the clock. Its *ledger entry*, one of a ring that the embedder provides, lists the CPUs that may hold the
+//! All words of the ledger are here; [`lazy`](crate::lazy) explains their use. A stamp, taken from the clock, names a
+//! deferred flush. Its *ledger entry*, one of a ring that the embedder provides, lists the CPUs that may hold the
 //! translations.
 //!
-//! | ledger entry | meaning | next |
+//! | state | meaning | next state |
 //! | --- | --- | --- |
-//! | written(s) | the CPU that took stamp `s` has taken it and fills it in | deferred(s), by that CPU alone |
+//! | written(s) | the CPU that took stamp `s` has taken the entry and fills it in | deferred(s), by that CPU alone |
 //! | deferred(s) | the deferred flush is published: of kernel mappings only, or of user spaces only | flushed(s), by any CPU that makes it |
 //! | flushed(s) | no CPU holds the translations any more | written(s'), by a CPU with a later stamp |
 
@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 
-/// Records one tick: which CPUs had the spaces loaded, and whether the deferred flush was made.
+/// Records one tick: the CPUs that had the spaces loaded, and whether the deferred flush was made.
 #[repr(align(64))]
 pub struct LedgerEntry<H: Hardware> {
     /// A [`State`].
@@ -35,8 +35,10 @@ impl<H: Hardware> Default for LedgerEntry<H> {
 }
 
 impl<H: Hardware> LedgerEntry<H> {
-    /// Makes a ledger entry that belongs to no engine and no stamp. The first engine that gets it keeps it for ever: no
-    /// other engine accepts it, even after the first one is gone.
+    /// Makes a ledger entry that belongs to no engine and no stamp.
+    ///
+    /// The first engine that gets it keeps it for ever: no other engine accepts it, even after the first one is
+    /// dropped.
     pub fn new() -> Self {
         LedgerEntry {
             state: H::Word::new(State::FRESH.0),
@@ -45,12 +47,12 @@ impl<H: Hardware> LedgerEntry<H> {
     }
 }
 
-/// The stamp that a ledger entry belongs to, and its progress: written, deferred, flushed.
+/// The stamp of a ledger entry, and its progress: written, deferred, flushed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State(u64);
 
 impl State {
-    /// No engine has it; no stamp is 0.
+    /// The entry belongs to no engine. No stamp is 0.
     const FRESH: State = State::written(0);
 
     const WRITTEN: u64 = 0;
@@ -76,7 +78,7 @@ impl State {
         self.0 >> 2
     }
     const fn is_deferred(self) -> bool {
-        // Both have the lowest bit.
+        // Both "deferred" states have the lowest bit.
         self.0 & State::DEFERRED != 0
     }
     const fn is_of_kernel(self) -> bool {
@@ -90,9 +92,9 @@ impl State {
 /// The deferred flush in a ledger entry.
 pub(crate) struct Deferral {
     pub(crate) stamp: u64,
-    /// The CPUs that could hold the translations.
+    /// The CPUs that may hold the translations.
     pub(crate) cpus: CpuSet,
-    /// Set if it covers mappings of the kernel. It covers no user space then.
+    /// Set if it covers kernel mappings. If so, it covers no user space.
     pub(crate) kernel: bool,
 }
 
@@ -101,49 +103,47 @@ struct Line<W>(W);
 
 /// The flush clock and the deferred flushes.
 pub(crate) struct Ledger<'m, H: Hardware> {
-    /// Ticks once for each deferred flush. Written by CPUs that defer, read by CPUs that flush.
+    /// Ticks once for each deferred flush. CPUs that defer write it; CPUs that flush read it.
     clock: Line<H::Word>,
-    /// Every deferred flush up to this stamp was made, so one load answers for most frames. Later ones may have been
-    /// made, too: see their ledger entries.
+    /// Every deferred flush up to this stamp was made. So for most frames one load is enough. Later ones may have been
+    /// made, too: their ledger entries record it.
     flushed_up_to: Line<H::Word>,
     entries: &'m [LedgerEntry<H>],
 }
 
 impl<'m, H: Hardware> Ledger<'m, H> {
-    /// Returns `None` if another engine has one of the entries: that engine would make this one's deferred flushes, on
-    /// its own CPUs.
+    /// Makes a ledger of these entries. Returns `None` if another engine has one of them.
+    ///
+    /// That engine would make this one's deferred flushes, on its own CPUs.
     pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Option<Self> {
         let (fresh, mine) = (State::FRESH.0, State::flushed(0).0);
         let is_taken = |entry: &LedgerEntry<H>| {
-            // Relaxed: one of two engines takes it, and nothing else is said.
+            // Relaxed: one of two engines takes the entry, and the word publishes nothing else.
             let taken = entry.state.compare_exchange(fresh, mine, Relaxed, Relaxed);
             taken.is_err()
         };
         if let Some(foreign) = entries.iter().position(is_taken) {
-            // Relaxed: as they were taken. Another engine that found them taken meanwhile was refused, and may try
-            // again.
+            // Relaxed, as above. If another engine found them taken meanwhile, it was refused, and may try again.
             let unused = entries[..foreign].iter();
             unused.for_each(|entry| entry.state.store(fresh, Relaxed));
             return None;
         }
         Some(Ledger {
             clock: Line(H::Word::new(0)),
-            // Without entries nothing is ever deferred, so every stamp counts as flushed and no ledger entry is looked
-            // up.
+            // Without entries we never defer, so every stamp counts as flushed and no entry is read.
             flushed_up_to: Line(H::Word::new(if entries.is_empty() { u64::MAX } else { 0 })),
             entries,
         })
     }
 
-    /// Returns the time of the clock. Without S3 no flush is ever deferred, and the clock does not tick.
+    /// Returns the time of the clock. Without S3 no flush is ever deferred, and the clock doesn't tick.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
             return 0;
         }
-        // Acquire pairs with `tick`: the flush that follows walks the tables as they were when the clock
-        // ticked.
-        // Lost without it: a deferred flush against a flush.
+        // Acquire pairs with `tick`: the flush that follows walks the tables as they were when the clock ticked.
+        // A weaker ordering fails the loom race "a deferred flush against a flush".
         self.clock.0.load(Acquire)
     }
 
@@ -151,18 +151,18 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         &self.entries[(stamp % self.entries.len() as u64) as usize]
     }
 
-    /// Returns whether every deferred flush up to `stamp` was made. If so, the CPU sees the flushes done.
+    /// Returns whether every deferred flush up to `stamp` was made. If so, this CPU sees those flushes done.
     #[inline]
     pub(crate) fn is_flushed_up_to(&self, stamp: u64) -> bool {
         if !H::MECHANISMS.lazy_unmap {
             return true;
         }
         // Acquire pairs with `advance_flushed_up_to`: a CPU that finds the stamp covered sees the flushes done.
-        // Lost without it: a refill against a reuse.
+        // A weaker ordering fails the loom race "a refill against a reuse".
         stamp <= self.flushed_up_to.0.load(Acquire)
     }
 
-    /// Returns whether the deferred flush of `stamp` was made; an older one may still be deferred.
+    /// Returns whether the deferred flush of `stamp` was made. An older one may still be deferred.
     #[inline]
     pub(crate) fn is_flushed(&self, stamp: u64) -> bool {
         self.is_flushed_up_to(stamp) || self.is_flushed_alone(stamp)
@@ -170,67 +170,72 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     #[inline]
     fn is_flushed_alone(&self, stamp: u64) -> bool {
-        // Acquire pairs with `mark_flushed`: a CPU that finds the entry marked sees the flushes done. An entry is given
+        // Acquire pairs with `mark_flushed`: a CPU that finds the entry marked sees the flushes done. We give an entry
         // to a later stamp only after its last deferred flush was made.
-        // Lost without it: a refill against a reuse.
+        // A weaker ordering fails the loom race "a refill against a reuse".
         let state = State(self.entry(stamp).state.load(Acquire));
         state.stamp() > stamp || state == State::flushed(stamp)
     }
 
-    /// Takes the ledger entry of a stamp from the clock. Returns `false` if a deferred flush is still in it. Then the
-    /// stamp is void: no flush will ever be deferred as of it.
+    /// Takes the ledger entry of a stamp from the clock. Returns `false` if a deferred flush still occupies it.
+    ///
+    /// Then the stamp is void: no flush will ever be deferred as of it.
     pub(crate) fn take_entry(&self, stamp: u64) -> bool {
         let word = &self.entry(stamp).state;
-        // Relaxed: the value is compared again below.
+        // Relaxed: the exchange below compares the value again.
         let held = State(word.load(Relaxed));
         held.is_flushed()
             && held.stamp() < stamp
             && word
                 // Acquire pairs with `mark_flushed`: the deferred flush that was in the entry is done.
-                // Lost without it: a reuse of what another CPU has flushed, in a ledger that is used again.
+                // A weaker ordering fails the loom race "a reuse of what another CPU has flushed, in a ledger that is
+                // used again".
                 .compare_exchange(held.0, State::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }
 
-    /// Publishes a deferred flush: which CPUs it concerns, and whether it covers the kernel. Its spaces have the stamp
-    /// already.
+    /// Publishes a deferred flush: the CPUs that it concerns, and whether it covers the kernel.
     ///
-    /// No other CPU writes the ledger entry, which is this stamp's until the deferred flush is made.
+    /// Its spaces have the stamp already. No other CPU writes the ledger entry, which belongs to this stamp until the
+    /// deferred flush is made.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet, kernel: bool) {
         let entry = self.entry(stamp);
         // Release pairs with the fence in `deferred_at`: a CPU that reads any CPU of the new set finds another stamp in
-        // its second look.
-        // Lost without it: a reuse while the ledger is used again.
+        // its second read of the state. Otherwise it could flush the wrong CPUs.
+        // A weaker ordering fails the loom race "a reuse while the ledger is used again".
         H::Word::fence(Release);
         entry.cpus.assign(count, cpus, Relaxed);
-        // Release pairs with the first look in `deferred_at`: a CPU that sees the deferred flush sees its CPUs, and its
+        // Release pairs with the first load in `deferred_at`: a CPU that sees the deferred flush sees its CPUs, and its
         // spaces have the stamp already.
-        // Lost without it: the background flushes while a flush is deferred.
+        // A weaker ordering fails the loom race "the background flushes while a flush is deferred".
         entry.state.store(State::deferred(stamp, kernel).0, Release);
     }
 
-    /// Returns whether the deferred flush as of `stamp`, which this CPU has acquired, covers kernel mappings.
+    /// Returns whether the deferred flush as of `stamp` covers kernel mappings.
+    ///
+    /// This CPU has acquired the flush.
     pub(crate) fn is_of_kernel(&self, stamp: u64) -> bool {
         let state = State(self.entry(stamp).state.load(Relaxed));
         state.stamp() == stamp && state.is_of_kernel()
     }
 
-    /// Returns the published deferred flush in the ledger entry of this stamp, if there is one. Its own stamp may be
-    /// another.
+    /// Returns the published deferred flush in the ledger entry of `stamp`, if there is one.
+    ///
+    /// Its own stamp may differ.
     pub(crate) fn deferred_at(&self, stamp: u64, count: usize) -> Option<Deferral> {
         let entry = self.entry(stamp);
         loop {
-            // Acquire pairs with `record`: the deferred flush's CPUs are read as they were published, and its spaces
+            // Acquire pairs with `record`: we read the deferred flush's CPUs as they were published, and its spaces
             // have the stamp.
-            // Lost without it: the background flushes while a flush is deferred.
+            // A weaker ordering fails the loom race "the background flushes while a flush is deferred".
             let state = State(entry.state.load(Acquire));
             if !state.is_deferred() {
                 return None;
             }
             let cpus = entry.cpus.snapshot(count, Relaxed);
             // Acquire pairs with the fence in `record`: if any of these CPUs belongs to a newer deferred flush, the
-            // stamp read below is another.
-            // Lost without it: a reuse while the ledger is used again.
+            // stamp read below differs.
+            // A weaker ordering fails the loom race "a reuse while the ledger is used again".
             H::Word::fence(Acquire);
             if entry.state.load(Relaxed) == state.0 {
                 return Some(Deferral {
@@ -247,7 +252,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         let word = &self.entry(stamp).state;
         // Release pairs with `is_flushed_alone` and `take_entry`: a CPU that finds the entry marked sees the flushes
         // done.
-        // Lost without it: a refill against a reuse.
+        // A weaker ordering fails the loom race "a refill against a reuse".
         let deferred = State::deferred(stamp, kernel).0;
         let _ = word.compare_exchange(deferred, State::flushed(stamp).0, Release, Relaxed);
     }
@@ -262,14 +267,14 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
         if flushed > before {
             // Release pairs with `is_flushed_up_to` and `unflushed`: a CPU that finds a stamp covered sees the flushes
-            // done, including those that other CPUs made: they were acquired here, or those CPUs' updates of this word
-            // come before this one.
-            // Lost without it: a refill against a reuse.
+            // done. That includes flushes of other CPUs: this CPU has acquired them above, or those CPUs' updates of
+            // this word come before this one.
+            // A weaker ordering fails the loom race "a refill against a reuse".
             self.flushed_up_to.0.fetch_max(flushed, Release);
         }
     }
 
-    /// Returns how many flushes can be deferred at once.
+    /// Returns the number of flushes that can be deferred at once.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.entries.len()
@@ -279,11 +284,13 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     pub(crate) fn tick(&self) -> u64 {
         // Release pairs with `now`: a CPU that reads this time or a later one flushes every entry cleared before the
         // tick.
-        // Lost without it: a deferred flush against a flush.
+        // A weaker ordering fails the loom race "a deferred flush against a flush".
         self.clock.0.fetch_add(1, Release) + 1
     }
 
-    /// Returns the time of the clock that this CPU has seen: no older than any deferred flush that it has acquired.
+    /// Returns the time of the clock that this CPU has seen.
+    ///
+    /// It's no older than any deferred flush that this CPU has acquired.
     #[inline]
     pub(crate) fn seen(&self) -> u64 {
         self.clock.0.load(Relaxed)
@@ -302,7 +309,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     pub(crate) fn unflushed(&self) -> RangeInclusive<u64> {
         // Acquire pairs with `advance_flushed_up_to`: a CPU that finds no deferred flush left relies on flushes that
         // other CPUs made.
-        // Lost without it: a refill against a reuse.
+        // A weaker ordering fails the loom race "a refill against a reuse".
         let flushed = self.flushed_up_to.0.load(Acquire);
         // Stamps beyond the ledger's capacity share their entries with earlier ones.
         let reach = flushed.saturating_add(self.entries.len() as u64);

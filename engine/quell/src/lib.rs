@@ -1,8 +1,8 @@
 //! Keeps TLBs coherent on many CPUs, fast and checked.
 //!
-//! An operating-system kernel, a hypervisor or a unikernel embeds this crate. The crate is `no_std`, allocates nothing,
-//! and assumes nothing about the architecture or the kernel around it. The embedder implements [`Hardware`] for its
-//! machine, makes one [`Engine`], and reports each change of a page-table entry to a [`Batch`].
+//! Embed this crate in an operating-system kernel, a hypervisor or a unikernel. It's `no_std`, allocates nothing and
+//! assumes nothing about the architecture or the kernel around it. You implement [`Hardware`] for your machine, make
+//! one [`Engine`], and report each change of a page-table entry to a [`Batch`].
 //!
 //! # In short
 //!
@@ -20,15 +20,15 @@
 //! assert!(!machine.caches(Page(5)));
 //! ```
 //!
-//! | caller | type |
+//! | called by | type |
 //! | --- | --- |
-//! | the kernel's start, its memory manager | [`Engine`]: CPUs on and offline, spaces, deferred flushes |
-//! | the scheduler, the interrupt's handler, the entry code | [`Cpu`], and [`Masked`] with interrupts masked |
-//! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a lone change |
+//! | boot code, the memory manager | [`Engine`]: CPUs on and offline, spaces, deferred flushes |
+//! | the scheduler, the interrupt handler, the entry code | [`Cpu`], and [`Masked`] with interrupts masked |
+//! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a single change |
 //! | the frame table, for lazy unmap | [`DeferredFlush`] |
 //! | the machine's description | [`Hardware`], implemented by the kernel |
 //!
-//! `examples/embed.rs` shows two CPUs, and a program that goes on using the page.
+//! `examples/embed.rs` runs two CPUs and a program that keeps using the page.
 //!
 //! # The contract
 //!
@@ -36,10 +36,10 @@
 //!   a new owner.
 //! * **C2 No lost write.** No CPU writes a frame through a stale writable translation once its
 //!   content has been captured.
-//! * **C3 Synchronous change.** After an unmap or a protection downgrade that the program asked for has returned, no
+//! * **C3 Synchronous change.** After an unmap or a protection downgrade that the program requested has returned, no
 //!   later access uses the old translation.
-//! * **C4 Fresh reads.** A read through a translation left behind on purpose returns what a read
-//!   through the current mapping would.
+//! * **C4 Fresh reads.** A read through a translation left behind on purpose returns the same bytes as a read through
+//!   the current mapping.
 //! * **C5 Isolation.** A CPU running one address space never uses another's translations.
 //! * **C6 Tables.** No hardware walker reads a page-table page after it was freed.
 //! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
@@ -47,29 +47,34 @@
 //!
 //! # Panics
 //!
-//! Each call documents when it panics. Besides, every call of the engine may panic
+//! Each call documents when it panics. In addition, every call of the engine may panic
 //!
 //! * on a CPU that the engine has no state for;
 //! * in debug builds, if it waits although [`Hardware::may_wait`] returns `false`;
 //! * in debug builds, if its thread moves to another CPU meanwhile;
-//! * if a method of [`Hardware`] or an NMI handler makes the call and [the module of the machine](hardware) does not
-//!   allow that: it may interrupt the engine in the middle of a step.
+//! * if a method of [`Hardware`] or an NMI handler makes the call and [the module of the machine](hardware) doesn't
+//!   allow it: the call may interrupt the engine in the middle of a step.
 //!
-//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from. With another engine its effect
-//! is not defined, but it reaches no memory. `tests/arguments.rs` calls every function with every combination of
-//! arguments.
+//! Use a [`Stamp`], a [`DeferredFlush`] or a space only with the engine that it came from. With another engine its
+//! effect isn't defined, but memory-safe. `tests/arguments.rs` calls every function with arbitrary arguments.
 //!
-//! # What the engine does not do
+//! # What the engine doesn't do
 //!
-//! It writes no page tables and frees no memory. It zeroes no memory either (`quell-zero` does). It does not know which
-//! entries map a frame, and it does not recover from a CPU that never takes its interrupts.
+//! It writes no page tables and frees no memory. It doesn't zero memory either (`quell-zero` does). It doesn't know
+//! which entries map a frame, and it can't recover from a CPU that never takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 #![warn(clippy::missing_panics_doc)]
 
-// Only its own module writes a word. One exception: `in_flight` writes the engine's count of flushes in flight.
+// A word that CPUs share is written only by the module that defines it. One exception: `in_flight` writes the engine's
+// count of started flushes.
 //
-// Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
+// At each memory ordering, a comment names its partner: the function on the other side. It also names the race of
+// `search/threads/tests/orderings` that loom loses if the ordering is one step weaker. A note like `[mutant SkipWait]`
+// names a deliberate mistake from `search/mutants` at that place, which our searches must find. Bug numbers in such
+// notes are rows of `docs/how-far.md`.
+//
+// Modules import only downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
 // `hotplug`; `overflow`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
 // `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and the modules below those.
 
@@ -105,8 +110,8 @@ mod request;
 mod secondary;
 mod shared_inbox;
 mod space;
-// `stack`: lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu`
-// follows a machine's pointer to a CPU's state.
+// Three modules have `unsafe` code: `stack` holds lists whose unused room is uninitialised, `space` loads a root, and
+// `per_cpu` follows a machine's pointer to a CPU's state.
 mod overflow;
 #[allow(unsafe_code)]
 mod stack;

@@ -1,9 +1,9 @@
 //! The changes of one space in a batch.
 //!
-//! Callers mostly report pages one by one, in the order of their addresses, and a long unmap reports hundreds. So the
-//! path for a page is short. A neighbour extends the last range. A page further on gets a range of its own. With more
-//! than `full_above` pages the request becomes everything, and further pages cost nothing. All other changes use
-//! [`Request::grow`].
+//! Callers mostly report pages one by one, in the order of their addresses, and a long unmap reports hundreds. So we
+//! keep the path for a page short. A page next to the last range extends it. A page further on gets a range of its own.
+//! With more than `full_above` pages the request becomes a full one, and further pages cost nothing. All other changes
+//! use [`Request::grow`].
 
 use crate::addr::PageRange;
 use crate::hardware::{Hardware, Scope};
@@ -20,18 +20,19 @@ pub(crate) struct Pending<S> {
     pub(crate) sent: bool,
     /// Set if no table was written since the space counted the batch as pending.
     pub(crate) fresh: bool,
-    /// Set if added changes are flushed with the rest, with nothing sent before.
+    /// Set if later changes join the same flush, because nothing is sent early.
     pub(crate) joins: bool,
-    /// The number of invalidations of the request, while it is ranges.
+    /// The number of invalidations of the request, while it consists of ranges.
     pub(crate) strides: u64,
-    /// The scope of the request, once it is everything and more than one change was reported: nothing can be added
-    /// then.
+    /// The scope of the request, once it's full and more than one change was reported. Then further changes add
+    /// nothing.
     pub(crate) whole: Option<Scope>,
 }
 
 impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
-    /// Makes the first change of a space. `sent`: its broadcasts were sent already. `joins`: later changes are flushed
-    /// with it.
+    /// Makes the entry for the first change of a space.
+    ///
+    /// `sent`: its broadcasts were sent already. `joins`: later changes join its flush.
     #[inline(always)]
     pub(crate) fn first(
         space: S,
@@ -51,21 +52,24 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         }
     }
 
-    /// Returns whether this is the entry of `space`, by the address of the space.
+    /// Returns whether this is the entry of `space`, by the space's address.
     #[inline]
     pub(crate) fn is_of(&self, space: &S) -> bool {
         core::ptr::eq(&*self.space, &**space)
     }
 
-    /// Returns whether nothing of this scope can be added. The first change alone is not enough: while it is the only
-    /// one, the flush assumes that no table was written since.
+    /// Returns whether further changes of this scope add nothing.
+    ///
+    /// A full request alone isn't enough: while it's the only change, the flush assumes that no table was written
+    /// since.
     pub(crate) fn is_whole(&self, scope: Scope) -> bool {
         self.joins && !self.fresh && matches!(self.request, Request::Full(own) if own >= scope)
     }
 
-    /// Adds a change that needs no place of its own: any change if the whole space is flushed, or a range that follows
-    /// the last one ([`Ranges::follow`](crate::request::Ranges)). Becomes everything with more than `most` strides.
-    /// Returns `false` if it added nothing.
+    /// Adds a change that needs no new entry. Returns `false` if it added nothing.
+    ///
+    /// That's any change if the whole space is flushed, or a range that follows the last one
+    /// ([`Ranges::follow`](crate::request::Ranges)). With more than `most` strides the request becomes a full one.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -93,11 +97,12 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
 }
 
 impl<H: Hardware> AddressSpace<H> {
-    /// Counts a batch that has yet to flush `space`, for later observers. Returns `false`, and counts nothing, if too
-    /// many batches are outstanding.
+    /// Counts a batch that has yet to flush this space, for later observers.
+    ///
+    /// Returns `false`, and counts nothing, if too many batches are outstanding.
     #[inline]
     pub(crate) fn begin_pending(&self) -> bool {
-        // Without the limit the count would run into the generation. [mutants PendingNotRecorded: bug 3,
+        // Without the limit the count would overflow into the generation. [mutants PendingNotRecorded: bug 3,
         // BatchesCountedWithoutEnd]
         self.begin_batch(Self::MOST_BATCHES)
     }

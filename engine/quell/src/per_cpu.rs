@@ -1,6 +1,6 @@
 //! The engine's state of each CPU, sorted by its writer.
 //!
-//! A cache line that one CPU writes and another reads travels between them. So state is laid out by writer and reader,
+//! A cache line that one CPU writes and another reads travels between them. So we sort the state by writer and reader,
 //! one line each:
 //!
 //! | line | written by | read by |
@@ -9,11 +9,11 @@
 //! | [`Inbox`], acknowledgements | its CPU | initiators that wait |
 //! | [`CpuState`], published | its CPU, rarely; an initiator that leaves a flush to its entry into the kernel | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
-//! | [`Outbox`] | its CPU | its targets, when requests are not inlined or lie in shared inboxes |
+//! | [`Outbox`] | its CPU | its targets, for requests in shared inboxes or not inlined |
 //! | [`Group`], requests | initiators | the CPUs of a group |
 //! | [`Group`], acknowledgements | the CPUs of a group | initiators that wait |
-//! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
-//! | the seat | the code that makes the engine | its CPU |
+//! | [`RunningTag`] | its CPU, and a CPU that takes a new tag | the same |
+//! | the seat | the code that makes the engine | its CPU, and a CPU that retires a space |
 
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
@@ -25,10 +25,10 @@ use crate::stats::CpuStats;
 use crate::tags::Slot;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The number of tag slots that [`PerCpu::new`] gives a CPU: Linux's six, and two to spare.
+/// The number of tag slots that [`PerCpu::new`] gives a CPU: Linux uses six, and we add two.
 pub const INLINE_SLOTS: usize = 8;
 
-/// The engine's state for one CPU, provided by the embedder for as long as the engine lives.
+/// The engine's state for one CPU. The embedder provides it as long as the engine lives.
 ///
 /// The embedder touches nothing in it and gives it to no other engine, because each engine numbers its spaces from the
 /// start.
@@ -48,11 +48,12 @@ pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
     pub(crate) outbox: Outbox<H::Word>,
-    /// Of the CPUs from this one on, if it is the first of a group.
+    /// The shared inboxes of this CPU's group, if it's the first CPU of the group.
     pub(crate) group: Group<H::Word>,
     pub(crate) running: RunningTag<H::Word>,
     pub(crate) stats: CpuStats,
-    /// The first slots, even if others are lent: so the first one, the only one used without tags, is always here.
+    /// The first slots, even if the embedder lends others. So the first slot, the only one used without tags, is always
+    /// here.
     own: [Slot<H>; INLINE_SLOTS],
     rest: Rest<'m, H>,
 }
@@ -60,11 +61,11 @@ pub struct PerCpu<'m, H: Hardware> {
 /// The fields that no CPU writes once the engine is made.
 #[repr(align(64))]
 struct Rest<'m, H: Hardware> {
-    /// The CPU's place in sets, as a [`Seat`]. Not words of the protocol.
+    /// The CPU's place in sets, as a [`Seat`]. These aren't words of the protocol.
     seat: (AtomicUsize, AtomicU64),
-    /// The number of its slots.
+    /// The number of slots.
     slots: usize,
-    /// The lent slots, used after its own; the first ones of these are not used.
+    /// The lent slots. Those with the indices of own slots aren't used.
     lent: &'m [Slot<H>],
 }
 
@@ -82,8 +83,8 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
     /// Makes the state of a CPU with one tag for each of `slots`, for [`TagPolicy::All`](crate::TagPolicy).
     ///
-    /// The first eight are kept in the state itself. If CPUs have different numbers, the engine uses the smallest;
-    /// without any slot it cannot be made.
+    /// The state itself contains the first eight. If CPUs have different numbers of slots, the engine uses the
+    /// smallest. Without any slot the engine can't be made.
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }
@@ -105,7 +106,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
-    /// Makes it the state of `cpu`. Called before that CPU is online.
+    /// Makes this the state of `cpu`. Called before that CPU is online.
     pub(crate) fn belongs_to(&self, cpu: CpuId) {
         let seat = Seat::of(cpu);
         self.rest.seat.0.store(seat.word, Relaxed);
@@ -127,7 +128,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
-    /// Returns the name of the word at this address if it belongs to this CPU, for debugging tools.
+    /// Returns the name of this CPU's word at an address, for debugging tools.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let slots = || {
@@ -143,7 +144,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .or_else(slots)
     }
 
-    /// The number of its slots.
+    /// Returns the number of slots.
     pub(crate) fn slot_count(&self) -> usize {
         self.rest.slots
     }
@@ -166,7 +167,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 }
 
 impl<H: Hardware> PerCpu<'static, H> {
-    /// Returns this state's place, for [`Hardware::per_cpu`].
+    /// Returns this state's address, for [`Hardware::per_cpu`].
     pub fn place(&'static self) -> PlaceOf<H> {
         PlaceOf::new(core::ptr::NonNull::from(self).cast())
     }

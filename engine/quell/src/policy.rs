@@ -1,13 +1,13 @@
 //! Policies: the mechanisms that are on.
 //!
-//! Every mechanism can be switched off by itself, so each run has its own reference. With all of them off the engine
-//! behaves like a simple kernel: one flush for each entry that reclaim removes, no tags, and remote CPUs flushed and
-//! waited for before this one. The contract holds under every policy; a policy changes only the cost. `quell-conformance`
-//! reads and writes policies as text.
+//! You can switch off every mechanism by itself, so each run has its own reference. With all of them off the engine
+//! behaves like a simple kernel: one flush for each entry that reclaim removes, no tags, and this CPU flushes only
+//! after it has waited for the remote ones. The contract holds under every policy; a policy changes only the cost.
+//! `quell-conformance` reads and writes policies as text.
 
 use core::fmt;
 
-/// The five mechanisms, by the names the README's table uses.
+/// The five mechanisms, by their names in the README.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mechanism {
     /// S0: deferred, batched shootdown during reclaim and migration.
@@ -16,14 +16,14 @@ pub enum Mechanism {
     Extents,
     /// S2: tags keep TLB entries across context switches.
     Tags,
-    /// S3: lazy unmap, the flush is deferred until reuse.
+    /// S3: lazy unmap, which defers the flush until reuse.
     LazyUnmap,
     /// S4: concurrent and asynchronous remote flush.
     RemoteFlush,
 }
 
 impl Mechanism {
-    /// All of them, S0 first.
+    /// All mechanisms, S0 first.
     pub const ALL: [Mechanism; 5] = [
         Mechanism::Batch,
         Mechanism::Extents,
@@ -32,7 +32,7 @@ impl Mechanism {
         Mechanism::RemoteFlush,
     ];
 
-    /// Returns its short name, S0 to S4, as used in policies.
+    /// Returns the short name that policies use, from S0 to S4.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::Batch => "S0",
@@ -43,7 +43,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns its effect in one line.
+    /// Returns the effect in one line.
     pub const fn title(self) -> &'static str {
         match self {
             Mechanism::Batch => "deferred, batched shootdown in reclaim and migration",
@@ -66,14 +66,14 @@ impl fmt::Display for Mechanism {
 /// The number of address spaces that a CPU keeps tagged (S2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TagPolicy {
-    /// None: every switch drops the user's entries.
+    /// No tags: every switch drops user entries.
     Off,
-    /// Up to this many, on machines where tags belong to a CPU. 0 is [`TagPolicy::Off`].
+    /// At most this number, on machines with per-CPU tags. 0 is [`TagPolicy::Off`].
     ///
-    /// Up to eight are lent in turn, more by the space's id. On machines with system-wide tags any other number means
-    /// "on".
+    /// Up to eight slots are taken over in turn; with more, the space's id selects the slot. On machines with
+    /// system-wide tags any number except 0 means "on".
     Slots(u16),
-    /// As many as the hardware has and [`PerCpu`](crate::PerCpu) has slots for.
+    /// As many as the hardware has tags and [`PerCpu`](crate::PerCpu) has slots.
     All,
 }
 
@@ -91,13 +91,13 @@ pub enum TagPolicy {
 pub struct Policy {
     /// S0: flush a reclaim or migration batch once, at its end.
     ///
-    /// If off, flush each time a lock is dropped ([`Batch::unlocked`](crate::Batch::unlocked)).
+    /// If it's off, flush each time a lock is dropped ([`Batch::unlocked`](crate::Batch::unlocked)).
     pub batch: bool,
     /// S1: zero extents whole, up to a cap, instead of page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,
-    /// S1: the most bytes that are zeroed without a preemption point; `None` is no cap.
+    /// S1: the maximum number of bytes zeroed without a preemption point; `None` is no limit.
     ///
-    /// The engine zeroes nothing itself: the embedder's zeroing reads this and [`extents`](Policy::extents).
+    /// The engine itself zeroes nothing. The embedder's zeroing reads this and [`extents`](Policy::extents).
     pub cap_bytes: Option<u64>,
     /// S2: the number of address spaces that keep their entries across switches.
     pub tags: TagPolicy,
@@ -105,16 +105,16 @@ pub struct Policy {
     pub lazy_unmap: bool,
     /// S4: flush here while the requests travel, then wait.
     pub concurrent: bool,
-    /// S4: a target acknowledges when it has taken the request, before it has flushed.
+    /// S4: a target acknowledges a request when it has taken it, before it has flushed.
     ///
-    /// Not for a machine that asks for break before make and is interrupted to invalidate (Arm without broadcasts):
-    /// there the target's TLB may not hold the old translation any more when the next entry is written.
+    /// Don't set it on a machine that requires break-before-make and invalidates by interrupts (Arm without
+    /// broadcasts). There no TLB may hold the old translation any more when the next entry is written.
     pub asynchronous: bool,
-    /// S4: the request lies in the line that the target reads, and merges with others there.
+    /// S4: the initiator writes the request into the line that the target reads, where it merges with others.
     pub inline_requests: bool,
 }
 
-/// The default cap: the value that Linux merged for cooperative preemption.
+/// The default of [`Policy::cap_bytes`]: the value that Linux merged for cooperative preemption.
 const DEFAULT_CAP: u64 = 32 << 20;
 
 impl Policy {
@@ -142,7 +142,7 @@ impl Policy {
         inline_requests: true,
     };
 
-    /// Makes the baseline with one mechanism.
+    /// Makes the baseline policy with one mechanism.
     pub const fn only(mechanism: Mechanism) -> Policy {
         Policy::BASELINE.with(mechanism)
     }
@@ -163,7 +163,7 @@ impl Policy {
         self
     }
 
-    /// Removes one mechanism. The cap stays, because it belongs to the kernel's preemption.
+    /// Removes one mechanism. `cap_bytes` stays, because it belongs to the kernel's preemption.
     pub const fn without(mut self, mechanism: Mechanism) -> Policy {
         match mechanism {
             Mechanism::Batch => self.batch = false,
@@ -179,7 +179,7 @@ impl Policy {
         self
     }
 
-    /// Returns the first mechanism that `other` has, at least in part, and this policy has not.
+    /// Returns the first mechanism that `other` has, at least in part, and this policy lacks.
     #[inline(always)]
     pub fn lacks(&self, other: &Policy) -> Option<Mechanism> {
         Mechanism::ALL
@@ -187,7 +187,7 @@ impl Policy {
             .find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
     }
 
-    /// Returns this policy without the mechanisms of which `most` has no part.
+    /// Returns this policy without the mechanisms that `most` lacks entirely.
     #[inline(always)]
     pub(crate) const fn within(mut self, most: &Policy) -> Policy {
         let remote = most.has(Mechanism::RemoteFlush);

@@ -1,29 +1,29 @@
-//! What to invalidate: a lattice `Empty ⊑ Ranges ⊑ Full`.
+//! Requests: the translations to invalidate, as a lattice `Empty ⊑ Ranges ⊑ Full`.
 //!
-//! Requests only grow. For any two there is one that covers both ([`Request::merge`]), in the worst case
+//! Requests only grow. For any two there's one that covers both ([`Request::merge`]), in the worst case
 //! [`Request::Full`]. The scope grows, too, from leaf entries to page-table pages. `Empty` is a separate value, never
-//! an empty list of ranges, so "nothing" and "everything" cannot be confused.
+//! an empty list of ranges, so "nothing" and "everything" can't be confused.
 
 use crate::addr::{Page, PageRange, PageSize};
 use crate::hardware::Scope;
 use crate::stack::Few;
 use core::fmt;
 
-/// The number of ranges that a request holds before it becomes full.
+/// The maximum number of ranges in a request. With one more it becomes full.
 ///
-/// Three fit, with the rest of a request, into one cache line of the target's inbox. Eight more fit into the next one,
-/// which requests of three or fewer do not touch.
+/// Three ranges fit, with the rest of a request, into one cache line of the target's inbox. Eight more fit into the
+/// next line, which requests of three or fewer ranges don't touch.
 pub const RANGES: usize = 11;
 
-/// A few ranges of one address space.
+/// A list of a few ranges of one address space.
 #[derive(Clone, Copy)]
 pub struct Ranges {
-    /// Packed, as in the words of an inbox.
+    /// The ranges, packed as in the words of an inbox.
     words: Few<u64, RANGES>,
 }
 
 impl Ranges {
-    /// Makes an empty list. Not a constant: that would fill the room with zeros.
+    /// Makes an empty list. It isn't a constant, because a copy would fill the unused room with zeros.
     #[inline]
     fn none() -> Self {
         Ranges { words: Few::new() }
@@ -35,7 +35,6 @@ impl Ranges {
         self.packed().iter().copied().map(unpack)
     }
 
-    /// Returns the ranges, packed.
     #[inline]
     pub(crate) fn packed(&self) -> &[u64] {
         self.words.as_slice()
@@ -70,17 +69,19 @@ impl fmt::Debug for Ranges {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Request {
-    /// Nothing.
+    /// No translation.
     #[default]
     Empty,
     /// A few ranges.
     Ranges(Ranges, Scope),
-    /// Everything of the space.
+    /// All translations of the space.
     Full(Scope),
 }
 
 impl Request {
-    /// Makes the request for one range: empty for an empty range, full for more than 65535 strides.
+    /// Makes the request for one range.
+    ///
+    /// It's empty for an empty range, and full for more than 65535 strides.
     #[inline]
     pub fn range(range: PageRange, scope: Scope) -> Self {
         if range.pages == 0 {
@@ -94,7 +95,9 @@ impl Request {
         Request::Ranges(ranges, scope)
     }
 
-    /// Makes the request for a range that is not empty, or for everything if `range` is `None`.
+    /// Makes the request for a range that isn't empty, or for everything.
+    ///
+    /// `None` stands for everything.
     #[inline]
     pub(crate) fn of(range: Option<PageRange>, scope: Scope) -> Self {
         match range {
@@ -112,7 +115,7 @@ impl Request {
         }
     }
 
-    /// Becomes, in place, the request of these words of an inbox, at most [`RANGES`] of them.
+    /// Becomes the request that these words of an inbox encode, at most [`RANGES`] of them.
     #[inline]
     pub(crate) fn become_packed(
         &mut self,
@@ -131,7 +134,7 @@ impl Request {
         }
     }
 
-    /// Returns the scope: leaf entries alone, or page-table pages too.
+    /// Returns the scope: leaf entries alone, or page-table pages, too.
     pub fn scope(&self) -> Scope {
         match self {
             Request::Empty => Scope::Leaf,
@@ -139,8 +142,9 @@ impl Request {
         }
     }
 
-    /// Returns the packed range if the request is a single range, or an inner `None` if it is everything. Returns the
-    /// outer `None` if it is empty or several ranges.
+    /// Returns the packed range if the request is a single range.
+    ///
+    /// Returns an inner `None` if it's everything, and the outer `None` if it's empty or several ranges.
     #[inline]
     pub(crate) fn lone(&self) -> Option<Option<u64>> {
         match self {
@@ -153,8 +157,9 @@ impl Request {
         }
     }
 
-    /// Grows in place to cover a range, or everything if that is `None`. Becomes the smallest request that covers both,
-    /// with at most `most` ranges.
+    /// Grows in place to cover a range, or everything if `range` is `None`.
+    ///
+    /// Becomes the smallest request that covers both, with at most `most` ranges.
     #[inline]
     pub(crate) fn grow(&mut self, range: Option<PageRange>, scope: Scope, most: usize) {
         let whole = scope.max(self.scope());
@@ -191,7 +196,7 @@ impl Request {
         self
     }
 
-    /// Returns how many single invalidations the ranges take, or `None` for a full request.
+    /// Returns the number of single invalidations for the ranges, or `None` for a full request.
     #[inline]
     pub fn strides(&self) -> Option<u64> {
         match self {
@@ -228,9 +233,10 @@ impl Request {
 }
 
 impl Ranges {
-    /// Adds a range of base pages that follows the last one, as pages do that are reported in the order of their
-    /// addresses. Returns `false`, and does nothing, if the range does not follow, or if there would be more than
-    /// `most` ranges.
+    /// Adds a range of base pages that follows the last one.
+    ///
+    /// Pages are mostly reported in ascending order. Returns `false`, and does nothing, if the range doesn't follow, or
+    /// if there would be more than `most` ranges.
     #[inline]
     pub(crate) fn follow(&mut self, range: PageRange, most: usize) -> bool {
         let room = self.packed().len() < most.min(RANGES);
@@ -238,7 +244,7 @@ impl Ranges {
             return false;
         };
         // For base pages the bits above the strides are zero, and a stride is a page. A range in larger strides looks
-        // like a long one here, so nothing joins it. A separate place is correct wherever such a range ends.
+        // like a long one here, so nothing joins it. A separate range is correct wherever such a range ends.
         let held = *last >> PAGE_BITS;
         let start = range.start.0 & PAGE_MASK;
         let end = (*last & PAGE_MASK) + held;
@@ -258,15 +264,16 @@ impl Ranges {
         fits
     }
 
-    /// Adds a range, and joins it to one that it touches. Returns `false` if there is no room, or if it is too long to
-    /// be packed.
+    /// Adds a range, and joins it to one that it touches.
+    ///
+    /// Returns `false` if there's no room, or if it's too long to be packed.
     #[inline]
     fn add(&mut self, range: PageRange, most: usize) -> bool {
         if range.strides() > MAX_PACKED_STRIDES {
             return false;
         }
         let added = pack(range);
-        // The last one first: pages are mostly reported in the order of their addresses.
+        // Check the last range first: pages are mostly reported in ascending order.
         for word in self.words.as_mut_slice().iter_mut().rev() {
             if touch(*word, added) {
                 let coalesced = join(*word, added);
@@ -289,10 +296,10 @@ pub(crate) const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 
 const PAGE_BITS: u32 = 45;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
-/// The position of the stride's size: its level above base pages.
+/// The position of the size of a stride: its level above base pages.
 const SIZE_SHIFT: u32 = PAGE_BITS + 16;
 
-/// Returns the page after the last one of a packed range, in as many bits as its first, or one more.
+/// Returns the page after the last one of a packed range. It may need one more bit than a page number.
 #[inline]
 fn end(word: u64) -> u64 {
     (word & PAGE_MASK) + (strides(word) << (9 * (word >> SIZE_SHIFT)))
@@ -306,18 +313,20 @@ fn touch(one: u64, other: u64) -> bool {
         && other & PAGE_MASK <= end(one)
 }
 
-/// Returns the packed range that covers two that touch, if it is not too long.
+/// Returns the packed range that covers two that touch, or `None` if it's too long.
 #[inline]
 fn join(one: u64, other: u64) -> Option<u64> {
     let size = one >> SIZE_SHIFT;
     let start = (one & PAGE_MASK).min(other & PAGE_MASK);
-    // If one range begins between the strides of the other, one more stride is needed to cover the end.
+    // If one range begins in the middle of a stride of the other, covering the end takes one more stride.
     let strides = (end(one).max(end(other)) - start).div_ceil(1 << (9 * size));
     (strides <= MAX_PACKED_STRIDES).then_some(start | strides << PAGE_BITS | size << SIZE_SHIFT)
 }
 
-/// Packs a range into a word: 45 bits of page number (57-bit addresses), 16 bits of strides, 2 bits
-/// of stride. The range has at most [`MAX_PACKED_STRIDES`].
+/// Packs a range into a word.
+///
+/// The word has 45 bits of page number (57-bit addresses), 16 bits of strides and 2 bits for the size of a stride. The
+/// range has at most [`MAX_PACKED_STRIDES`].
 #[inline]
 pub(crate) fn pack(range: PageRange) -> u64 {
     let page = range.start.0 & PAGE_MASK;
@@ -330,7 +339,7 @@ pub(crate) fn strides(word: u64) -> u64 {
     word >> PAGE_BITS & MAX_PACKED_STRIDES
 }
 
-/// Undoes [`pack`]; addresses of the upper half come back canonical.
+/// Unpacks a range. Addresses of the upper half come back canonical.
 #[inline]
 pub(crate) fn unpack(word: u64) -> PageRange {
     const SIZES: [PageSize; 1 << (64 - SIZE_SHIFT)] = {

@@ -1,17 +1,17 @@
-//! Other walkers of a space's tables: devices behind an IOMMU that shares them, a hypervisor's second stage.
+//! Other walkers of a space's tables: devices behind an IOMMU that shares the tables, a hypervisor's second stage.
 //!
-//! Devices are asked to flush for every change that needs a flush, and frames come out of a batch only after they have
-//! done so. The engine polls the machine for completion and never waits inside it. So it can serve the requests for its
-//! CPU meanwhile, a report under the lock of a table only starts the invalidation, and a flush in flight checks once
-//! and returns.
+//! Devices flush for every change that needs a flush, and frames come out of a batch only after the devices have done
+//! so. The engine polls the machine for completion and never waits inside it. So it can serve requests for its CPU
+//! meanwhile. A report under the lock of a table only starts the invalidation, and
+//! [`InFlight::is_done`](crate::InFlight::is_done) checks once and returns.
 //!
-//! A *mark* covers all invalidations started before it was taken. So one mark is enough for a batch: the last one.
+//! A *mark* covers all invalidations started before it was taken. So a batch needs only one mark, the last.
 //!
-//! # What this does not guarantee
+//! # What we don't guarantee
 //!
-//! The engine does not inform devices of the end of a space. The embedder detaches them before, and a debug build
-//! checks this ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices are asked at the
-//! unmap, and only the CPUs' part is deferred.
+//! The engine doesn't inform devices of the end of a space. The embedder detaches them before, and a debug build checks
+//! this ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices flush at the unmap, and only
+//! the CPUs' part is deferred.
 
 use crate::engine::Engine;
 use crate::hardware::Hardware;
@@ -19,12 +19,12 @@ use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::this_cpu::Cpu;
 
-/// Covers all invalidations that devices were sent before it was taken. Without meaning on machines without devices.
+/// A mark that covers all earlier invalidations in devices. On machines without devices it has no meaning.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mark(u64);
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Starts the invalidation of these requests on devices.
+    /// Starts the invalidation of these requests in devices.
     #[inline]
     pub(crate) fn start_secondary<'s>(
         self,
@@ -49,7 +49,7 @@ impl<H: Hardware> Cpu<'_, H> {
         Mark(self.hw.mark_secondary())
     }
 
-    /// Waits until they are complete, and serves the requests for this CPU meanwhile.
+    /// Waits until the invalidations that `mark` covers are complete. Serves the requests for this CPU meanwhile.
     #[inline]
     pub(crate) fn wait_for_secondary(self, mark: Mark) {
         while !self.secondary_is_done(mark) {

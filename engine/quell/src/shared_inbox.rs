@@ -1,21 +1,21 @@
-//! The shared inbox: how a flush of many CPUs writes and reads a line for every eight of them.
+//! The shared inbox: a flush with many targets writes and reads one line for every eight of them.
 //!
-//! An [`Inbox`](crate::inbox) has lines of its own, so an initiator writes one line and reads one for each target. On a
-//! machine of hundreds of CPUs these transfers are nearly all of a flush's time. A kernel of such a machine sets
-//! [`Hardware::shares_lines_from`](crate::Hardware::shares_lines_from). Then a flush of that many targets writes its
-//! request once, into the outbox of its own CPU, and posts a single word to each target. The words of [`GROUP`]
-//! neighbours are in one line, and so are their acknowledgements.
+//! An [`Inbox`](crate::inbox) has lines of its own, so an initiator writes one line and reads one line for each target.
+//! On a machine with hundreds of CPUs these transfers take nearly all of a flush's time. A kernel of such a machine
+//! sets [`Hardware::shares_lines_from`](crate::Hardware::shares_lines_from). Then a flush with that many targets writes
+//! its request once, into the outbox of its own CPU, and posts a single word to each target. The words of [`GROUP`]
+//! neighbouring CPUs share a line, and so do their acknowledgements.
 //!
-//! A shared inbox holds one request, which never merges. If it is not idle, the initiator uses the target's own inbox,
-//! whose requests merge. So the rules are few:
+//! A shared inbox holds one request, which never merges. If it isn't idle, the initiator uses the target's own inbox,
+//! whose requests merge. So there are few rules:
 //!
-//! * A request is posted only if the one before is done. Each post is followed by an interrupt: no other one can be
-//!   relied on.
-//! * The target acknowledges the receipt after it has read the initiator's outbox, and the initiator keeps its outbox
-//!   until every target has.
-//! * An initiator waits for its own request alone. If it finds a later one, its own is done.
+//! * We post a request only if the one before is done, and send an interrupt after each post, because no earlier
+//!   interrupt is on its way.
+//! * The target acknowledges the receipt after it has read the initiator's outbox, and the initiator doesn't reuse its
+//!   outbox until every target has acknowledged.
+//! * An initiator waits only for its own request. If it finds a later one, its own is done.
 //!
-//! The words of a group are in the state of its first CPU, online or not.
+//! The state of a group's first CPU, online or not, contains the words of the group.
 
 use crate::cpu_set::CpuId;
 use crate::inbox::WaitGoal;
@@ -25,16 +25,17 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The number of CPUs whose words share a line.
 const GROUP: usize = 8;
 
-/// Holds the shared inboxes of neighbouring CPUs: a line of requests, which initiators write, and then a line of
-/// acknowledgements, which the CPUs of the group write.
+/// The shared inboxes of neighbouring CPUs.
+///
+/// A line of requests, which initiators write, precedes a line of acknowledgements, which the CPUs of the group write.
 #[repr(align(64))]
 pub(crate) struct Group<W>([W; 2 * GROUP]);
 
 /// The shared inbox of one CPU.
 pub(crate) struct SharedInbox<'g, W> {
-    /// The number of requests posted so far, above the flag and the CPU that posted the last one.
+    /// The number of requests posted so far, above the flag and the last sender's number.
     request: &'g W,
-    /// Twice the number of requests done, and one more from the receipt of the next until that is done.
+    /// Twice the number of requests done, plus 1 while the next one is received but not done.
     ack: &'g W,
 }
 
@@ -45,10 +46,10 @@ pub(crate) struct OwnSharedInbox<'g, W> {
     acknowledged: &'g W,
 }
 
-/// A request in a shared inbox, as its target finds it.
+/// A request that a target has found in its shared inbox.
 pub(crate) struct SharedRequest {
     number: u64,
-    /// The CPU whose outbox holds it.
+    /// The CPU whose outbox contains the request.
     pub(crate) sender: CpuId,
 }
 
@@ -70,13 +71,13 @@ impl<W: Word> Group<W> {
         Group(core::array::from_fn(|_| W::new(0)))
     }
 
-    /// Returns the CPU in whose state the group of `cpu` is.
+    /// Returns the CPU whose state contains the group of `cpu`.
     #[inline]
     pub(crate) fn first(cpu: CpuId) -> CpuId {
         CpuId(cpu.0 - cpu.0 % GROUP as u16)
     }
 
-    /// Returns the inbox of `cpu`, which is of this group.
+    /// Returns the inbox of `cpu`, which belongs to this group.
     #[inline]
     pub(crate) fn inbox(&self, cpu: CpuId) -> SharedInbox<'_, W> {
         let index = usize::from(cpu.0) % GROUP;
@@ -95,19 +96,22 @@ impl<W: Word> Group<W> {
 }
 
 impl<W: Word> SharedInbox<'_, W> {
-    /// Posts the request in the outbox of `me`. Returns `false`, and posts nothing, if the CPU is offline or has not
-    /// done the request before. If it returns `true`, the target must be interrupted.
+    /// Posts the request in the outbox of `me`. Returns `false`, and posts nothing, if the inbox is busy or closed.
+    ///
+    /// The inbox is closed while its CPU is offline. If this returns `true`, interrupt the target.
     #[inline]
     pub(crate) fn post(&self, me: CpuId) -> bool {
-        // Relaxed: the target's own inbox decides if it is closed, and the exchange checks the rest.
+        // Relaxed: if this inbox is closed, the initiator uses the target's own inbox, and the exchange checks the
+        // rest.
         let seen = self.request.load(Relaxed);
-        // Nobody has read the request before, or its initiator still waits for it. [mutant SharedRequestOverwritten]
+        // The target has yet to read the last request, or its initiator still waits for it. [mutant
+        // SharedRequestOverwritten]
         if seen & OPEN == 0 || self.ack.load(Relaxed) != 2 * posted(seen) {
             return false;
         }
         let next = (posted(seen) + 1) << POSTED_SHIFT | OPEN | u64::from(me.0);
         // Release pairs with `pending`: the target finds this request in the outbox, and the tables as they are now.
-        // Lost without it: a handler finds a shared request that no interrupt announced.
+        // A weaker ordering fails the loom race "a handler finds a shared request that no interrupt announced".
         let posted = self.request.compare_exchange(seen, next, Release, Relaxed);
         posted.is_ok()
     }
@@ -126,16 +130,16 @@ impl<W: Word> SharedInbox<'_, W> {
 
     /// Returns the acknowledgement of everything posted so far.
     pub(crate) fn all_done(&self) -> u64 {
-        // Relaxed: the caller has seen the receipt of the request that it means, and so its post.
+        // Relaxed: the caller has seen the receipt of the request that it waits for, and so its post.
         2 * posted(self.request.load(Relaxed))
     }
 
-    /// Returns whether the CPU has got this far.
+    /// Returns whether the CPU's acknowledgement has reached `ack`.
     #[inline]
     pub(crate) fn has_reached(&self, ack: u64) -> bool {
-        // Acquire pairs with `receive`, `finish` and `close`: the target has flushed, or uses no translation before it
-        // has, and has read the outbox.
-        // Lost without it: a shared flush that waits for the receipt.
+        // Acquire pairs with `receive`, `finish` and `close`: the target has read the outbox, and it has flushed or
+        // uses no translation before it has flushed.
+        // A weaker ordering fails the loom race "a shared flush that waits for the receipt".
         self.ack.load(Acquire) >= ack
     }
 }
@@ -149,38 +153,38 @@ impl<'g, W: Word> OwnSharedInbox<'g, W> {
         }
     }
 
-    /// Returns whether a request is pending.
     #[inline]
     pub(crate) fn has_request(&self) -> bool {
         self.acknowledged.load(Relaxed) != self.inbox.all_done()
     }
 
-    /// Returns whether the CPU has acknowledged a request that it has not flushed yet.
+    /// Returns whether the CPU has acknowledged a request that it hasn't flushed yet.
     #[inline]
     pub(crate) fn defers_flush(&self) -> bool {
         !self.acknowledged.load(Relaxed).is_multiple_of(2)
     }
 
-    /// Returns the pending request, if any.
     #[inline]
     pub(crate) fn pending(&self) -> Option<SharedRequest> {
-        // Acquire pairs with `post`: the outbox holds the request, and this CPU walks the tables as they are now.
-        // Lost without it: a handler finds a shared request that no interrupt announced.
+        // Acquire pairs with `post`: the outbox contains the request, and this CPU walks the tables as they are now.
+        // A weaker ordering fails the loom race "a handler finds a shared request that no interrupt announced".
         let seen = self.inbox.request.load(Acquire);
         let number = posted(seen);
         let sender = sender(seen);
         (self.acknowledged.load(Relaxed) != 2 * number).then_some(SharedRequest { number, sender })
     }
 
-    /// Acknowledges that the request was read. The CPU flushes before it returns to code that could access user memory.
+    /// Acknowledges that the request was read.
+    ///
+    /// The CPU flushes before it returns to code that could access user memory.
     #[inline]
     pub(crate) fn receive(&self, request: &SharedRequest) {
         let ack = 2 * request.number - 1;
-        // First: an NMI handler that comes in between must find that this CPU defers a flush.
+        // Store this first: an NMI handler that comes in between must find that this CPU defers a flush.
         self.acknowledged.store(ack, Relaxed);
-        // Release pairs with `has_reached`: this CPU's accesses are over for an initiator that waits for the receipt
-        // alone, and it has read the outbox.
-        // Lost without it: a shared flush that waits for the receipt.
+        // Release pairs with `has_reached`: if an initiator waits only for the receipt, it finds this CPU's accesses
+        // over and its outbox read.
+        // A weaker ordering fails the loom race "a shared flush that waits for the receipt".
         self.inbox.ack.store(ack, Release);
     }
 
@@ -193,23 +197,25 @@ impl<'g, W: Word> OwnSharedInbox<'g, W> {
     fn acknowledge(&self, ack: u64) {
         // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed, or sees that this
         // CPU has left its root.
-        // Lost without it: a shared flush that waits until it is done.
+        // A weaker ordering fails the loom race "a shared flush that waits until it is done".
         self.inbox.ack.store(ack, Release);
         self.acknowledged.store(ack, Relaxed);
     }
 
-    /// Closes the inbox of a CPU that has left its root and goes offline. Answers the request in it.
+    /// Closes the inbox of a CPU that is going offline, and answers its request.
+    ///
+    /// The CPU has left its root.
     pub(crate) fn close(&self) {
-        // Relaxed: an initiator that finds it closed uses the CPU's own inbox, and one whose exchange came first finds
-        // the answer.
+        // Relaxed: an initiator that finds the inbox closed uses the CPU's own inbox. If its exchange came first, it
+        // finds the answer.
         let last = self.inbox.request.fetch_and(!OPEN, Relaxed);
         // An initiator waits for the request. [mutant OfflineForgetsInbox]
         self.acknowledge(2 * posted(last));
     }
 
-    /// Opens the inbox of a CPU that is back and flushes everything next.
+    /// Opens the inbox of a CPU that comes online and flushes everything next.
     pub(crate) fn open(&self) {
-        // Relaxed: there is no request in it.
+        // Relaxed: the inbox is empty.
         self.inbox.request.fetch_or(OPEN, Relaxed);
     }
 }
@@ -242,7 +248,7 @@ mod tests {
         own.finish(&request);
         assert!(inbox.has_reached(done) && !own.defers_flush() && !own.has_request());
         assert!(inbox.post(second));
-        // The first does not wait for the second.
+        // The first initiator doesn't wait for the second.
         assert!(inbox.has_reached(inbox.awaited(first, WaitGoal::Done)));
         assert!(!inbox.has_reached(inbox.awaited(second, WaitGoal::Received)));
         own.close();

@@ -2,37 +2,39 @@
 //!
 //! # Generations
 //!
-//! Each change of an entry that needs a flush takes the next *flush generation* of the space, after the table was
-//! written and before the set of CPUs is read. Each CPU remembers for each of its tags the generation that it has
-//! caught up with. A target compares the request's generation with its own, so a request may be merged, late or
-//! doubled. If the request is the next step, the target flushes its ranges. If it is behind, the target ignores it. If
-//! there is a gap, the target flushes the whole tag.
+//! Each flush of changed entries takes the next *flush generation* of the space, after the table was written and before
+//! the initiator reads the set of CPUs. Each CPU stores for each of its tags the generation that it has caught up with.
+//! A target compares the request's generation with its own, so a request may be merged, late or doubled. If the request
+//! is the next step, the target flushes its ranges. If it's behind, the target ignores it. If there's a gap, the target
+//! flushes the whole tag. For example, a target that has caught up with generation 7 flushes the ranges of request 8,
+//! ignores request 6, and answers request 9 with a flush of the whole tag.
 //!
-//! # Which CPUs are interrupted
+//! # The set of CPUs to interrupt
 //!
-//! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads the generation and
-//! loads the root, and leaves it after another root was loaded. So the set may name a CPU in vain, but never misses
-//! one. It does not name CPUs that merely keep tagged entries: they compare generations when they load the space again.
+//! `loaded` contains the CPUs that may have the space's root loaded. A CPU enters the set *before* it reads the
+//! generation and loads the root, and leaves it after another root was loaded. So the set may contain a CPU in vain,
+//! but never misses one. It doesn't contain CPUs that merely keep tagged entries: they compare generations when they
+//! load the space again.
 //!
 //! # Deferred flushes
 //!
 //! A later observer that finds an entry already cleared reads three words of one line. Every cleared entry of the space
-//! has been flushed if no batch has yet to flush (S0), no change is pending that no batch counts
-//! ([`overflow`](crate::overflow)), and no stamp is deferred until reuse (S3).
+//! has been flushed if they show that no batch has yet to flush (S0), that no change is pending that no batch counts
+//! ([`overflow`](crate::overflow)), and that no stamp is deferred until reuse (S3).
 //!
 //! # One word for both
 //!
 //! The low bits of the word that holds the generation count the pending batches, which have yet to flush. So a batch
-//! that finds only its own CPU in `loaded` takes its generation and takes itself off the count in one locked operation
-//! instead of two. It reads the set only once, *before* that. A CPU that enters the set later reads this word later
-//! still. It finds either the pending batch, and drops its entries of the space, or the new generation.
+//! that finds only its own CPU in `loaded` takes its generation and leaves the count in one locked operation instead of
+//! two. It reads the set only once, *before* that. A CPU that enters the set later reads this word later still. It
+//! finds either the pending batch, and drops its entries of the space, or the new generation.
 //!
-//! The count must not run into the generation. Half of its range is for pending batches, two for each CPU that the
-//! engine supports. A batch beyond these is not counted: its change is one that no batch counts. The other half is for
-//! initiators that have added themselves and not yet checked the result. It is enough for two on each CPU: one that an
-//! interrupt handler has preempted, and that handler. If the lock of a table lets its holder be preempted, threads that
-//! are stopped between these two instructions count as well. The 52 bits above last for 14 years of one flush each 100
-//! ns in one space. The 49 bits that sets of 8192 CPUs leave last for one year and nine months.
+//! The count must not overflow into the generation. Half of its range is for pending batches, two for each CPU that the
+//! engine supports. We don't count a batch beyond these: its change becomes one that no batch counts. The other half is
+//! for initiators that have incremented the count and not yet checked the result. It's enough for two on each CPU: one
+//! that an interrupt handler has preempted, and that handler. If the lock of a table lets its holder be preempted,
+//! threads that are stopped between these two instructions count as well. The 52 bits above last for 14 years of one
+//! flush each 100 ns in one space. With sets of 8192 CPUs, 49 bits remain, which last for one year and nine months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -42,18 +44,19 @@ use crate::word::{self, Word};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Names an address space, and is never used again for another one. The two highest bits encode whether it is a kernel
-/// space, and of which kind ([`SpaceId::kernel`]).
+/// The name of an address space. We never reuse one.
+///
+/// The two highest bits encode whether it's a kernel space, and its kind of entries ([`SpaceId::kernel`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
-/// The kind of entries that map the kernel, which determines how TLBs keep them.
+/// The kind of entries that map the kernel. TLBs keep each kind differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
-    /// Global entries only: a TLB keeps one translation, whatever root is loaded.
+    /// Global entries only. A TLB keeps one translation, whatever root is loaded.
     Global,
-    /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was
-    /// loaded when it was used. An example is x86 with page-table isolation, whose kernel half is not global.
+    /// Entries that aren't global, or of both kinds. A TLB with tags keeps a translation under each tag that was loaded
+    /// when it was used. An example is x86 with page-table isolation, whose kernel half isn't global.
     Tagged,
 }
 
@@ -68,7 +71,7 @@ impl SpaceId {
         }
     }
 
-    /// Returns the kind of its entries if it is a space of the kernel's mappings, and `None` if it is a user space.
+    /// Returns the kind of a kernel space's entries, and `None` for a user space.
     #[inline]
     pub const fn kernel(self) -> Option<KernelEntries> {
         match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {
@@ -89,8 +92,7 @@ impl SpaceId {
 /// Made by [`Engine::new_space`](crate::Engine::new_space), or by
 /// [`Engine::new_kernel_space`](crate::Engine::new_kernel_space) for the kernel's own mappings.
 ///
-/// It owns neither its root nor its tables: after [`Engine::retire`](crate::Engine::retire) the
-/// embedder frees them.
+/// It owns neither its root nor its tables: the embedder frees them after [`Engine::retire`](crate::Engine::retire).
 ///
 /// # Examples
 ///
@@ -106,11 +108,11 @@ impl SpaceId {
 /// ```
 #[repr(align(64))]
 pub struct AddressSpace<H: Hardware> {
-    /// A [`Flushes`]. Written by initiators, read by CPUs that load the space and by later observers.
+    /// A [`Flushes`]. Initiators write it; CPUs that load the space and later observers read it.
     flushes: H::Word,
-    /// The latest stamp deferred until reuse; 0 if none.
+    /// The latest stamp deferred until reuse, or 0.
     deferred: H::Word,
-    /// The generation of the latest change that no batch counts and no later observer has flushed for; 0 if none.
+    /// The generation of the latest unflushed change that no batch counts, or 0.
     overflow: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
@@ -118,12 +120,14 @@ pub struct AddressSpace<H: Hardware> {
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
-    /// Set once the space has ended. For an assertion only, so it is not a word of the protocol.
+    /// Set once the space has ended. Only an assertion reads it, so it isn't a word of the protocol.
     #[cfg(debug_assertions)]
     retired: core::sync::atomic::AtomicBool,
 }
 
-/// Returns the set of the first `cpus` CPUs. Adds them one by one: a constant set to copy would take 2 KB of text.
+/// Returns the set of the first `cpus` CPUs.
+///
+/// Adds them one by one, because copying a constant set would take 2 KB of text.
 fn everywhere<W: Word>(cpus: usize) -> AtomicCpuSet<W> {
     let set = AtomicCpuSet::new();
     for cpu in 0..cpus {
@@ -150,12 +154,13 @@ pub(crate) struct Flushes {
     pub(crate) generation: u64,
 }
 
-// Half of the range is for two outstanding batches of each CPU, the other half for initiators that have yet to look.
+// Half of the range is for two outstanding batches of each CPU, the other half for initiators that have yet to check
+// the count.
 const _: () = assert!(1 << word::BATCH_BITS == 4 * MAX_CPUS);
 
 impl<H: Hardware> AddressSpace<H> {
     const ONE_GENERATION: u64 = 1 << H::Word::BATCH_BITS;
-    /// The limit of outstanding batches.
+    /// The maximum number of outstanding batches.
     pub(crate) const MOST_BATCHES: u64 = Self::ONE_GENERATION / 2;
 
     #[inline]
@@ -187,7 +192,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.retired.store(true, Relaxed);
     }
 
-    /// Fails if the space has ended, in debug builds.
+    /// Panics, in debug builds, if the space has ended.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_not_retired(&self) {
@@ -198,7 +203,7 @@ impl<H: Hardware> AddressSpace<H> {
         );
     }
 
-    /// Makes a space of the kernel's mappings, which each of `cpus` CPUs has loaded for ever.
+    /// Makes a kernel space, which each of `cpus` CPUs has loaded for ever.
     pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
         AddressSpace {
             loaded: everywhere(cpus),
@@ -206,7 +211,7 @@ impl<H: Hardware> AddressSpace<H> {
         }
     }
 
-    /// Returns the space's name.
+    /// Returns the space's id.
     #[inline]
     pub fn id(&self) -> SpaceId {
         self.id
@@ -217,8 +222,10 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Returns whether a batch that refers to the space has yet to flush. [`Engine::retire`](crate::Engine::retire)
-    /// does not check this: such a batch flushes at its end even if the space was retired.
+    /// Returns whether a batch that refers to the space has yet to flush.
+    ///
+    /// [`Engine::retire`](crate::Engine::retire) doesn't check this: such a batch flushes at its end even if the space
+    /// was retired.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().pending != 0
@@ -252,42 +259,45 @@ impl<H: Hardware> AddressSpace<H> {
     /// Returns the generation and the number of pending batches.
     #[inline]
     pub(crate) fn flushes(&self) -> Flushes {
-        // SeqCst pairs with `next_generation`, `begin_batch`, `end_batch` and `end_batch_alone`: a CPU that
-        // loads the space is in its set before it looks here, so it sees the change, or the initiator sees
-        // the CPU. A later observer that finds no batch sees the flushes done.
-        // Lost without it: an idle CPU comes back.
+        // SeqCst pairs with `next_generation`, `begin_batch`, `end_batch` and `end_batch_alone`: a CPU that loads the
+        // space is in its set before it reads here, so it sees the change, or the initiator sees the CPU. A later
+        // observer that finds no batch sees the flushes done.
+        // A weaker ordering fails the loom race "an idle CPU comes back".
         Self::decode(self.flushes.load(SeqCst))
     }
 
-    /// Returns the latest stamp deferred until reuse; 0 if none. A batch that defers raises it *before* it takes itself
-    /// off [`Flushes::pending`]. So a CPU that reads the count first misses neither.
+    /// Returns the latest stamp deferred until reuse, or 0.
+    ///
+    /// A batch that defers raises the stamp *before* it decrements [`Flushes::pending`]. So a CPU that reads the count
+    /// first misses neither.
     #[inline]
     pub(crate) fn deferred(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
             return 0;
         }
         // Acquire pairs with `deferred_flushed`: a later observer that finds nothing deferred sees the flushes done.
-        // Lost without it: two later observers meet a deferred flush.
+        // A weaker ordering fails the loom race "two later observers meet a deferred flush".
         self.deferred.load(Acquire)
     }
 
     /// Takes the next flush generation and returns it.
     pub(crate) fn next_generation(&self) -> u64 {
-        // SeqCst pairs with `flushes`: the initiator reads the set next, so it sees a CPU that loads the
-        // space, or that CPU sees the new generation.
-        // Lost without it: an idle CPU comes back.
+        // SeqCst pairs with `flushes`: the initiator reads the set next, so it sees a CPU that loads the space, or that
+        // CPU sees the new generation.
+        // A weaker ordering fails the loom race "an idle CPU comes back".
         Self::decode(self.flushes.fetch_add(Self::ONE_GENERATION, SeqCst)).generation + 1
     }
 
-    /// Counts a batch that has cleared an entry of the space and will flush later. Called under the lock of the table:
-    /// a later observer that takes that lock next and finds the entry cleared finds the batch, too. Returns `false`,
-    /// and counts nothing, if `most` are outstanding: see the module.
+    /// Counts a batch that has cleared an entry of the space and will flush later.
+    ///
+    /// Called under the lock of the table: a later observer that takes that lock next and finds the entry cleared finds
+    /// the batch, too. Returns `false`, and counts nothing, if `most` are outstanding: see the module.
     #[inline]
     #[must_use]
     pub(crate) fn begin_batch(&self, most: u64) -> bool {
-        // SeqCst pairs with `flushes`: an initiator that reads the set before it takes its generation sees a
-        // CPU that loads the space there, or that CPU sees the batch outstanding.
-        // Lost without it: a space is loaded while it is flushed.
+        // SeqCst pairs with `flushes`: an initiator that reads the set before it takes its generation finds a CPU that
+        // loads the space there, or that CPU sees the batch outstanding.
+        // A weaker ordering fails the loom race "a space is loaded while it is flushed".
         let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
         before.pending < most || self.refuse_batch()
     }
@@ -298,60 +308,63 @@ impl<H: Hardware> AddressSpace<H> {
         false
     }
 
-    /// Takes off the count a batch that has flushed, or whose flush is deferred.
+    /// Ends the count of a batch that has flushed, or whose flush is deferred.
     pub(crate) fn end_batch(&self) {
-        // SeqCst pairs with `flushes`: a later observer that finds no batch sees it flushed; a CPU that comes back and
+        // SeqCst pairs with `flushes`: a later observer that finds no batch sees it flushed. A CPU that comes back and
         // finds none sees the stamp of a deferred flush.
-        // Lost without it: an idle CPU comes back to a deferred flush.
+        // A weaker ordering fails the loom race "an idle CPU comes back to a deferred flush".
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
-    /// Ends a batch that needed no other CPU and takes a generation, in one step. Returns the generation before that.
+    /// Ends a batch that needed no other CPU, and takes a generation, in one step.
+    ///
+    /// Returns the previous generation.
     #[inline]
     pub(crate) fn end_batch_alone(&self) -> u64 {
         let step = Self::ONE_GENERATION - 1;
-        // Release pairs with `flushes`: a later observer that finds no batch sees it flushed. A CPU that loads
-        // the space and misses this finds the batch, which `begin_batch` has counted.
-        // Lost without it: a later observer meets a batch that flushes alone.
+        // Release pairs with `flushes`: a later observer that finds no batch sees it flushed. A CPU that loads the
+        // space and misses this update finds the batch, which `begin_batch` has counted.
+        // A weaker ordering fails the loom race "a later observer meets a batch that flushes alone".
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
-    /// Notes that a batch defers its flush until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
+    /// Records that a batch defers its flush until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
     pub(crate) fn defer(&self, stamp: u64) {
-        // Relaxed: every CPU reads it after the word that `end_batch` releases. A CPU that misses it has seen the batch
-        // outstanding, or nothing of it.
+        // Relaxed: every CPU reads this word after the one that `end_batch` publishes. A CPU that misses the stamp has
+        // seen the batch outstanding, or none of its changes.
         self.deferred.fetch_max(stamp, Relaxed);
     }
 
-    /// Notes that the deferred flush as of `stamp` was made.
+    /// Records that the deferred flush as of `stamp` was made.
     pub(crate) fn deferred_flushed(&self, stamp: u64) {
         // A later deferred flush stays.
         // Release pairs with `deferred`: the next later observer, which finds nothing deferred, sees the flushes done.
-        // Lost without it: two later observers meet a deferred flush.
+        // A weaker ordering fails the loom race "two later observers meet a deferred flush".
         let _ = self.deferred.compare_exchange(stamp, 0, Release, Relaxed);
     }
 
-    /// Notes that a change that no batch counts took this generation. Called under the lock of the table, like
-    /// [`AddressSpace::begin_batch`].
+    /// Records that a change that no batch counts took this generation.
+    ///
+    /// Called under the lock of the table, like [`AddressSpace::begin_batch`].
     pub(crate) fn overflow_pending(&self, generation: u64) {
-        // Relaxed: a later observer that reads it takes a generation of its own next, which comes after this one, and
-        // with it sees the tables as they were written before.
+        // Relaxed: a later observer that reads it takes a generation of its own next. That comes after this one, so it
+        // sees the tables as they were written before.
         self.overflow.fetch_max(generation, Relaxed);
     }
 
-    /// Returns the generation of the latest change that no batch counts and that may not be flushed yet; 0 if none.
+    /// Returns the generation of the latest unflushed change that no batch counts, or 0.
     #[inline]
     pub(crate) fn overflow(&self) -> u64 {
-        // Acquire pairs with `overflow_flushed`: a later observer that finds nothing deferred sees the flush done.
-        // Lost without it: two later observers meet a change that no batch counts.
+        // Acquire pairs with `overflow_flushed`: a later observer that finds no such change sees the flush done.
+        // A weaker ordering fails the loom race "two later observers meet a change that no batch counts".
         self.overflow.load(Acquire)
     }
 
-    /// Notes that all of the space was flushed since [`AddressSpace::overflow`] returned this generation.
+    /// Records a flush of the whole space since [`AddressSpace::overflow`] returned `generation`.
     pub(crate) fn overflow_flushed(&self, generation: u64) {
         // A later change stays.
-        // Release pairs with `overflow`: the next later observer, which finds nothing deferred, sees the flush done.
-        // Lost without it: two later observers meet a change that no batch counts.
+        // Release pairs with `overflow`: the next later observer, which finds no such change, sees the flush done.
+        // A weaker ordering fails the loom race "two later observers meet a change that no batch counts".
         let _ = self
             .overflow
             .compare_exchange(generation, 0, Release, Relaxed);
@@ -360,14 +373,15 @@ impl<H: Hardware> AddressSpace<H> {
     /// Adds a CPU that is about to load the root.
     #[inline]
     pub(crate) fn enter(&self, cpu: Seat) {
-        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads the generation and the stamp next, so
-        // the initiator sees it in the set, or it sees the change.
-        // Lost without it: a space is loaded while it is flushed.
+        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads the generation and the stamp next. So
+        // the initiator sees this CPU in the set, or this CPU sees the change.
+        // A weaker ordering fails the loom race "a space is loaded while it is flushed".
         self.loaded.seat(cpu, SeqCst);
     }
 
-    /// Removes a CPU like [`AddressSpace::leave`], but does nothing for the kernel's mappings: every CPU has them
-    /// loaded for ever, even if its idle thread names them as its space.
+    /// Removes a CPU like [`AddressSpace::leave`], but does nothing for a kernel space.
+    ///
+    /// Every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
     #[inline]
     pub(crate) fn leave_if_user(&self, cpu: Seat) {
         if !self.id.is_kernel() {
@@ -378,9 +392,9 @@ impl<H: Hardware> AddressSpace<H> {
     /// Removes a CPU that has loaded another root: its accesses through this user space's root are over.
     #[inline]
     pub(crate) fn leave(&self, cpu: Seat) {
-        // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an
-        // initiator misses it.
-        // Lost without it: a CPU leaves a space while it is flushed.
+        // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an initiator
+        // finds it absent.
+        // A weaker ordering fails the loom race "a CPU leaves a space while it is flushed".
         self.loaded.unseat(cpu, Release);
     }
 
@@ -392,21 +406,21 @@ impl<H: Hardware> AddressSpace<H> {
         loaded
     }
 
-    /// Writes the CPUs that may have the space loaded into an empty set, in place to avoid a copy.
+    /// Writes the CPUs that may have the root loaded into an empty set. In place, to avoid a copy.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
-        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation or written its stamp before, so
-        // it sees a CPU that loads the space, or that CPU sees the generation or the stamp.
-        // Lost without it: a space is loaded while a deferred flush is taken.
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation or written its stamp before
+        // this. So it sees a CPU that loads the space, or that CPU sees the generation or the stamp.
+        // A weaker ordering fails the loom race "a space is loaded while a deferred flush is taken".
         self.loaded.read_into(into, cpus, SeqCst);
     }
 
-    /// Returns whether `cpu` is the only one of the first `cpus` CPUs that may have the root loaded.
+    /// Returns whether no CPU below `cpus` except `cpu` may have the root loaded.
     #[inline]
     pub(crate) fn is_loaded_only_on(&self, cpu: Seat, cpus: usize) -> bool {
-        // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the
+        // SeqCst pairs with `enter` and `leave`: the batch was counted before this, or the generation taken. So the
         // initiator sees a CPU that loads the space, or that CPU sees the batch or the generation.
-        // Lost without it: a space is loaded while it is flushed.
+        // A weaker ordering fails the loom race "a space is loaded while it is flushed".
         self.loaded.is_within_seat(cpu, cpus, SeqCst)
     }
 }

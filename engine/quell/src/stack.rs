@@ -1,12 +1,12 @@
-//! Lists of bounded length, in place.
+//! Lists of bounded length, stored in place.
 //!
-//! A batch is made and consumed for every call that changes an entry. It mostly holds one or two frames, with room for
-//! 64, and one range, with room for eleven. Filling the rest with empty values, and moving those, took longer than the
-//! flush. So the room stays uninitialised, in [`Stack`], which owns its values, and in [`Few`], which can be copied.
+//! Every call that changes an entry makes a batch. It mostly holds one or two frames, with room for 64, and one range,
+//! with room for eleven. To fill the rest with empty values, and to move those, took longer than the flush. So we leave
+//! the room uninitialised, in [`Stack`], which owns its values, and in [`Few`], which can be copied.
 
 use core::mem::MaybeUninit;
 
-/// Up to `N` values, taken out in the order in which they were added.
+/// A list of up to `N` values, taken out in the order of their addition.
 pub(crate) struct Stack<T, const N: usize> {
     /// `start..end` are initialised.
     room: [MaybeUninit<T>; N],
@@ -34,7 +34,7 @@ impl<T, const N: usize> Stack<T, N> {
         self.start == self.end
     }
 
-    /// Adds a value at the end, and returns it.
+    /// Adds a value at the end, and returns a reference to it.
     ///
     /// # Panics
     /// If there is no room.
@@ -62,7 +62,7 @@ impl<T, const N: usize> Stack<T, N> {
         Some(unsafe { self.room[index].assume_init_read() })
     }
 
-    /// Drops all values; there is room for `N` again.
+    /// Drops all values. Afterwards there's room for `N` again.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.drop_all();
@@ -84,7 +84,7 @@ impl<T, const N: usize> Stack<T, N> {
         unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
     }
 
-    /// Returns the value that was added last, to be changed.
+    /// Returns the value that was added last, as a mutable reference.
     #[inline]
     pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
         if self.is_empty() {
@@ -111,7 +111,7 @@ impl<T, const N: usize> Drop for Stack<T, N> {
     }
 }
 
-/// Up to `N` plain values.
+/// A list of up to `N` values that can be copied.
 #[derive(Clone, Copy)]
 pub(crate) struct Few<T: Copy, const N: usize> {
     /// The first `count` are initialised; `count` is at most `N`.
@@ -123,7 +123,7 @@ impl<T: Copy, const N: usize> Few<T, N> {
     #[inline]
     pub(crate) const fn new() -> Self {
         Few {
-            // A longer list than `count` can count does not compile.
+            // If `N` exceeds the range of `count`, this doesn't compile.
             room: [const {
                 assert!(N <= u8::MAX as usize);
                 MaybeUninit::uninit()
@@ -132,7 +132,7 @@ impl<T: Copy, const N: usize> Few<T, N> {
         }
     }
 
-    /// Drops its values, and takes others.
+    /// Drops all values, and prepares to take others.
     #[inline]
     pub(crate) fn refill(&mut self) -> Refill<'_, T, N> {
         Refill {
@@ -169,8 +169,9 @@ impl<T: Copy, const N: usize> Few<T, N> {
     }
 }
 
-/// Fills a [`Few`], which has the values once this is dropped. It counts in a register, while [`Few::push`] counts in
-/// memory.
+/// Fills a [`Few`], which has the values once this is dropped.
+///
+/// It counts in a register, while [`Few::push`] counts in memory.
 pub(crate) struct Refill<'f, T: Copy, const N: usize> {
     few: &'f mut Few<T, N>,
     count: usize,
@@ -240,7 +241,7 @@ mod tests {
             assert!(stack.is_empty());
             assert_eq!(Rc::strong_count(&token), 1);
         }
-        // Of values without a destructor, too.
+        // The same holds for values without a destructor.
         let mut plain = Stack::<u8, 1>::new();
         for number in 0..3 {
             plain.push(number);

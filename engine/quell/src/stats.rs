@@ -1,7 +1,7 @@
-//! Counters of each CPU: how often the engine did something, and why.
+//! Counters of each CPU: the number of times that the engine did something, by reason.
 //!
-//! Statistics are not part of the protocol. Only its own CPU writes a counter, with plain loads and stores, and any CPU
-//! may read it at any time, so a sum does not show a single moment. They bypass
+//! Statistics aren't part of the protocol. Only its own CPU writes a counter, with plain loads and stores, and any CPU
+//! may read it at any time. So a sum doesn't show a single moment. Counters bypass
 //! [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for them nor reorders them.
 
 use core::fmt;
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// Names an event that is counted.
+        /// An event that we count.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }
@@ -114,7 +114,7 @@ counters! {
 
 const COUNTERS: usize = Counter::ALL.len();
 
-/// The counters of one CPU, or a sum of them, at some moment.
+/// The counters of one CPU, or of several together, at some moment.
 ///
 /// # Examples
 ///
@@ -159,7 +159,7 @@ impl Stats {
             .iter()
             .map(|&counter| (counter, self.get(counter)))
     }
-    /// Adds another CPU's counters. Counters wrap around.
+    /// Adds another CPU's counters. They wrap around.
     pub fn add(&mut self, other: &Stats) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine = mine.wrapping_add(*theirs);
@@ -188,8 +188,9 @@ impl CpuStats {
         }
     }
 
-    /// Counts `amount`. Only the owning CPU calls this; an interrupt between load and store may
-    /// lose a count, which is accepted for a counter that costs two plain moves.
+    /// Adds `amount` to a counter. Only the owning CPU calls this.
+    ///
+    /// An interrupt between load and store may lose a count. We accept that for a counter that costs two plain moves.
     #[inline]
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         let count = &self.counts[counter as usize];

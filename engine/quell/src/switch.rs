@@ -1,22 +1,24 @@
-//! The context switch: how a CPU loads a space, and what it flushes before it uses that space.
+//! The context switch: a CPU loads a space, and flushes its stale entries before it uses that space.
 //!
 //! # The switch
 //!
-//! Loading a space races with flushes of it. This CPU enters the space's set of CPUs and declares itself running,
-//! *then* reads the generation and the stamp, loads the root, and only then leaves the old space's set. An initiator
-//! takes the opposite order: table, generation (or stamp), set. All of these are sequentially consistent. So either the
-//! initiator finds this CPU, or this CPU finds the change and flushes when it loads. There is no window in which a CPU
-//! has decided not to flush but is not yet in the set of the space. Linux had such a window (CVE-2025-37964).
+//! A switch to a space races with flushes of that space. This CPU enters the space's set of CPUs and declares itself
+//! running, *then* reads the generation and the stamp, loads the root, and only then leaves the old space's set. An
+//! initiator takes the opposite order: table, generation (or stamp), set. These accesses are sequentially consistent,
+//! except those of the stamp: a batch writes the stamp before it updates the generation's word, and this CPU reads it
+//! after that word. So either the initiator finds this CPU, or this CPU finds the change and flushes when it loads.
+//! There's no window in which a CPU has decided not to flush but isn't yet in the set of the space. Linux had such a
+//! window (CVE-2025-37964).
 //!
 //! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it
 //! compares ids and ignores requests for the old space. For a request for the new space it compares generations.
 //!
 //! # Lazy CPUs
 //!
-//! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
-//! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
-//! the root. When it comes back, it compares generation and stamp as after a switch. A CPU that will be idle for long
-//! leaves the root itself ([`Cpu::leave`]); then no flush of the space interrupts it.
+//! A CPU that becomes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes don't
+//! interrupt it, unless page-table pages are freed, which its walker may still read. When it's interrupted, it leaves
+//! the root. When it resumes the space, it compares generation and stamp as after a switch. A CPU that will be idle for
+//! long leaves the root itself ([`Cpu::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
 use crate::engine::Engine;
@@ -35,17 +37,17 @@ impl<H: Hardware> Masked<'_, H> {
     /// Switches this CPU to a user thread of `to`.
     ///
     /// `from` is the space that this CPU loaded last, even if it keeps that lazily or was evicted from it. Pass `None`
-    /// only if there was none or if it has been retired. `from` may be `to` itself; a space of the kernel's mappings
-    /// counts as `None`. If you leave out the last space, its set keeps this CPU: until it is retired, its flushes
-    /// interrupt this CPU in vain.
+    /// only if there was none or if it has been retired. `from` may be `to` itself; a kernel space counts as `None`. If
+    /// you leave out the last space, its set keeps this CPU: until the space is retired, its flushes interrupt this CPU
+    /// in vain.
     ///
     /// When it returns, user accesses use the current tables of `to` (C5), and every flush of `to` that was complete
     /// when the call began has taken effect here. Never waits for a CPU's answer. With system-wide tags it spins while
     /// another CPU takes one.
     ///
     /// # Panics
-    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it
-    /// has no tag, and every CPU has it loaded already. In debug builds, if `to` was retired.
+    /// If this CPU isn't online: no initiator would send it requests. If `to` is a kernel space: it has no tag, and
+    /// every CPU has it loaded already. In debug builds, if `to` was retired.
     #[inline]
     pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let state = &self.here.state;
@@ -68,14 +70,15 @@ impl<H: Hardware> Masked<'_, H> {
 }
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Switches to a space that this CPU has not loaded, on a machine that has tags or defers flushes.
+    /// Switches to another space, on a machine that has tags or defers flushes.
     #[inline(never)]
     fn exchange_with_care(self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         self.exchange(from, to, false);
     }
 
-    /// Switches to a space that this CPU has not loaded. Compiled in two forms: the plain one, which is enough on some
-    /// machines, takes a third of the instructions.
+    /// Switches to a space that this CPU hasn't loaded.
+    ///
+    /// It's compiled in two forms: the plain one, which is enough on some machines, takes a third of the instructions.
     #[inline(always)]
     fn exchange(self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>, plain: bool) {
         let state = &self.here.state;
@@ -99,16 +102,16 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Loads the root under a per-CPU tag. Returns the time at which the whole tag was last flushed.
+    /// Loads the root under a per-CPU tag. Returns the time of the last flush of the whole tag.
     #[inline(never)]
     fn load_per_cpu(self, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
-        // Entries from before the space's latest stamp are dropped, too. [mutant SwitchIgnoresDeferral]
+        // Entries from before the space's latest stamp must be dropped, too. [mutant SwitchIgnoresDeferral]
         let deferred = to.deferred();
         let (index, held) = self.choose_slot(to);
         let slot = self.here.slot(index);
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its generation later.
-        // We only see that it is pending. [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
+        // We can only see that it's pending. [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
         let current = slot.generation() >= flushes.generation && flushes.pending == 0;
         let flushed = slot.flushed_at() >= deferred;
         let keep = held && current && flushed;
@@ -123,29 +126,30 @@ impl<H: Hardware> Cpu<'_, H> {
             self.count(Counter::SwitchTagTaken, 1);
         }
         if !keep {
-            // The flush comes with the load; the clock is read before it.
+            // The load flushes, so we read the clock before it.
             slot.take_over(to.id(), flushes.generation, self.ledger.now());
         }
         let tag = slot_tag(index);
         self.here.state.use_tag(tag, Some(index));
-        // A tag that was another space's is flushed when it is loaded. [mutant TagTakenUnflushed]
+        // The load flushes a tag that belonged to another space. [mutant TagTakenUnflushed]
         to.load(self.hw, tag, keep);
-        // Kept entries are as old as the last flush of the tag.
+        // Kept entries may be as old as the last flush of the tag.
         slot.flushed_at()
     }
 
-    /// Loads the root and keeps no entries, so nothing is compared and any slot will do.
+    /// Loads the root and keeps no entries. So it compares nothing and any slot will do.
     #[inline]
     fn load_afresh(self, to: &AddressSpace<H>, plain: bool) -> u64 {
-        // No code checks whose slot it is.
+        // No code checks to which space this slot belongs.
         let slot = self.here.slot(0);
-        // Before the root is loaded: what is walked afterwards may be older than a later request. [mutant RootLoadedFirst]
+        // Read the generation before we load the root: entries walked afterwards may be older than a later request.
+        // [mutant RootLoadedFirst]
         slot.caught_up_with(to.flushes().generation);
         // Without tags, every CPU uses this one from the start.
         let mut tag = Tag::KERNEL;
         let mut now = 0;
         if !plain {
-            // The flush comes with the load; the clock is read before it.
+            // The load flushes, so we read the clock before it.
             now = self.ledger.now();
             slot.flushed(now);
             if self.features.tagging != Tagging::None {
@@ -157,11 +161,11 @@ impl<H: Hardware> Cpu<'_, H> {
         now
     }
 
-    /// Returns the slot that holds the space, or the slot to take over, and whether it holds the space.
+    /// Returns the slot of the space or the one to take over, and whether it holds the space.
     fn choose_slot(self, to: &AddressSpace<H>) -> (usize, bool) {
         let holds = |index: usize| self.here.slot(index).holds(to.id());
         if self.slots > INLINE_SLOTS {
-            // Thousands of slots are not searched: the id names the slot.
+            // We don't search thousands of slots: the id selects the slot.
             let index = (to.id().0 % self.slots as u64) as usize;
             return (index, holds(index));
         }
@@ -171,9 +175,10 @@ impl<H: Hardware> Cpu<'_, H> {
         (self.here.state.next_victim(self.slots), false)
     }
 
-    /// Loads the root under a system-wide tag. Returns the time at which the whole tag was last known to be flushed:
-    /// now if every load drops the entries, and 0 if they stay. Broadcasts reach every CPU under every tag, so there is
-    /// no generation to catch up with.
+    /// Loads the root under a system-wide tag. Returns the time at which the whole tag is known to be flushed.
+    ///
+    /// That's now if every load drops the entries, and 0 if they stay. Broadcasts reach every CPU under every tag, so
+    /// there's no generation to catch up with.
     #[inline(never)]
     fn load_global(self, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.keeps_tags() {
@@ -199,15 +204,18 @@ impl<H: Hardware> Cpu<'_, H> {
         flushed_at
     }
 
-    /// Notes that this CPU stops running user code, to idle or to run a kernel thread. The root stays loaded, lazily.
-    /// Never waits.
+    /// Notes that this CPU stops running user code. It idles or runs a kernel thread.
+    ///
+    /// The root stays loaded, lazily. Never waits.
     pub fn enter_lazy(self) {
         self.here.state.go_lazy();
     }
 
-    /// Resumes `space`, whose root this CPU has kept lazily. Call it at the end of an idle period, or before a kernel
-    /// thread accesses the space's user memory. Returns `false`, and does nothing, if the CPU has left that root
-    /// meanwhile: then call [`Masked::switch`]. [`Cpu::enter_lazy`] undoes it. Never waits.
+    /// Resumes `space`, whose root this CPU has kept lazily.
+    ///
+    /// Call it at the end of an idle period, or before a kernel thread accesses the space's user memory. Returns
+    /// `false`, and does nothing, if the CPU has left that root meanwhile: then call [`Masked::switch`].
+    /// [`Cpu::enter_lazy`] undoes it. Never waits.
     #[must_use = "if this CPU has left the root, it must not access the space's user memory"]
     pub fn resume(self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -219,10 +227,11 @@ impl<H: Hardware> Cpu<'_, H> {
         kept
     }
 
-    /// Leaves the root of `space` if this CPU has it loaded, and loads no user root. For a CPU that will be idle for
-    /// long. Afterwards the space no longer interrupts it: not for freed tables, nor when the space is retired. The
-    /// same holds if it was evicted from the space before. With tags its entries stay, and [`Masked::switch`] uses
-    /// them again if the space was not flushed meanwhile. Never waits.
+    /// Leaves the root of `space` if it's loaded here, and loads no user root.
+    ///
+    /// For a CPU that will be idle for long. Afterwards the space no longer interrupts it: not for freed tables, nor
+    /// when the space is retired. The same holds if it was evicted from the space before. With tags its entries stay,
+    /// and [`Masked::switch`] uses them again if the space wasn't flushed meanwhile. Never waits.
     pub fn leave(self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.here.state;
@@ -235,7 +244,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Makes the CPU run the space again whose root it kept lazily. Interrupts are masked.
+    /// Makes the CPU run the space again that it kept lazily. Interrupts are masked.
     #[inline(never)]
     fn come_back(self, space: &AddressSpace<H>) {
         let state = &self.here.state;
@@ -244,21 +253,21 @@ impl<H: Hardware> Cpu<'_, H> {
         }
         // Broadcasts reach lazy CPUs, too.
         let misses = self.broadcasts().is_none();
-        // NMI handlers must not access user memory until it has caught up. [mutant ResumeLetsNmisIn]
+        // NMI handlers must not access user memory until this CPU has caught up. [mutant ResumeLetsNmisIn]
         state.wake(misses);
         if misses {
-            // Initiators have left it out, so it must catch up. [mutant LazyResumesUnchecked]
+            // Initiators may have skipped this CPU, so it must catch up. [mutant LazyResumesUnchecked]
             self.catch_up_with(space);
             state.caught_up();
         }
     }
 
-    /// Makes the flushes for which a lazy CPU was not asked.
+    /// Makes the flushes for which this CPU got no request while it was lazy.
     #[inline]
     fn catch_up_with(self, space: &AddressSpace<H>) {
-        // Initiators increment the generation and then read this CPU's activity; this CPU does the opposite.
+        // Initiators increment the generation and then read this CPU's activity; this CPU uses the opposite order.
         let slot = self.here.slot(self.here.state.slot());
-        // This CPU is in the set all the time, so no initiator ends a batch alone.
+        // This CPU is in the set all the time, so no initiator has ended a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
             self.flush_missed(slot, Counter::SwitchBehind);
@@ -267,8 +276,8 @@ impl<H: Hardware> Cpu<'_, H> {
         } else {
             return;
         }
-        // The generation that was read before the flush: entries may have been filled again, and changed, since.
-        // [mutant NotesLaterGeneration]
+        // Store the generation that we read before the flush: since then, entries may have been filled again, and
+        // changed. [mutant NotesLaterGeneration]
         slot.caught_up_with(generation);
     }
 
@@ -279,8 +288,10 @@ impl<H: Hardware> Cpu<'_, H> {
         self.flush_tag(slot);
     }
 
-    /// Returns whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Returns `false`
-    /// between [`Cpu::enter_user`] and [`Cpu::enter_kernel`]. Never waits.
+    /// Returns whether this CPU has `space` loaded, and not lazily.
+    ///
+    /// If so, the CPU runs that space, or is about to. Returns `false` between [`Cpu::enter_user`] and
+    /// [`Cpu::enter_kernel`]. Never waits.
     pub fn runs(self, space: &AddressSpace<H>) -> bool {
         let state = &self.here.state;
         state.has_loaded(space.id()) && state.is_running()
@@ -294,17 +305,19 @@ impl<H: Hardware> Cpu<'_, H> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Makes every CPU leave the root of `space`, whose user threads will never run again. Afterwards nothing walks its
-    /// tables, so they may be freed, the root included (C6). May wait for other CPUs. A CPU that still runs the space
-    /// is interrupted again and again until it has left it; [`Hardware::waits_long`] reports that.
+    /// Makes every CPU leave the root of `space`, whose user threads will never run again.
     ///
-    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is
-    /// switching away or going offline just now, has yet to remove itself from the space's set of CPUs. The reference
+    /// Afterwards nothing walks its tables, so you may free them, the root included (C6). May wait for other CPUs. A
+    /// CPU that still runs the space is interrupted again and again until it has left it; [`Hardware::waits_long`]
+    /// reports that.
+    ///
+    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is just
+    /// switching away or taking itself offline, has yet to remove itself from the space's set of CPUs. The reference
     /// that it passes as `from` or `current` keeps that memory alive.
     ///
     /// # Panics
-    /// If the space is running on the calling CPU. If the space is one of the kernel's mappings. In debug builds, if a
-    /// device still uses the space ([`Hardware::secondary_is_attached`]).
+    /// If the calling CPU runs the space. If it's a kernel space. In debug builds, if a device still uses the space
+    /// ([`Hardware::secondary_is_attached`]).
     pub fn retire(&self, space: &AddressSpace<H>) {
         assert!(
             !space.id().is_kernel(),
@@ -331,7 +344,7 @@ impl<H: Hardware> Engine<'_, H> {
         let info = FlushInfo::of(space.id(), generation, Request::full(Scope::Tables));
         let mut turns = 0;
         loop {
-            // A lazy CPU leaves when it is asked. A CPU in the middle of a switch leaves by itself.
+            // A lazy CPU leaves when it's interrupted. A CPU in the middle of a switch leaves by itself.
             let mut shootdown = me.begin_shootdown();
             let loaded = space.loaded_on(self.count);
             me.post(&loaded, &info, Concern::Retirement, &mut shootdown);
@@ -341,8 +354,8 @@ impl<H: Hardware> Engine<'_, H> {
             let Some(first) = shootdown.targets.iter().next() else {
                 break;
             };
-            // A CPU that has left the space without naming it as `from` would stay in its set for ever. A CPU that has
-            // yet to leave the root removes itself.
+            // A CPU that has left the space without passing it as `from` would stay in its set for ever, so remove it
+            // here. A CPU that has yet to leave the root removes itself.
             for cpu in shootdown.targets.iter() {
                 // [mutants RetireTrustsAnswer, RetireAsksAgain]
                 if self.cpu(cpu).state.is_elsewhere(space.id()) {

@@ -1,29 +1,29 @@
 //! Per-CPU tags (S2): x86 PCIDs, and RISC-V ASIDs if each hart has its own.
 //!
-//! There are more address spaces than tags, so a tag is lent. Each CPU has a few slots, one for each tag. A slot names
-//! its present space and the generation of that space that the CPU has caught up with. If a space still has its slot
-//! and nothing was flushed meanwhile, loading it keeps its entries. A space without a slot takes one over, and the tag
-//! is flushed when it is loaded (C5). Up to eight slots are searched and taken over in turn; with more, the id of a
-//! space names its slot. Space ids are never used again, so a slot cannot confuse a new space with an old one.
+//! There are more address spaces than tags, so we lend tags. Each CPU has a few slots, one for each tag. A slot
+//! contains the id of its present space and the generation of that space that the CPU has caught up with. If a space
+//! still has its slot and nothing was flushed meanwhile, loading it keeps its entries. A space without a slot takes one
+//! over, and the load flushes the tag (C5). Up to eight slots are searched and taken over in turn; with more, the id of
+//! a space selects its slot. Space ids are never used again, so a slot can't confuse a new space with an old one.
 //!
 //! A space may lose its entries at any time. Tags are a hint to the TLB; correctness depends only on the generations in
-//! [`space`](crate::space). System-wide tags are assigned in [`asid`](crate::asid).
+//! [`space`](crate::space). [`asid`](crate::asid) assigns system-wide tags.
 
 use crate::hardware::{Hardware, Tag};
 use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// One per-CPU tag: its space, and which generation of it this CPU has flushed.
+/// One per-CPU tag: its space, and the generation of that space that this CPU has flushed.
 ///
-/// Written and read by its own CPU alone.
+/// Only its own CPU reads and writes it.
 #[repr(align(64))]
 pub struct Slot<H: Hardware> {
     /// The id of the space, or 0.
     space: H::Word,
-    /// The space's flush generation that this CPU has caught up with.
+    /// The flush generation of the space that this CPU has caught up with.
     generation: H::Word,
-    /// The time of the flush clock before the whole tag was last flushed.
+    /// The time of the flush clock before the last flush of the whole tag.
     flushed_at: H::Word,
 }
 
@@ -43,7 +43,7 @@ impl<H: Hardware> Slot<H> {
         }
     }
 
-    /// Returns whether it holds this space.
+    /// Returns whether the slot holds this space.
     #[inline]
     pub(crate) fn holds(&self, space: SpaceId) -> bool {
         self.space.load(Relaxed) == space.0
@@ -55,25 +55,25 @@ impl<H: Hardware> Slot<H> {
         self.generation.load(Relaxed)
     }
 
-    /// Notes that this CPU has flushed the changes up to and including `generation`.
+    /// Records that this CPU has flushed the changes up to and including `generation`.
     #[inline]
     pub(crate) fn caught_up_with(&self, generation: u64) {
         self.generation.store(generation, Relaxed);
     }
 
-    /// Returns the time of the flush clock before the whole tag was last flushed.
+    /// Returns the time of the flush clock before the last flush of the whole tag.
     #[inline]
     pub(crate) fn flushed_at(&self) -> u64 {
         self.flushed_at.load(Relaxed)
     }
 
-    /// Notes that the whole tag is flushed after the flush clock was `now`.
+    /// Records a flush of the whole tag, made after the clock read `now`.
     #[inline]
     pub(crate) fn flushed(&self, now: u64) {
         self.flushed_at.store(now, Relaxed);
     }
 
-    /// Gives the slot to this space. Its tag is flushed when it is loaded.
+    /// Gives the slot to this space. The load flushes its tag.
     pub(crate) fn take_over(&self, space: SpaceId, generation: u64, now: u64) {
         self.space.store(space.0, Relaxed);
         self.flushed(now);
@@ -92,7 +92,7 @@ impl<H: Hardware> Slot<H> {
     }
 }
 
-/// Returns the tag of slot `index`. Tag 0 stays the kernel's, so code that ignores tags fails early.
+/// Returns the tag of slot `index`. Tag 0 remains the kernel's, so code that ignores tags fails early.
 pub(crate) fn slot_tag(index: usize) -> Tag {
     Tag(index as u16 + 1)
 }

@@ -1,10 +1,10 @@
-//! The target's side of a flush: how a CPU carries out a request.
+//! The target's side of a flush: a CPU carries out requests.
 //!
 //! # Generations
 //!
 //! A request may be merged, late or doubled on its way. So [`Cpu::flush_here`] compares its generations with the one
-//! that this CPU has caught up with. If the request is the next step, the CPU flushes its ranges. If it is behind, the
-//! CPU ignores it. If there is a gap, the CPU flushes the whole tag.
+//! that this CPU has caught up with. If the request is the next step, the CPU flushes its ranges. If it's behind, the
+//! CPU ignores it. If there's a gap, the CPU flushes the whole tag.
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
@@ -21,10 +21,10 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl<H: Hardware> Masked<'_, H> {
-    /// Carries out every request in this CPU's inbox. It is the handler of the shootdown interrupt.
+    /// Carries out every request in this CPU's inbox. It's the handler of the shootdown interrupt.
     ///
-    /// Called from any context that is not inside the engine on the same CPU with interrupts masked. Must not be called
-    /// from an NMI. A spurious call costs three loads. Never waits, and takes no lock.
+    /// Call it from any context that isn't inside the engine on the same CPU with interrupts masked. Don't call it from
+    /// an NMI. A spurious call costs three loads. Never waits, and takes no lock.
     #[inline]
     pub fn on_interrupt(&self) {
         self.serve_requests();
@@ -74,7 +74,7 @@ impl<H: Hardware> Cpu<'_, H> {
         if let Some(request) = inbox.pending() {
             let mut taken = TakenRequest::new();
             let info = self.cpu(request.sender).outbox.read(&mut taken);
-            // Read first: the initiator writes its outbox again once every target has received. [mutant
+            // Read before the receipt: the initiator writes its outbox again once every target has sent one. [mutant
             // SharedReceiptBeforeRead]
             inbox.receive(&request);
             // [mutants HandlerSkipsFlush, AckBeforeFlush]
@@ -91,17 +91,19 @@ impl<H: Hardware> Cpu<'_, H> {
             || self.shares_lines() && self.own_shared_inbox(self.here).has_request()
     }
 
-    /// Reports an answer to the machine if any started flush is under way: this CPU may have answered that.
+    /// Reports an answer to the machine if a started flush may be waiting for it.
     #[inline]
     fn tell_starters(self) {
-        // Relaxed: this CPU has seen the post. [mutant StarterNotTold]
+        // Relaxed: this CPU has seen the post, and so the count. [mutant StarterNotTold]
         if self.started.load(Relaxed) != 0 {
             self.hw.flush_answered();
         }
     }
 
-    /// Carries out the requests for this CPU, if any. Call it in a loop that spins, with interrupts off, for a lock
-    /// whose holder may be waiting in the engine, but not from an NMI. Two loads if there is no request. Never waits.
+    /// Carries out the requests for this CPU, if any.
+    ///
+    /// Call it in a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine, but not
+    /// from an NMI. Two loads if there's no request. Never waits.
     #[inline]
     pub fn poll(self) {
         // [mutant PollSkipsInbox]
@@ -110,8 +112,9 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Carries out a request for the running space if it is the next step, as most are. Returns `false`, and does
-    /// nothing, if not. Interrupts are masked.
+    /// Carries out a request for the running space if it's the next generation.
+    ///
+    /// That's the common case. Otherwise returns `false` and does nothing. Interrupts are masked.
     #[inline(always)]
     pub(crate) fn flush_next(self, lone: &Lone) -> bool {
         let state = &self.here.state;
@@ -158,7 +161,7 @@ impl<H: Hardware> Cpu<'_, H> {
             self.count(Counter::IgnoredGeneration, 1);
             return;
         }
-        // If a request was missed, only a flush of the whole tag closes the gap. [mutant GapNotEscalated]
+        // If this CPU missed a request, only a flush of the whole tag closes the gap. [mutant GapNotEscalated]
         if info.first <= caught_up + 1 {
             self.invalidate_here(slot, info.request);
         } else {
@@ -168,7 +171,7 @@ impl<H: Hardware> Cpu<'_, H> {
         slot.caught_up_with(info.last);
     }
 
-    /// Ignores a request for a space that is not loaded. Entries under its tag are checked when that tag is loaded
+    /// Ignores a request for a space that isn't loaded. The CPU checks entries under its tag when it loads that tag
     /// again.
     #[cold]
     fn ignore_other_space(self) {
@@ -179,17 +182,19 @@ impl<H: Hardware> Cpu<'_, H> {
         self.count(Counter::IgnoredOtherSpace, 1);
     }
 
-    /// Makes a lazy CPU leave the space, which no program here needs, so it is not asked again.
+    /// Makes a lazy CPU leave the space, so it gets no more requests for it.
     #[cold]
     fn leave_lazy(self, info: &FlushInfo<'_>) {
-        // In this order: an invalidation reaches the loaded tag only. [mutant LeavesThenCatchesUp]
+        // Invalidate, then leave: an invalidation reaches only the loaded tag. [mutant LeavesThenCatchesUp]
         self.catch_up_before_leaving(info);
         self.here.state.detach(self.hw);
         self.count(Counter::Evicted, 1);
     }
 
-    /// Flushes before leaving the space if the request covers everything that this CPU has missed. Then its entries
-    /// under the tag are valid when it comes back, unless more is flushed meanwhile. Interrupts are masked.
+    /// Flushes before leaving the space if the request covers everything that this CPU has missed.
+    ///
+    /// Then its entries under the tag are valid when it comes back, unless more is flushed meanwhile. Interrupts are
+    /// masked.
     fn catch_up_before_leaving(self, info: &FlushInfo<'_>) {
         let slot = self.here.slot(self.here.state.slot());
         let ranges = matches!(info.request, Request::Ranges(..));
@@ -222,7 +227,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn flush_tag(self, slot: &Slot<H>) {
         let state = &self.here.state;
         self.count(Counter::FlushedFull, 1);
-        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
+        // We read the clock before the flush, which doesn't cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Tag(state.tag()));
@@ -230,9 +235,11 @@ impl<H: Hardware> Cpu<'_, H> {
         state.flushed(now);
     }
 
-    /// Drops this CPU's translations of a range that has gained rights. Call it after a fault, on machines whose TLBs
-    /// may keep an entry that refused an access. It has an effect if this CPU has `space` loaded or if that is a kernel
-    /// space. Other CPUs notice by faults of their own. Not for changes that need a flush. Never waits.
+    /// Drops this CPU's translations of a range that has gained rights.
+    ///
+    /// Call it after a fault, on machines whose TLBs may keep an entry that refused an access. It has an effect if this
+    /// CPU has `space` loaded or if that is a kernel space. Other CPUs notice by faults of their own. Don't use it for
+    /// changes that need a flush. Never waits.
     pub fn refresh(self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.here.state;
@@ -250,13 +257,13 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// If it returns `false`, the caller gives up, as for an access that faults. It returns `false` while this CPU
     ///
-    /// * has acknowledged a flush that it has not made yet,
+    /// * has acknowledged a flush that it hasn't made yet,
     /// * is between two address spaces, or resumes one that it kept lazily,
     /// * keeps its root lazily, has none, or is offline,
     /// * is between [`Cpu::enter_user`] and [`Cpu::enter_kernel`], which an NMI handler calls first.
     ///
-    /// Other code need not ask: it never runs between two spaces or between receipt and flush, and it accesses no user
-    /// memory unless a space runs. Never waits.
+    /// Other code needn't call it: it never runs between two spaces or between receipt and flush, and it accesses no
+    /// user memory unless a space runs. Never waits.
     pub fn user_access_allowed(self) -> bool {
         // [mutants NmiGuardAlwaysAllows, NmiGuardForgetsShared]
         matches!(self.here.state.loaded(), Loaded::Space(_))

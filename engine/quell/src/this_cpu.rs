@@ -1,7 +1,8 @@
-//! The engine as one CPU sees it: its switches, its interrupt, its flushes.
+//! The engine as one CPU sees it: its switches, its interrupt and its flushes.
 //!
-//! A [`Cpu`] is a handle of two references. It names the CPU that executes the call, so no step looks that up again. A
-//! [`Masked`] is such a handle whose CPU takes no interrupts: the steps that an interrupt must not split need one.
+//! A [`Cpu`] is a handle of two references. It identifies the CPU that executes the call, so no step looks that up
+//! again. A [`Masked`] is such a handle for a CPU that takes no interrupts. Steps that an interrupt must not split
+//! require a [`Masked`].
 
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
@@ -11,13 +12,13 @@ use crate::stats::Counter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Acts for the CPU that executes the call. Made by [`Engine::this_cpu`].
+/// A handle for the CPU that executes the call. Made by [`Engine::this_cpu`].
 ///
-/// It dereferences to its [`Engine`]. Making one costs a look at [`Hardware::this_cpu`]; a kernel that knows its CPU's
-/// state uses [`Engine::on_cpu`].
+/// It dereferences to its [`Engine`]. Making one costs a call of [`Hardware::this_cpu`]; a kernel that already has its
+/// CPU's state uses [`Engine::on_cpu`].
 ///
-/// A thread that may move to another CPU takes a new handle for each call: it must not use the old one elsewhere. Debug
-/// builds check this.
+/// A thread that may move to another CPU takes a new handle for each call, because it must not use the old one
+/// elsewhere. Debug builds check this.
 ///
 /// # Examples
 ///
@@ -35,7 +36,7 @@ use core::ops::Deref;
 pub struct Cpu<'e, H: Hardware> {
     pub(crate) engine: &'e Engine<'e, H>,
     pub(crate) here: &'e PerCpu<'e, H>,
-    /// Belongs to one thread.
+    /// Ties the handle to one thread.
     of_thread: PhantomData<*const ()>,
 }
 
@@ -69,14 +70,14 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Returns the handle of the CPU whose state this is, without a call to the machine. Never waits.
+    /// Returns a handle for the CPU with this state, without a call to the machine. Never waits.
     ///
     /// # Safety
     /// `state` is this engine's state of the CPU that executes the call, and the thread stays on that CPU as long as it
     /// uses the handle.
     ///
     /// # Panics
-    /// In debug builds, if `state` is another CPU's.
+    /// In debug builds, if `state` belongs to another CPU.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     #[track_caller]
@@ -124,14 +125,14 @@ impl<'e, H: Hardware> Cpu<'e, H> {
         }
     }
 
-    /// Returns a handle for a CPU whose interrupts are masked already. Makes no call to the machine. Never waits.
+    /// Returns a handle for a CPU whose interrupts are already masked. Never waits, and doesn't call the machine.
     ///
     /// # Safety
-    /// Interrupts are masked on this CPU until the handle is dropped. If a shootdown interrupt comes in the middle of a
-    /// switch, or of another one, this CPU may acknowledge a flush that it has not made.
+    /// Interrupts are masked on this CPU until the handle is dropped. Otherwise a shootdown interrupt in the middle of
+    /// a switch, or of another shootdown interrupt, could make this CPU acknowledge a flush that it hasn't made.
     ///
     /// # Panics
-    /// In debug builds, if interrupts are not masked. In debug builds, if the handle is another CPU's.
+    /// In debug builds, if interrupts aren't masked. In debug builds, if the handle belongs to another CPU.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     #[track_caller]
@@ -151,7 +152,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
         }
     }
 
-    /// Fails, in debug builds, if the calling thread has left this CPU.
+    /// Panics, in debug builds, if the calling thread has left this CPU.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_still_here(self) {
@@ -161,7 +162,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
         );
     }
 
-    /// Fails, in debug builds, if this is not the handle of the CPU that executes the call.
+    /// Panics, in debug builds, if another CPU executes the call.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_here(self) {
@@ -176,7 +177,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 ///
 /// # Examples
 ///
-/// The handler of the shootdown interrupt, in a kernel whose handlers run with interrupts masked:
+/// For example, the handler of the shootdown interrupt in a kernel whose handlers run with interrupts masked:
 ///
 /// ```
 /// # use quell::{Engine, Hardware};
@@ -189,7 +190,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 #[must_use = "interrupts are masked as long as it lives"]
 pub struct Masked<'e, H: Hardware> {
     cpu: Cpu<'e, H>,
-    /// Whether interrupts were on, unless they stay masked.
+    /// Whether interrupts were on before; `None` if the drop leaves them masked.
     restore: Option<bool>,
 }
 

@@ -1,36 +1,36 @@
 //! Words of memory that CPUs share.
 //!
-//! Shared memory is part of the machine, so that one engine runs on all of them: a kernel takes
-//! [`core::sync::atomic::AtomicU64`]; the machine that predicts cost takes a word that charges for the transfer of
-//! cache lines; an adversary takes one whose every access is a point where others may step in.
+//! Shared memory is part of the machine, so one engine runs on all machines. A kernel takes
+//! [`core::sync::atomic::AtomicU64`]. The machine that predicts cost takes a word that charges for the transfer of
+//! cache lines. An adversary takes a word that lets other CPUs run before each access.
 
 use core::sync::atomic::Ordering;
 
-/// The default of [`Word::BATCH_BITS`], which `space` checks against the number of CPUs.
+/// The default of [`Word::BATCH_BITS`]. `space` checks it against the number of CPUs.
 pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
 
 /// A 64-bit word shared by CPUs, with the operations of [`core::sync::atomic::AtomicU64`].
 ///
-/// The orderings mean what they mean in the Rust memory model.
+/// The orderings have the meaning of the Rust memory model.
 ///
 /// # Safety
-/// The engine guards memory that CPUs share with words, as locks do. Each operation is atomic, has at least the
-/// effect that its name and its `Ordering` say, and a word holds what was last written to it.
+/// The engine guards memory that CPUs share with words, as locks do. Each operation is atomic and has at least the
+/// effect that its name and its `Ordering` promise, and a word holds the value that was last written to it.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Word: Send + Sync + Sized {
-    /// The bits of a space's flush counter that count its outstanding batches.
+    /// The number of bits of a space's flush word that count its outstanding batches.
     ///
-    /// The default is enough for the CPUs that the engine handles. Machines under test use few, so that the limit is
-    /// reached.
+    /// The default is enough for all CPUs that the engine supports. Machines under test use few bits, so that they
+    /// reach the limit.
     #[doc(hidden)]
     const BATCH_BITS: u32 = BATCH_BITS;
     /// Makes a word that holds `value`.
     fn new(value: u64) -> Self;
     /// Executes a fence of the memory model, like [`core::sync::atomic::fence`].
     fn fence(order: Ordering);
-    /// Notes that the CPU is about to access something shared, at this address, that is not a word.
+    /// Notes that the CPU is about to access shared memory that isn't a word.
     ///
-    /// Does nothing, except on machines that schedule CPUs themselves.
+    /// It does nothing, except on machines that schedule CPUs themselves.
     #[inline]
     fn touch(place: usize, writes: bool) {
         let _ = (place, writes);
@@ -41,7 +41,7 @@ pub unsafe trait Word: Send + Sync + Sized {
     fn store(&self, value: u64, order: Ordering);
     /// Writes the word and returns the old value.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Writes `new` if the word holds `current`. Returns the old value, as `Ok` if it was written.
+    /// Writes `new` if the word holds `current`. Returns the old value, as `Ok` if it wrote.
     fn compare_exchange(
         &self,
         current: u64,
@@ -49,11 +49,11 @@ pub unsafe trait Word: Send + Sync + Sized {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
-    /// Adds, wrapping around. Returns the old value.
+    /// Adds `value`, wrapping around. Returns the old value.
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
-    /// Sets bits. Returns the old value.
+    /// Sets the bits of `value`. Returns the old value.
     fn fetch_or(&self, value: u64, order: Ordering) -> u64;
-    /// Keeps only these bits. Returns the old value.
+    /// Keeps only the bits of `value`. Returns the old value.
     fn fetch_and(&self, value: u64, order: Ordering) -> u64;
     /// Raises the word to at least `value`. Returns the old value.
     #[inline]

@@ -1,4 +1,4 @@
-//! The engine's tests: one program, because building it is most of what its tests take.
+//! The engine's tests. We build them as one program, because building takes longer than the tests.
 
 mod arguments;
 mod around;

@@ -1,7 +1,7 @@
-//! A caller may pass all that the types allow: calls of the engine's with arbitrary arguments, in arbitrary order, on
-//! both CPUs, never panic. The exceptions are those of the documentation (a batch that is full, a frame behind no page,
-//! a space that is retired where it runs, a CPU that is not online), and no other. Tests are built with overflow
-//! checks, so arithmetic counts. The file is long because every call is in it.
+//! A caller may pass any argument that the types allow. Calls of the engine with arbitrary arguments, in arbitrary
+//! order, on both CPUs, never panic, with the documented exceptions: a batch that is full, a frame behind an empty
+//! range, a space that is retired where it runs, a CPU that isn't online. We build tests with overflow checks, so
+//! arithmetic counts. The file is long because it contains every call.
 
 use crate::support::any::{self as any_value, entry, scope};
 use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
@@ -12,7 +12,7 @@ use quell::{
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
 
-/// Small enough that ranges meet.
+/// Small enough that ranges touch or overlap.
 const FEW: u64 = 20;
 
 fn number() -> impl Strategy<Value = u64> {
@@ -23,7 +23,7 @@ fn range() -> impl Strategy<Value = PageRange> {
     any_value::range(FEW)
 }
 
-/// What goes into a batch.
+/// A report to a batch.
 #[derive(Clone, Debug)]
 enum Report {
     Changed(PageRange, Scope),
@@ -36,13 +36,13 @@ enum Report {
 
 #[derive(Clone, Debug)]
 enum Call {
-    /// From here on this CPU calls.
+    /// Makes this CPU the caller from here on.
     On(u16),
-    /// With `true`, in a batch that has a place for one space and one frame.
+    /// Fills and ends a batch. With `true` it has places for one space and one frame.
     Batch(Purpose, Vec<(usize, Report)>, Way, bool),
-    /// A space that no CPU runs ends, and another takes its place.
+    /// Retires a space that no CPU runs, and makes another in its place.
     Retire(usize),
-    /// Says where it comes from, or not, or that it comes from the kernel's mappings.
+    /// Switches, with the right `from`, with none, or with a kernel space.
     SwitchTo(usize, From),
     EnterLazy,
     Leave(usize),
@@ -62,15 +62,15 @@ enum Call {
     Ask,
     Synchronize,
     Quiesce,
-    /// Says what it had loaded, or not.
+    /// Takes the other CPU offline and online again, with its last space or without.
     HotplugOther(bool),
-    /// Of an engine that has no part in this one.
+    /// Uses a stamp and a deferred flush of another engine.
     Foreign(bool),
-    /// A range of the kernel's changes while the other CPU runs its program undisturbed.
+    /// Changes a range of the kernel while the other CPU runs its program undisturbed.
     EnterOther(usize, PageRange),
 }
 
-/// What a CPU that switches says of the space before.
+/// The `from` argument of a switch.
 #[derive(Clone, Copy, Debug)]
 enum From {
     Loaded,
@@ -78,17 +78,17 @@ enum From {
     Kernel,
 }
 
-/// How a batch ends.
+/// The way in which a batch ends.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Finish,
     Deferred,
     Drop,
     Start,
-    /// Started, looked at, and left to its end.
+    /// Started, polled twice, and dropped.
     Poll,
     List,
-    /// What has begun to end is forgotten.
+    /// Started or deferred, and forgotten.
     Forget(bool),
 }
 
@@ -153,7 +153,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Any of them: each mechanism and each of its parts on or off.
+/// Yields any policy: each mechanism and each of its parts on or off.
 fn policy() -> impl Strategy<Value = Policy> {
     let tags = prop_oneof![
         Just(TagPolicy::Off),
@@ -187,7 +187,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     )
 }
 
-/// More spaces than a batch has room for, and two of the kernel.
+/// More spaces than a batch has places for, and two kernel spaces.
 const USER: usize = 9;
 const SPACES: usize = USER + 2;
 
@@ -198,11 +198,11 @@ struct World {
     loaded: [S; 2],
     deferred_flush: DeferredFlush<Machine>,
     stamp: Option<Stamp>,
-    /// A late stamp of another engine, and a deferred flush that defers as of it.
+    /// A late stamp of another engine, and a frame whose flush is deferred as of it.
     foreign: (Stamp, DeferredFlush<Machine>),
 }
 
-/// A machine of any kind, what each CPU has for tags, and how many entries the ledger has.
+/// The kind of a machine: global and untagged, tags, `full_above`, the slots of each CPU, ledger entries.
 type Kind = ([bool; 2], u16, u64, [Option<usize>; 2], usize);
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -218,7 +218,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     )
 }
 
-/// A stamp that no ledger of ours gives out, and a deferred flush that defers as of it.
+/// Makes a stamp that no ledger here returns, and a frame whose flush is deferred as of it.
 fn foreign() -> (Stamp, DeferredFlush<Machine>) {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
@@ -441,7 +441,7 @@ proptest! {
         let mut request = Request::range(one, scope).merge(Request::range(other, Scope::Leaf));
         let _ = (request.strides(), request.covers(page), request.scope());
         request = request.merge(request);
-        // Addresses have 57 bits; what lies in the gap between the two halves covers nothing.
+        // Addresses have 57 bits; a range in the gap between the two halves covers nothing.
         let exists = one.start.0 < 1 << 44;
         prop_assert!(!exists || one.pages == 0 || request.covers(one.start));
         for tagging in [Tagging::None, Tagging::PerCpu { count }, Tagging::Global { bits }] {
@@ -454,7 +454,7 @@ proptest! {
         let mut set: CpuSet = [CpuId(count % 1024)].into_iter().collect();
         set.remove(CpuId(count));
         let _ = (set.contains(CpuId(count)), set.len(), set.is_empty(), set.iter().count());
-        // Counters that were added up for long.
+        // Counters may overflow when we add them up often.
         let (_, engine) = world(Machine::default(), Policy::ALL);
         space(engine, a);
         let mut stats = engine.stats();

@@ -1,8 +1,8 @@
-//! What the engine asks of the kernel around it: whether it may wait, to hear of answers and of long waits, where state
-//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run.
+//! The engine's calls into the kernel that embeds it: may it wait, which flushes are answered, which waits are long,
+//! where is a CPU's state, which devices use the tables, and which virtual CPUs aren't running.
 //!
-//! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
-//! waits. The file is long because one machine, made for these questions, answers them all.
+//! One thread runs each of the two CPUs in turn: the target handles its interrupt while the initiator waits. The file
+//! is long because one machine supports all these tests.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,25 +21,25 @@ type Cpu = PerCpu<'static, Machine>;
 #[derive(Default)]
 struct Machine {
     me: Cell<u16>,
-    /// CPU 1 has an interrupt that it has not taken.
+    /// Set if CPU 1 has an interrupt that it hasn't taken.
     pending: Cell<bool>,
     interrupts: Cell<usize>,
-    /// The next question whether a call may wait is answered with no.
+    /// Set if the next `may_wait` returns `false`.
     forbids_one_wait: Cell<bool>,
-    /// So many turns pass before CPU 1 takes its interrupt.
+    /// The number of turns before CPU 1 takes its interrupt.
     deaf_for: Cell<u64>,
-    /// CPU 1 goes offline as the machine hears of a long wait.
+    /// Set if CPU 1 leaves the engine (`cpu_offline`) at the next report of a long wait.
     goes_at_last: Cell<bool>,
-    /// What was told of long waits, and how many turns were over then.
+    /// The reports of long waits: target, turns, and the turns that were really over.
     long_waits: RefCell<Vec<(CpuId, u64, u64)>>,
     answers: Cell<usize>,
     places: RefCell<Vec<&'static Cpu>>,
-    /// What devices hold of the tables: pages, and those whose invalidation is not complete.
+    /// The pages that devices have cached.
     device: RefCell<Vec<Page>>,
     starting: RefCell<Vec<Option<PageRange>>>,
-    /// So many of these are complete.
+    /// The number of started invalidations that are complete.
     done: Cell<usize>,
-    /// Devices are asked so many times before they are done.
+    /// The number of checks before devices are done.
     busy: Cell<usize>,
     preempted: Cell<bool>,
     flushed_on_reentry: Cell<bool>,
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-// SAFETY: one thread, which keeps no translations at all.
+// SAFETY: there's one thread, which keeps no translations.
 unsafe impl Hardware for Machine {
     const HAS_SECONDARY: bool = true;
     type Word = AtomicU64;
@@ -139,7 +139,7 @@ unsafe impl Hardware for Machine {
             self.busy.set(self.busy.get() - 1);
             return false;
         }
-        // No more than the mark stands for.
+        // Complete only the invalidations that the mark covers.
         let done = self.done.replace(self.done.get().max(mark as usize));
         for range in &self.starting.borrow()[done..self.done.get()] {
             let covers = |page: Page| range.is_none_or(|range| range.contains(page));
@@ -155,7 +155,7 @@ fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// A machine whose CPUs both run one space.
+/// Makes a machine whose CPUs both run one space.
 fn both_run(policy: Policy) -> (&'static Machine, &'static E, &'static AddressSpace<Machine>) {
     let machine = leak(Machine::default());
     let cpus = leak([PerCpu::new(), PerCpu::new()]);
@@ -171,7 +171,7 @@ fn run_both(
     engine: &'static E,
 ) -> (&'static Machine, &'static E, &'static AddressSpace<Machine>) {
     assert!(machine.engine.set(engine).is_ok());
-    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    // SAFETY: this machine walks no tables, so a root is only a number.
     let space = leak(unsafe { engine.new_space(Frame(1)) });
     for cpu in [1, 0] {
         machine.me.set(cpu);
@@ -189,7 +189,7 @@ fn unmap(engine: &E, space: &'static AddressSpace<Machine>) {
     batch.finish().for_each(drop);
 }
 
-/// A frame that has a deferred flush.
+/// Makes a frame that has a deferred flush.
 fn defer(
     engine: &E,
     space: &'static AddressSpace<Machine>,
@@ -209,11 +209,11 @@ fn defer(
 
 type Call = fn(&'static Machine, &'static E, &'static AddressSpace<Machine>);
 
-/// Every call that may wait says so where it must not; without the question each would pass.
+/// Every call that may wait checks `may_wait` first. Without that check each of these would pass.
 #[test]
 #[cfg(debug_assertions)]
 fn calls_that_may_wait_are_noticed_where_they_must_not() {
-    /// Does something that may wait, where that is forbidden.
+    /// Makes a call that may wait while waiting is forbidden.
     fn forbidden(machine: &Machine, call: impl FnOnce()) {
         machine.forbids_one_wait.set(true);
         call();
@@ -308,14 +308,14 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     let mut flight = batch.start();
     assert_eq!(machine.interrupts.get(), 2);
     assert!(!flight.is_done() && space.is_in_batch());
-    // Looked at from the other CPU, too.
+    // Poll it on the other CPU, too.
     machine.me.set(1);
     assert!(!flight.is_done());
     engine.this_cpu().mask_interrupts().on_interrupt();
     assert_eq!(machine.answers.get(), 1);
     assert!(flight.is_done() && !space.is_in_batch());
     assert!(flight.finish().eq([Frame(42)]));
-    // The batch may be filled again, and dropped in flight it waits.
+    // The batch may be filled again. If it's dropped in flight, it waits.
     machine.me.set(0);
     batch.unmapped(space, PAGE, Frame(43));
     drop(batch.start());
@@ -329,13 +329,13 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     );
 }
 
-/// So many turns a CPU is deaf that is so for long.
+/// The number of turns for which a CPU with a long delay takes no interrupt.
 const DEAF: u64 = 200_000;
 
 #[test]
 fn a_wait_that_lasts_is_told_and_goes_on() {
     let (machine, engine, space) = both_run(Policy::ALL);
-    // In that turn, and in no earlier one.
+    // The reports come in exactly these turns.
     let expected = [1 << 16, 1 << 17].map(|turns| (CpuId(1), turns, turns - 1));
     machine.deaf_for.set(DEAF);
     unmap(engine, space);
@@ -349,11 +349,11 @@ fn a_wait_that_lasts_is_told_and_goes_on() {
     assert!(machine.long_waits.take().is_empty());
 }
 
-/// switch.rs: "one that runs the space all the same is interrupted again and again until it has left it".
+/// switch.rs: retiring a space interrupts a CPU that still runs it again and again, and reports the wait.
 #[test]
 fn a_cpu_that_goes_on_running_a_space_that_ends_is_told_of() {
     let (machine, engine, space) = both_run(Policy::ALL);
-    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    // SAFETY: this machine walks no tables, so a root is only a number.
     let other = leak(unsafe { engine.new_space(Frame(1)) });
     engine
         .this_cpu()
@@ -374,7 +374,7 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 0 }));
     machine.places.borrow_mut().push(leak(Cpu::new()));
     assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 1 }));
-    // Not next to each other.
+    // Put the two states at different distances.
     let _between = leak([0u8; 4096]);
     machine.places.borrow_mut().push(leak(Cpu::new()));
     let (machine, engine, space) = run_both(machine, leak(make().expect("two places")));
@@ -395,7 +395,7 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     }));
 }
 
-/// hardware.rs: it answers "differently for each CPU".
+/// hardware.rs: `per_cpu` returns a different address for each CPU.
 #[test]
 #[cfg(debug_assertions)]
 fn two_cpus_do_not_share_their_state() {
@@ -409,7 +409,7 @@ fn two_cpus_do_not_share_their_state() {
     assert!(said.contains("one place for two CPUs"), "{said}");
 }
 
-/// hardware.rs: it answers "the same at each call".
+/// hardware.rs: `per_cpu` returns the same address at each call.
 #[test]
 #[cfg(debug_assertions)]
 fn state_of_cpus_that_moves_is_noticed() {
@@ -446,7 +446,7 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
             let _: Frame = frame;
             holds(&[Page(6)]);
         }
-        // Where no other CPU is to be told, and where this one is not either.
+        // Next, the other CPU is offline, and then no CPU has the space loaded.
         machine.me.set(1);
         engine.cpu_offline(Some(space));
         machine.me.set(0);
@@ -465,7 +465,7 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
         engine.cpu_online();
         engine.this_cpu().mask_interrupts().switch(None, space);
         machine.me.set(0);
-        // At the unmap, not when the deferred flush is made; and of a flush that is started.
+        // Devices flush at the unmap, not when the deferred flush is made. They also flush for a started flush.
         fill();
         machine.busy.set(3);
         let mut lazy = engine.batch(Purpose::Lazy);
@@ -480,7 +480,7 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
     }
 }
 
-/// A CPU that waits for a device still answers others, and a flush in flight waits for neither.
+/// A CPU that waits for a device still answers others. Polling a flush in flight waits for no device.
 #[test]
 fn devices_that_take_long_hold_up_no_cpu() {
     let (machine, engine, space) = both_run(Policy::ALL);
@@ -496,7 +496,7 @@ fn devices_that_take_long_hold_up_no_cpu() {
     assert!(flight.is_done() && !space.is_in_batch());
     assert!(machine.device.borrow().is_empty());
     assert!(flight.finish().eq([Frame(42)]));
-    // Also where no other CPU has it loaded.
+    // The same holds if no other CPU has the space loaded.
     machine.me.set(1);
     engine.this_cpu().leave(space);
     machine.me.set(0);
@@ -521,10 +521,10 @@ fn virtual_cpus_that_do_not_run_are_not_interrupted() {
     let kernel = leak(unsafe { engine.new_kernel_space(Frame(1), KernelEntries::Global) });
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 0);
-    // A root that dies it must leave, and what it has fetched it must drop: the hypervisor does neither.
+    // The hypervisor doesn't drop fetched instructions, so the CPU is interrupted for those.
     engine.this_cpu().synchronize_text();
     assert_eq!(machine.interrupts.get(), 1);
-    // Running again it is asked; what it missed makes it flush more.
+    // When the CPU runs again, it gets requests. Since it missed some, it flushes the whole tag.
     machine.preempted.set(false);
     unmap(engine, space);
     assert_eq!(machine.interrupts.get(), 2);
@@ -549,7 +549,7 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 0);
     assert_eq!(engine.stats().get(Counter::SkippedLazy), 2);
-    // For its space it is interrupted, and for tables of the kernel's half, text, and its space's end.
+    // It's interrupted for its space, and for tables of the kernel's half and for text.
     unmap(engine, space);
     assert_eq!(machine.interrupts.get(), 1);
     let mut tables = engine.batch(Purpose::Call);
@@ -558,14 +558,14 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     assert_eq!(machine.interrupts.get(), 2);
     engine.this_cpu().synchronize_text();
     assert_eq!(machine.interrupts.get(), 3);
-    // It flushes once for both, and is asked again from then on.
+    // It flushes once for both, and gets requests from then on.
     assert_eq!(full(), before);
     on(1, &|| engine.this_cpu().enter_kernel());
     on(1, &|| engine.this_cpu().enter_kernel());
     assert_eq!(full(), before + 1);
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 4);
-    // Of one that has nothing to flush, entering costs none.
+    // Without a flush left to it, a kernel entry flushes nothing.
     // SAFETY: nothing is accessed on this machine.
     on(1, &|| unsafe { engine.this_cpu().enter_user() });
     on(1, &|| engine.this_cpu().enter_kernel());

@@ -1,5 +1,5 @@
-//! A flush at once does what one change in a batch does: the same invalidations, interrupts, broadcasts and counts, on
-//! every machine, under every policy and for every request. It takes fewer steps for that, and so a path of its own.
+//! A flush without a batch equals one change in a batch: the same invalidations, interrupts, broadcasts and counts, on
+//! every machine, under every policy and for every request. It takes fewer steps, so it has its own code.
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
@@ -28,16 +28,16 @@ const POLICIES: [Policy; 5] = [
     },
 ];
 
-/// Who has the space loaded as it changes.
+/// The CPUs that have the space loaded when it changes.
 #[derive(Clone, Copy, Debug)]
 enum Loaded {
     Nowhere,
     Here,
     HereAndThere,
-    /// There, and this CPU has it loaded and is idle.
+    /// Both CPUs have it loaded, and this CPU is idle.
     HereIdle,
     There,
-    /// As `HereAndThere`, and the other CPU has not served an earlier request yet.
+    /// As `HereAndThere`, and the other CPU hasn't served an earlier request yet.
     Asked,
     Kernel,
 }
@@ -66,7 +66,7 @@ fn machines() -> [Machine; 3] {
     ]
 }
 
-/// All that a flush came to.
+/// The effects of a flush.
 #[derive(PartialEq, Debug)]
 struct Came {
     invalidated: Vec<(u16, Invalidate)>,
@@ -79,7 +79,7 @@ struct Came {
     defers: bool,
 }
 
-/// What comes of a flush of a space that is loaded so, on this machine under this policy.
+/// Returns the effects of a flush on this machine, under this policy, of a space loaded like this.
 fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Came {
     let (machine, engine) = world(machine, policy);
     let kernel: S = // SAFETY: no memory is behind any frame.
@@ -124,7 +124,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
             .cpu_stats(CpuId(cpu))
             .since(&before[usize::from(cpu)]);
         let counted = since.iter().filter(|(counter, count)| {
-            // Where nobody has the space loaded, a batch does not come to look at its range, or at this CPU.
+            // If no CPU has the space loaded, a batch checks neither its range nor this CPU.
             let looked = [Counter::EscalatedLength, Counter::IgnoredOtherSpace].contains(counter);
             let nobody = matches!(loaded, Loaded::Nowhere) && looked;
             *count > 0 && !nobody

@@ -1,18 +1,18 @@
-//! Two calls meet: the second runs whole between any two steps of the first.
+//! Meetings of two calls: the second runs completely between any two steps of the first.
 //!
 //! Each word of this machine's memory counts its accesses. Between any two of them a hook can make another CPU do
-//! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the smallest
-//! part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a few
-//! seconds. `cargo test` does so with everything, with nothing and without tags, `cargo xtask ci large` also with the
-//! other ways in which an initiator waits and a request is stored. Where CPU 1 has interrupts masked, CPU 0 must get on
-//! without an answer of it: a meeting in which it cannot is left out. This file is long because it has a machine with
-//! TLBs of its own, and calls enough that each meets each.
+//! something. So we run every call of CPU 0 at every step of every call of CPU 1. It's the smallest part of the
+//! adversary's search, with one switch there and one back, but here all of it runs each time, in a few seconds. `cargo
+//! test` does so under `Policy::ALL`, under `Policy::BASELINE` and without tags; `cargo xtask ci large` also tests the
+//! other ways of waiting and of storing requests. While CPU 1 has interrupts masked, CPU 0 must proceed without its
+//! answer. If it can't, we leave that meeting out. The file is long because it has a machine with TLBs of its own, and
+//! every pair of 23 calls.
 //!
-//! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
-//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU
-//! does something that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At
-//! the end no CPU may use a page whose frame was given out, neither at once nor after it has been through its other
-//! space and back, and a frame whose flush was deferred has one taker.
+//! Walkers are as eager as the architecture permits: between any two steps every CPU fills its TLB with all entries
+//! below its root. A store to a table waits in its CPU's store buffer, as on every architecture, until an operation
+//! drains the buffer: a locked operation, a full barrier, an invalidation or the load of a root. At the end no CPU may
+//! use a page whose frame was reused, neither at once nor after it has switched to its other space and back. And a
+//! frame whose flush was deferred has at most one new owner.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -27,24 +27,24 @@ use crate::support::serve;
 use crate::support::word::{Around, Surrounded};
 
 const CPUS: usize = 3;
-/// CPU 0, or a handler on CPU 1 itself, meets CPU 1. CPU 2 answers when it is asked.
+/// The second call runs on CPU 0, or in a thread that preempts the first on CPU 1. CPU 2 only answers requests.
 const SECOND: u16 = 0;
 const FIRST: u16 = 1;
 
 thread_local! {
-    /// The machine that this thread is, and in how many steps the second call comes.
+    /// The machine of this thread, and the number of steps before the second call.
     static MACHINE: Cell<Option<&'static Machine>> = const { Cell::new(None) };
     static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    /// How often an initiator has met another one that was writing.
+    /// The number of posts that found another initiator writing.
     static CONTENDED: Cell<u64> = const { Cell::new(0) };
     static SECOND_CALL: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Lets the hook in before each access.
+/// Runs the hook before each access.
 struct Steps;
 
 impl Around for Steps {
-    /// Two batches of a space are counted at once, and no more.
+    /// At most two batches of a space are counted at once.
     const BATCH_BITS: u32 = 2;
 
     fn before() {
@@ -65,14 +65,14 @@ fn step() {
     machine.fill();
     let me = machine.me.get();
     if me == machine.second.get() && (me != FIRST || machine.cpu().masked.get()) {
-        // In its own handler, or with interrupts masked: its call comes before or after.
+        // No second call in its own handler or with interrupts masked: it comes before or after.
         return;
     }
     match STEPS_LEFT.get() {
         Some(0) => {
             STEPS_LEFT.set(None);
             if me == machine.second.get() {
-                // Entering its handler takes its stores along.
+                // The entry to its handler drains its stores.
                 machine.drain(me);
             }
             let call = SECOND_CALL.take();
@@ -83,26 +83,26 @@ fn step() {
     }
 }
 
-/// What a CPU has beside the engine's words: its root and the pages in its TLB, a bit each, by tag.
+/// A CPU's hardware state: its root, and for each tag the pages in its TLB, one bit each.
 #[derive(Default)]
 struct Cpu {
     root: Cell<Option<(usize, usize)>>,
     tlb: [Cell<u64>; 8],
     masked: Cell<bool>,
     pending: Cell<bool>,
-    /// Entries that it has cleared, of a root and a page, and no walker sees it yet.
+    /// Entries that it has cleared, as root and page, and that no walker sees yet.
     stores: RefCell<Vec<(usize, u64)>>,
 }
 
 struct Machine {
     me: Cell<u16>,
-    /// The CPU whose call comes between.
+    /// The CPU of the second call.
     second: Cell<u16>,
     tagged: bool,
     cpus: [Cpu; CPUS],
-    /// The second call runs.
+    /// Set while the second call runs.
     met: Cell<bool>,
-    /// The pages that are mapped in the tables of each root.
+    /// The pages that each root maps.
     tables: [Cell<u64>; 3],
     engine: OnceCell<E>,
 }
@@ -111,7 +111,7 @@ unsafe impl Sync for Machine {}
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Send for Machine {}
 
-/// The second call needs an answer that the first one's CPU cannot give now.
+/// The panic of a second call that needs an answer which the first call's CPU can't give now.
 struct Stuck;
 
 impl Machine {
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// This CPU clears the entry of a page. Outside of a meeting that is seen at once.
+    /// Clears the entry of a page, as this CPU. Outside a meeting, walkers see that at once.
     fn clear(&self, root: usize, page: u64) {
         self.cpu().stores.borrow_mut().push((root, page));
         if MACHINE.get().is_none() {
@@ -135,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// What a CPU has stored is seen by all walkers.
+    /// Makes a CPU's stores visible to all walkers.
     fn drain(&self, cpu: u16) {
         for (root, page) in self.cpus[usize::from(cpu)].stores.take() {
             let table = &self.tables[root];
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Does it as this CPU.
+    /// Runs `act` as this CPU.
     fn on<T>(&self, cpu: u16, act: impl FnOnce() -> T) -> T {
         let me = self.me.replace(cpu);
         let done = act();
@@ -151,7 +151,7 @@ impl Machine {
         done
     }
 
-    /// This CPU takes its interrupt, if it can.
+    /// Takes a CPU's interrupt, if possible. Returns whether it did.
     fn answer(&self, cpu: u16) -> bool {
         let state = &self.cpus[usize::from(cpu)];
         if state.masked.get() || !state.pending.take() {
@@ -165,7 +165,7 @@ impl Machine {
     }
 }
 
-// SAFETY: no memory is behind any frame.
+// SAFETY: no frame has memory.
 unsafe impl Hardware for Machine {
     type Word = Surrounded<Steps>;
     type Broadcasts = NoBroadcasts;
@@ -242,7 +242,7 @@ type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;
 type B = Batch<'static, S>;
 
-/// The pages of each space, and one whose frame is unmapped and defers its flush.
+/// The pages of each space, and the one whose flush is deferred.
 const PAGES: u64 = 0b1111_1110;
 const OWED: u64 = 5;
 
@@ -251,21 +251,21 @@ struct World {
     engine: E,
     x: S,
     y: S,
-    /// Of the frame of page [`OWED`], which two may want.
+    /// The deferred flush of the frame of page [`OWED`], which two calls may want.
     deferred_flush: &'static DeferredFlush<Machine>,
     coalesced: &'static CoalescedFlushes<Machine>,
     takers: Cell<usize>,
-    /// How many deferred flushes there is room for.
+    /// The maximum number of deferred flushes.
     room: usize,
-    /// The pages of each root whose frames were given out.
+    /// The pages of each root whose frames were reused.
     given_out: [Cell<u64>; 3],
     /// The space that each CPU loaded last.
     last: [Cell<Option<S>>; CPUS],
-    /// What is still to be done when both calls have returned.
+    /// The actions that follow when both calls have returned.
     rest: RefCell<Vec<Rest>>,
 }
 
-/// By this CPU.
+/// An action and its CPU.
 type Rest = (u16, Box<dyn FnOnce(&World)>);
 
 impl World {
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// A page of its own for each of the two calls.
+    /// Returns a page of its own for each of the two calls.
     fn page(&self) -> u64 {
         1 + u64::from(self.machine.met.get())
     }
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    /// Starts the batch's flush, and looks whether it is over. If not it is looked at when both calls have returned.
+    /// Starts the batch's flush, and polls it once. If it isn't over, we finish it when both calls have returned.
     fn start(&'static self, batch: &'static mut B) {
         let started: &'static mut Option<InFlight<'_, '_, _>> = leak(Some(batch.start()));
         if started.as_mut().expect("it was put there").is_done() {
@@ -406,7 +406,7 @@ impl World {
         self.rest.borrow_mut().push((me, Box::new(rest)));
     }
 
-    /// No CPU that may use its space uses what was given out.
+    /// Panics if a CPU that may use its space has a page whose frame was reused.
     fn judge(&self, when: &str) {
         for cpu in 0..CPUS as u16 {
             let Some((root, tag)) = self.machine.cpus[usize::from(cpu)].root.get() else {
@@ -452,7 +452,7 @@ impl World {
             });
         }
         self.judge("when each CPU has been through its other space and back");
-        // No stamp is left behind, also if it came to nothing.
+        // No stamp may be left behind, not even a void one.
         for _ in 0..self.room {
             let deferred_flush = DeferredFlush::new();
             self.defer(&deferred_flush, self.x, 3);
@@ -463,7 +463,7 @@ impl World {
             !self.engine.has_deferred(),
             "a deferred flush is never made"
         );
-        // Nothing stays outstanding.
+        // Nothing may stay outstanding.
         for cpu in 0..CPUS as u16 {
             self.machine.on(cpu, || self.engine.flush_pending(self.x));
         }
@@ -477,7 +477,7 @@ impl World {
     }
 }
 
-/// Of a page of a root.
+/// Returns the frame of a page of a root.
 fn frame(root: u64, page: u64) -> Frame {
     Frame(root * 64 + page)
 }
@@ -486,12 +486,12 @@ fn leak<T>(value: T) -> &'static mut T {
     Box::leak(Box::new(value))
 }
 
-/// A call of a CPU, and what the CPU does before, on its own, so that it can make that call.
+/// A call of a CPU, and the preparation that makes it possible.
 struct Call {
     name: &'static str,
     before: fn(&World),
     act: fn(&'static World),
-    /// Whether threads do it: another one may come between on the same CPU, and this one between another's steps.
+    /// Set if threads make the call: another one may preempt it on the same CPU, or be preempted by it.
     by_threads: bool,
 }
 
@@ -548,7 +548,7 @@ const CALLS: [Call; 23] = [
         |world| world.engine.this_cpu().mask_interrupts().on_interrupt(),
     ),
     by_scheduler("goes offline", |_| {}, |world| world.go_offline()),
-    // Not by another thread on the same CPU: it would wait for the one that it has preempted.
+    // A thread that preempts another on the same CPU can't make this call: it would wait for the other.
     by_scheduler(
         "shares a flush of everything",
         |_| {},
@@ -654,29 +654,29 @@ const CALLS: [Call; 23] = [
     }),
 ];
 
-/// How a meeting begins.
+/// The start of a meeting.
 #[derive(Clone, Copy)]
 struct Start {
     policy: Policy,
     tagged: bool,
-    /// How many deferred flushes there is room for.
+    /// The maximum number of deferred flushes.
     entries: usize,
-    /// Whether the space defers the flush of a page.
+    /// Set if the flush of a page of the space is deferred.
     deferring: bool,
-    /// Whether the other CPUs run the other space.
+    /// Set if the other CPUs run the other space.
     alone: bool,
-    /// The second call comes on the same CPU.
+    /// Set if the second call comes on the same CPU.
     same: bool,
 }
 
-/// What became of a meeting.
+/// The outcome of a meeting.
 #[derive(PartialEq)]
 enum Met {
-    /// The second call has run, and could.
+    /// The second call has run to its end.
     Whole,
-    /// It needs an answer that it cannot get there.
+    /// The second call needs an answer that it can't get.
     Stuck,
-    /// The first call has not so many steps.
+    /// The first call has fewer steps.
     Not,
 }
 
@@ -708,14 +708,14 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
         machine.me.set(me);
         if let Err(why) = done {
             match why.is::<Stuck>() {
-                // The rest is no meeting: nothing of it is judged.
+                // The rest is no meeting, so we don't judge it.
                 true => stuck.set(true),
                 false => resume_unwind(why),
             }
         }
     })));
     MACHINE.set(Some(machine));
-    // A call that is stuck holds what the first may wait for: it ends where it was met.
+    // A stuck call may hold what the first one waits for, so we end the first call there, too.
     let unwinds = catch_unwind(AssertUnwindSafe(|| {
         machine.on(FIRST, || (first.act)(world));
     }));
@@ -738,7 +738,7 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
     Met::Whole
 }
 
-/// All meetings that begin so.
+/// Runs all meetings with this start.
 fn meet_everywhere(how: &str, start: Start) {
     let (mut whole, mut stuck) = (0, 0);
     let takes_part = |call: &&Call| call.by_threads || !start.same;
@@ -836,8 +836,8 @@ fn with_waits_for_the_end() {
     meet_under("with waits for the end", policy, true, 4);
 }
 
-/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the
-/// initiator, and that thread flushes twice for a third CPU.
+/// inbox.rs: an outbox is free once all targets of its flush have flushed. Here one target hasn't when a thread
+/// preempts the initiator, and that thread flushes twice for a third CPU.
 #[test]
 fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
     const PREEMPTING: Call = Call {

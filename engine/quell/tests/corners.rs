@@ -1,5 +1,5 @@
-//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU.
-//! This file is long because each edge has a machine of its own.
+//! Edge cases that ordinary runs don't reach: the longest ranges, many slots, a long ledger, batches that change their
+//! CPU. The file is long because many of them have a machine of their own.
 
 use crate::support::{
     E, Machine, S, both, defer, kernel_space, leak, message, one, run_on_both, space, switch, two,
@@ -13,7 +13,7 @@ use quell::{
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A machine on which no range is too long.
+/// Makes a machine on which no range is too long.
 fn patient() -> Machine {
     Machine {
         full_above: 1 << 40,
@@ -21,7 +21,8 @@ fn patient() -> Machine {
     }
 }
 
-/// What a machine flushes for one change, told as ranges of pages; nothing if it flushes a whole tag.
+/// Returns the ranges that one batch flushes, or `None` if it flushes a whole tag. A range is a pair of first page and
+/// number of pages.
 fn flushed(
     machine: &Machine,
     engine: E,
@@ -41,7 +42,7 @@ fn flushed(
     machine.invalidated.take().into_iter().map(range).collect()
 }
 
-/// request.rs: a range has at most 65535 strides, whether it comes as one or grows page by page.
+/// request.rs: a range has at most 65535 strides, as a single report or page by page.
 #[test]
 fn ranges_grow_to_65535_strides() {
     let (machine, engine) = world(patient(), Policy::ALL);
@@ -51,7 +52,7 @@ fn ranges_grow_to_65535_strides() {
     let told = |ranges: &[PageRange]| flushed(machine, engine, x, ranges);
     assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
     assert_eq!(told(&[base(7, 65536)]), None);
-    // Behind the last one.
+    // A range after the last one.
     assert_eq!(
         told(&[base(7, 65534), base(65541, 1)]),
         Some(vec![(7, 65535)])
@@ -62,7 +63,7 @@ fn ranges_grow_to_65535_strides() {
         Some(vec![(7, 1), (100, 65535)])
     );
     assert_eq!(told(&[base(7, 1), base(100, 65536)]), None);
-    // In front of it, and over it.
+    // A range before it, and one that overlaps it.
     assert_eq!(told(&[base(8, 65534), base(7, 1)]), Some(vec![(7, 65535)]));
     assert_eq!(told(&[base(8, 65535), base(7, 1)]), None);
     assert_eq!(told(&[base(8, 65535), base(1, 65535)]), None);
@@ -70,7 +71,7 @@ fn ranges_grow_to_65535_strides() {
         told(&[base(80000, 65535), base(1, 65535)]),
         Some(vec![(80000, 65535), (1, 65535)])
     );
-    // Base pages are no part of a large stride, also where they touch.
+    // Base pages never join a range of large strides, even if they touch it.
     let mixed = [(1536, 512), (2048, 1)];
     let large_page = PageRange {
         start: Page(1536),
@@ -88,7 +89,7 @@ fn ranges_grow_to_65535_strides() {
         stride: PageSize::Huge,
     };
     assert_eq!(told(&[huge]), Some(vec![(1 << 18, 3 << 18)]));
-    // Large pages are strides, too.
+    // The limit counts large strides, too.
     let large = |start: u64, strides: u64| PageRange {
         start: Page(start * 512),
         pages: strides * 512,
@@ -103,7 +104,7 @@ fn ranges_grow_to_65535_strides() {
     assert_eq!(told(&[large(3, 65535), large(65538, 1)]), None);
 }
 
-/// A request that is empty covers nothing, and counts no invalidation.
+/// An empty request covers nothing, and counts no invalidation.
 #[test]
 fn requests_know_what_they_cover() {
     assert!(!Request::Empty.covers(Page(5)));
@@ -137,7 +138,7 @@ fn requests_know_what_they_cover() {
     }
 }
 
-/// switch.rs: "Thousands of slots are not searched: each id has its place."
+/// switch.rs: with more than eight slots, a space's id selects its slot.
 #[test]
 fn with_many_slots_each_space_has_its_place() {
     let slots = |count: usize| -> &'static [Slot<Machine>] {
@@ -163,7 +164,7 @@ fn with_many_slots_each_space_has_its_place() {
         switch(engine, last.replace(space), space);
     }
     assert_eq!(machine.kept.take(), [true; 12]);
-    // The thirteenth has the place of the first, and of no other.
+    // The thirteenth space has the slot of the first, and of no other.
     switch(engine, last.replace(spaces[12]), spaces[12]);
     for &space in &spaces[..12] {
         switch(engine, last.replace(space), space);
@@ -173,7 +174,7 @@ fn with_many_slots_each_space_has_its_place() {
     assert!(!kept[0]);
 }
 
-/// lazy.rs: more deferred flushes than one round takes are made in several rounds.
+/// lazy.rs: if there are more deferred flushes than one round makes, several rounds follow.
 #[test]
 fn many_deferrals_are_paid_together() {
     let (machine, engine) = world_of(
@@ -201,12 +202,12 @@ fn many_deferrals_are_paid_together() {
             "{together}"
         );
         assert!(!engine.has_deferred());
-        // One interrupt, unless a second round finds a CPU that has not flushed since.
+        // One interrupt is enough: the second round finds that every CPU has flushed.
         assert_eq!(machine.interrupts.get(), 1, "{together}");
     }
 }
 
-/// batch.rs: what was sent by another CPU's broadcasts is sent again by the one that waits for it.
+/// batch.rs: the CPU that waits sends again all broadcasts that another CPU sent.
 #[test]
 fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
     let page = |page: u64| one(page);
@@ -244,7 +245,7 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
                 sent.iter().filter(|what| is(what)).count()
             };
             let case = format!("{first} {second} {last}, started {started}: {sent:?}");
-            // For broadcasts that this CPU has sent itself, while it was the batch's, it has only to wait.
+            // For broadcasts that this CPU sent itself, while the batch belonged to it, it only waits.
             let (first_again, second_again) = (first != last, first != last || second != first);
             assert_eq!(
                 again(5),
@@ -256,7 +257,7 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
     }
 }
 
-/// engine.rs: what a machine must have.
+/// engine.rs: the engine refuses machines that lack something.
 #[test]
 fn machines_that_lack_something_are_refused() {
     let ledger =
@@ -284,7 +285,7 @@ fn mute_features(machine: &Machine) -> Features {
     quell::Hardware::features(machine)
 }
 
-/// addr.rs: an invalidation for each stride names its first page.
+/// addr.rs: the invalidation for each stride names the stride's first page.
 #[test]
 fn a_range_names_the_first_page_of_each_stride() {
     let range = PageRange {
@@ -296,7 +297,7 @@ fn a_range_names_the_first_page_of_each_stride() {
     assert_eq!(named, [512, 1024, 1536]);
 }
 
-/// A frame that is counted as it is dropped.
+/// A frame that counts its drop.
 struct Counted<'a>(&'a Cell<usize>);
 
 impl Drop for Counted<'_> {
@@ -305,8 +306,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// batch.rs: "Frames of an `InFlight` or an `Deferred` that was forgotten never come out: they are leaked, which is
-/// safe."
+/// batch.rs: frames of a forgotten `Deferred` never come out. They're leaked, which is safe.
 #[test]
 fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     let dropped: &Cell<usize> = leak(Cell::new(0));
@@ -319,7 +319,7 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
         assert!(matches!(outcome, Outcome::Deferred(_)));
         std::mem::forget(outcome);
     };
-    // In no way, and only once.
+    // They come out in none of these ways, and later frames do.
     type Way = fn(&mut Batch<'_, S, InPlace<Counted<'_>>>) -> usize;
     let ways: [Way; 4] = [
         |batch| batch.finish().count(),
@@ -349,7 +349,7 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     );
 }
 
-/// batch.rs: a batch that holds frames alone is not empty, and its list comes out flushed.
+/// batch.rs: a batch that holds only frames isn't empty, and its list comes out flushed.
 #[test]
 fn a_list_comes_out_behind_the_flush() {
     let (machine, engine, x) = both();
@@ -365,7 +365,7 @@ fn a_list_comes_out_behind_the_flush() {
     assert_eq!(machine.flushed_on(), [0, 1]);
 }
 
-/// batch.rs: "A batch with an unlinked table is flushed", whatever else is in it.
+/// batch.rs: a batch with an unlinked table is flushed, whatever else it contains.
 #[test]
 fn one_table_among_pages_is_not_deferred() {
     for with_page in [false, true] {
@@ -379,7 +379,7 @@ fn one_table_among_pages_is_not_deferred() {
     }
 }
 
-/// A space that is flushed whole hides no other one.
+/// A space that is flushed whole doesn't hide another one.
 #[test]
 fn what_follows_a_whole_space_is_flushed() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
@@ -394,14 +394,14 @@ fn what_follows_a_whole_space_is_flushed() {
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
 }
 
-/// What the batch covers may be left out of its reports, and nothing else.
+/// Reports that the batch covers may be left out, and no others.
 #[test]
 fn what_a_batch_covers_is_flushed_unreported() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
     run_on_both(machine, engine, x);
     let page = |page| one(page);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
-    // The first report alone: a flush may rely on tables that were not written since.
+    // The first report alone doesn't cover: a flush may rely on tables that weren't written since.
     batch.changed_all(x, Scope::Leaf);
     assert!(!batch.covers(x, Scope::Leaf));
     batch.changed_all(x, Scope::Leaf);
@@ -412,12 +412,12 @@ fn what_a_batch_covers_is_flushed_unreported() {
     assert_eq!(batch.finish().count(), 0);
     assert_eq!(machine.interrupts.get(), 1);
     assert!(!batch.covers(x, Scope::Leaf));
-    // One page, and then everything.
+    // Report one page, then everything.
     batch.changed(x, page(5), Scope::Leaf);
     batch.changed_all(x, Scope::Leaf);
     assert!(batch.covers(x, Scope::Leaf));
     drop(batch);
-    // Where they are broadcast each is sent.
+    // Where invalidations are broadcast, each report sends one.
     let (_, engine) = world(Machine::new(true), Policy::ALL);
     let x = space(engine, 1);
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Reclaim);
@@ -426,8 +426,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     assert!(!batch.covers(x, Scope::Leaf));
 }
 
-/// overflow.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once
-/// there.
+/// overflow.rs: for changes without a place, a batch interrupts no CPU before its end, and flushes them once there.
 #[test]
 fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -445,8 +444,8 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     assert_eq!(machine.interrupts.get(), 1);
 }
 
-/// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has
-/// the kernel's, and a CPU that takes a used one flushes first.
+/// asid.rs: with system-wide tags a space has one tag on all CPUs, a CPU that runs it keeps it over rollovers, no space
+/// gets the kernel's tag, and a CPU that takes a used one flushes first.
 #[test]
 fn tags_that_run_out_are_dealt_again() {
     let (machine, engine) = world(Machine::new(true), Policy::ALL);
@@ -467,7 +466,7 @@ fn tags_that_run_out_are_dealt_again() {
         assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
         if !machine.invalidated.borrow().is_empty() {
             flushes.push(turn);
-            // The same tag on every CPU.
+            // The tag is the same on every CPU.
             machine.me.set(1);
             switch(engine, Some(stays), spaces[number]);
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
@@ -481,7 +480,7 @@ fn tags_that_run_out_are_dealt_again() {
             before.is_none() || before == Some(number),
             "turn {turn}: tag {tag} is another's"
         );
-        // The space that another CPU runs keeps its tag, also here.
+        // The space that another CPU runs keeps its tag on this CPU, too.
         if turn % 100 == 99 {
             switch(engine, last.replace(stays), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
@@ -489,7 +488,7 @@ fn tags_that_run_out_are_dealt_again() {
             assert_eq!(machine.tag.get(), tag, "turn {turn}");
         }
     }
-    // 255 tags but for the one that is kept, and the one that runs as they are dealt again.
+    // There are 255 tags, less the one that is kept, and the one in use at a rollover.
     assert_eq!(flushes, FLUSHES);
     assert_eq!(engine.stats().get(Counter::Rollovers), FLUSHES.len() as u64);
 }
@@ -497,7 +496,7 @@ fn tags_that_run_out_are_dealt_again() {
 /// The turns at which tags had run out.
 const FLUSHES: [usize; 4] = [254, 507, 760, 1013];
 
-/// hardware.rs: other users of the tables are told "for every change that needs" a flush, and waited for.
+/// hardware.rs: devices get an invalidation for every change that needs a flush, and the flush waits for them.
 #[test]
 fn devices_hear_of_every_flush() {
     for global in [false, true] {
@@ -532,7 +531,7 @@ fn devices_hear_of_every_flush() {
     }
 }
 
-/// hardware.rs: "Asked ... by every call that may wait: a batch that finishes", and by none that cannot.
+/// hardware.rs: a batch that finishes calls `may_wait`, unless it has nothing to flush.
 #[test]
 fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -550,7 +549,7 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     assert_eq!(machine.asked.take(), 1);
 }
 
-/// policy.rs: each mechanism works alone: a flush is deferred also where batches are off.
+/// policy.rs: each mechanism works alone, so a flush is deferred even if batches are off.
 #[test]
 fn flushes_are_deferred_without_batches() {
     for global in [false, true] {
@@ -569,7 +568,7 @@ fn flushes_are_deferred_without_batches() {
     }
 }
 
-/// policy.rs: so many slots, and no more.
+/// policy.rs: a CPU uses exactly the policy's number of slots.
 #[test]
 fn with_one_slot_a_cpu_remembers_one_space() {
     for slots in [1, 2] {
@@ -586,7 +585,7 @@ fn with_one_slot_a_cpu_remembers_one_space() {
     }
 }
 
-/// switch.rs: a space that dies waits for no CPU that has left it, whatever that runs now.
+/// switch.rs: retiring a space waits for no CPU that has left it, whatever that CPU runs now.
 #[test]
 fn a_space_is_retired_from_a_cpu_that_runs_another() {
     for order in [[1, 2], [2, 1]] {
@@ -601,7 +600,7 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
         let [dying, other] = order.map(|number: usize| spaces[number - 1]);
         machine.me.set(1);
         switch(engine, None, dying);
-        // It does not say what it had loaded: the set goes on naming it.
+        // The CPU doesn't pass the space that it had loaded, so the space's set still contains it.
         engine.cpu_offline(None);
         engine.cpu_online();
         switch(engine, None, other);
@@ -612,7 +611,7 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
     }
 }
 
-/// inbox.rs: a CPU to which an interrupt is on its way is not interrupted for the next request.
+/// inbox.rs: a CPU to which an interrupt is on its way isn't interrupted for the next request.
 #[test]
 fn requests_share_an_interrupt() {
     let (machine, engine, x) = both();
@@ -631,7 +630,7 @@ fn requests_share_an_interrupt() {
     assert_eq!(engine.stats().get(Counter::Merged), 1);
 }
 
-/// target.rs: `user_access_allowed` is `false` while a CPU "is between two address spaces".
+/// target.rs: `user_access_allowed` returns `false` between two address spaces.
 #[test]
 fn an_nmi_between_two_spaces_is_refused() {
     for global in [false, true] {
@@ -647,7 +646,7 @@ fn an_nmi_between_two_spaces_is_refused() {
     }
 }
 
-/// inbox.rs: requests that meet are one request, which is everything if it is too long.
+/// inbox.rs: requests that meet merge into one, which is everything if it's too long.
 #[test]
 fn requests_that_meet_are_limited() {
     for (pages, whole) in [(16, false), (17, true)] {
@@ -669,7 +668,7 @@ fn requests_that_meet_are_limited() {
     }
 }
 
-/// in_flight.rs: what only this CPU has to hear of is over at once, and done once.
+/// in_flight.rs: a flush that concerns only this CPU is over at once, and made once.
 #[test]
 fn a_flush_that_starts_alone_is_over() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -689,7 +688,7 @@ fn a_flush_that_starts_alone_is_over() {
     }
 }
 
-/// lazy.rs: "Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of it".
+/// lazy.rs: `catch_up` flushes this CPU's whole loaded tag if the flush clock is a sixteenth of the ledger ahead of it.
 #[test]
 fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
     for (entries, far) in [(64, 4), (85, 6)] {
@@ -716,7 +715,7 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
     }
 }
 
-/// lazy.rs: the background makes deferred flushes of kernel mappings, too; reusing a user page does not.
+/// lazy.rs: the background also makes deferred flushes of kernel mappings; reusing a user page doesn't.
 #[test]
 fn the_background_pays_for_everything() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -749,7 +748,7 @@ fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
     assert_eq!(batch.finish().count(), 1);
 }
 
-/// kernel.rs: entries of the kernel that are not global go from every tag, and global ones from all at once.
+/// kernel.rs: kernel entries that aren't global are dropped under every tag, and global ones from all at once.
 #[test]
 fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
     for (entries, kept) in [
@@ -764,12 +763,12 @@ fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
         machine.kept.borrow_mut().clear();
         switch(engine, Some(y), x);
         switch(engine, Some(x), y);
-        // The loaded one has lost what it had to lose.
+        // The loaded tag needs no further flush.
         assert_eq!(machine.kept.take(), [kept, true], "{entries:?}");
     }
 }
 
-/// kernel.rs: a lazy CPU that is told of a table and of the kernel's mappings at once leaves its root.
+/// kernel.rs: a lazy CPU leaves its root if a request covers both a table and kernel mappings.
 #[test]
 fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -788,7 +787,7 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     );
 }
 
-/// switch.rs: calls that name another space than the one that is loaded change nothing of that.
+/// switch.rs: calls with another space than the loaded one don't change the loaded one.
 #[test]
 fn what_is_said_of_another_space_changes_nothing() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
@@ -802,7 +801,7 @@ fn what_is_said_of_another_space_changes_nothing() {
             && !engine.this_cpu().runs(y)
             && !engine.this_cpu().user_access_allowed()
     );
-    // A lazy CPU that switches to what it has loaded catches up.
+    // A lazy CPU that switches to its loaded space catches up.
     machine.me.set(1);
     unmap(engine, y, 5);
     machine.me.set(0);
@@ -812,7 +811,7 @@ fn what_is_said_of_another_space_changes_nothing() {
     assert_eq!(machine.invalidated.take().len(), 1);
 }
 
-/// target.rs: a request for a space that the CPU has left flushes nothing of the one that it runs now.
+/// target.rs: a request for a space that the CPU has left flushes nothing of the space that it runs now.
 #[test]
 fn requests_for_another_space_are_ignored() {
     for order in [[0, 1], [1, 0]] {
@@ -833,8 +832,8 @@ fn requests_for_another_space_are_ignored() {
     }
 }
 
-/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that defer come out one
-/// by one.
+/// flushed.rs: flushed frames that the embedder doesn't take out are dropped, after the flush. Deferred ones come out
+/// one by one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
     let dropped: &Cell<usize> = leak(Cell::new(0));
@@ -853,7 +852,7 @@ fn frames_come_out_one_way_or_the_other() {
     assert_eq!(dropped.take(), 1);
 }
 
-/// target.rs: "or that is of the kernel".
+/// target.rs: `refresh` has an effect for a kernel space.
 #[test]
 fn the_kernel_s_entries_are_refreshed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -867,7 +866,7 @@ fn the_kernel_s_entries_are_refreshed() {
     );
 }
 
-/// user_mode.rs: a CPU that runs no program, or says so while it is idle, is not one.
+/// user_mode.rs: an idle CPU that calls `enter_user` doesn't count as one that runs a program.
 #[test]
 fn an_idle_cpu_runs_no_program() {
     let (machine, engine, x) = both();
@@ -879,7 +878,7 @@ fn an_idle_cpu_runs_no_program() {
     machine.interrupts.set(0);
     unmap(engine, x, 5);
     assert_eq!(machine.interrupts.get(), 0, "an idle CPU is interrupted");
-    // Nor does an entry flush where nothing was left to it.
+    // An entry flushes nothing if no flush was left to it.
     machine.me.set(1);
     machine.invalidated.borrow_mut().clear();
     engine.this_cpu().enter_kernel();
@@ -889,7 +888,7 @@ fn an_idle_cpu_runs_no_program() {
     assert_eq!(machine.invalidated.take(), []);
 }
 
-/// user_mode.rs: "an NMI in the middle of an entry flushes for itself", each one, and nothing else.
+/// user_mode.rs: each NMI in the middle of an entry flushes itself, and nothing else does.
 #[test]
 fn each_nmi_in_an_entry_flushes_for_itself() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -912,7 +911,7 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     assert_eq!(machine.invalidated.take(), []);
 }
 
-/// in_flight.rs: a flush by broadcasts is over once, and devices hear of it once.
+/// in_flight.rs: a flush by broadcasts ends once, and devices get one invalidation.
 #[test]
 fn a_broadcast_flush_that_was_started_ends_once() {
     let told = |started: bool| {
@@ -965,7 +964,7 @@ fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
 #[should_panic(expected = "with interrupts on")]
 fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
+    // SAFETY: deliberately violated. We test the assertion, which ends the call before it does anything.
     unsafe { engine.this_cpu().assume_masked() }.on_interrupt();
 }
 
@@ -976,7 +975,7 @@ fn the_handle_of_another_cpu_is_noticed() {
     let elsewhere = engine.this_cpu();
     machine.me.set(1);
     machine.masked.set(true);
-    // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
+    // SAFETY: deliberately violated. We test the assertions, which end the calls before they do anything.
     let calls: [&dyn Fn(); 2] = unsafe {
         [&|| _ = engine.on_cpu(elsewhere.state()), &|| {
             _ = elsewhere.assume_masked()
@@ -991,7 +990,7 @@ fn the_handle_of_another_cpu_is_noticed() {
     }
 }
 
-/// batch.rs: "Where it panics the frame is leaked, because a CPU may still use it."
+/// batch.rs: if a report panics, its frame is leaked, because a CPU may still use it.
 #[test]
 fn a_frame_that_is_refused_is_not_given_back_unflushed() {
     type Refused<'b> = fn(&mut Batch<'b, S, InPlace<Counted<'b>>>, S, Counted<'b>);
@@ -1028,13 +1027,13 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
         machine.invalidated.borrow_mut().clear();
         drop(batch);
         assert_eq!(given_back.get(), before, "{how}");
-        // What was reported with it is flushed with the batch.
+        // The range that was reported with the frame is flushed with the batch.
         let reported = before != 0 && how != "hold";
         assert_eq!(!machine.invalidated.borrow().is_empty(), reported, "{how}");
     }
 }
 
-/// batch.rs: "If it panics instead of flushing, they are leaked."
+/// batch.rs: if a drop panics instead of flushing, the frames are leaked.
 #[test]
 #[cfg(debug_assertions)]
 fn frames_of_a_batch_that_may_not_flush_as_it_is_dropped_are_leaked() {

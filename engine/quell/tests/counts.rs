@@ -1,9 +1,10 @@
-//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too
-//! many keeps the contract, so nothing else would notice it.
+//! The cost of each call, recorded: interrupts, invalidations, root loads, and counters. One flush too many keeps the
+//! contract, so no other test would notice it.
 //!
-//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which
-//! nothing is on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less. This
-//! file is long because it is one story, in which every step finds what the last one has left.
+//! `counts/*.txt` are these steps with all their effects, on two CPUs of a machine with tags, of one under
+//! `Policy::BASELINE`, and of one that broadcasts. A commit that changes one of these files states why a step costs
+//! more, or less. The file is long because it's one sequence, in which every step depends on the state that the last
+//! one left.
 
 use crate::support::{E, Machine, S, kernel_space, one as base, space, switch, world};
 use quell::{
@@ -12,7 +13,7 @@ use quell::{
 };
 use std::fmt::Write;
 
-/// The machine, and what was told of it.
+/// A machine and the record of its steps.
 struct Told {
     machine: &'static Machine,
     engine: E,
@@ -57,7 +58,7 @@ impl Told {
         told
     }
 
-    /// Does something on CPU 0, and tells what it came to.
+    /// Runs a step on CPU 0, and records its effects.
     fn step<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
         let result = does(self);
         assert!(!self.machine.masked.get(), "{name}: interrupts stay masked");
@@ -100,7 +101,7 @@ impl Told {
         result
     }
 
-    /// Does something on CPU 1.
+    /// Runs a step on CPU 1.
     fn other<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
         self.machine.me.set(1);
         let result = self.step(name, does);
@@ -108,7 +109,7 @@ impl Told {
         result
     }
 
-    /// Switches on this CPU.
+    /// Switches on `cpu`.
     fn go(&mut self, cpu: u16, name: &str, from: Option<S>, to: S) {
         self.machine.me.set(cpu);
         self.step(name, |told| switch(told.engine, from, to));
@@ -137,7 +138,7 @@ impl Told {
         self.engine.batch(purpose)
     }
 
-    /// A flush of these ranges, for a call.
+    /// Unmaps these ranges in a batch of [`Purpose::Call`].
     fn unmap(&self, space: S, ranges: &[PageRange]) {
         let mut batch = self.batch(Purpose::Call);
         for (number, range) in ranges.iter().enumerate() {
@@ -149,7 +150,7 @@ impl Told {
         assert!(batch.is_empty());
     }
 
-    /// A page that is deferred.
+    /// Unmaps a page lazily.
     fn defer(&self, space: S) -> DeferredFlush<Machine> {
         let deferred_flush = DeferredFlush::new();
         deferred_flush.begin();
@@ -164,7 +165,7 @@ impl Told {
     }
 }
 
-/// Every step, one after the other.
+/// Runs every step and returns the record.
 fn story(machine: Machine, policy: Policy) -> String {
     let mut told = Told::new(machine, policy);
     let engine = told.engine;

@@ -1,9 +1,10 @@
-//! Every CPU reports a change of one space at the same moment, and as many batches as are counted are open already.
+//! Every CPU reports a change of one space at the same moment, when the space already counts its maximum of batches.
 //!
-//! A report counts its batch and looks then whether that is one too many; in between the count is higher than the
-//! bound. Here each CPU is stopped at that place, one inside the other, as many as the engine handles. The count must
-//! not run over: the space would look as if nothing were outstanding, to later observers and to CPUs that load it, and
-//! its flush generation would be one that no flush has taken. With the feature `cpus-8192` there are the most of them.
+//! A report first counts its batch and then checks whether that is one too many. In between the count exceeds the
+//! limit. Here we stop each CPU at that place, one inside the other, as many as the engine supports. The count must not
+//! overflow into the generation. If it did, nothing would seem outstanding to later observers and to CPUs that load the
+//! space, and its flush generation would be one that no flush has taken. With the feature `cpus-8192` there are 8192 of
+//! them.
 
 use std::cell::Cell;
 
@@ -21,13 +22,13 @@ type S = &'static AddressSpace<Machine>;
 thread_local! {
     /// The CPU that executes.
     static ME: Cell<u16> = const { Cell::new(0) };
-    /// What other CPUs do after each addition, if they do anything.
+    /// The engine and the space in which the next CPU reports after an addition, if any.
     static AT_ADDITION: Cell<Option<(E, S)>> = const { Cell::new(None) };
-    /// With how many CPUs that had counted themselves nothing seemed outstanding.
+    /// The number of counted CPUs at which nothing seemed outstanding, if that happened.
     static FOUND_NOTHING: Cell<Option<u16>> = const { Cell::new(None) };
 }
 
-/// After additions other CPUs come.
+/// Runs the next CPU after each addition.
 struct Crowd;
 
 impl Around for Crowd {
@@ -38,7 +39,7 @@ impl Around for Crowd {
     }
 }
 
-/// A CPU stands where its batch is counted and the bound was not looked at: the next one comes there, too.
+/// Runs the next CPU while this one has counted its batch and not checked the limit yet.
 fn next_cpu(engine: E, space: S) {
     let me = ME.get();
     if !space.is_in_batch() {
@@ -53,7 +54,7 @@ fn next_cpu(engine: E, space: S) {
     }
 }
 
-/// A batch that has a deferred flush of the space.
+/// Makes a batch with a change of the space.
 fn report(engine: E, space: S) -> Batch<'static, S, quell::InPlace<Frame, 1>, 1> {
     let mut batch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
     batch.changed(space, PageRange::base(Page(5), 1), Scope::Leaf);
@@ -62,7 +63,7 @@ fn report(engine: E, space: S) -> Batch<'static, S, quell::InPlace<Frame, 1>, 1>
 
 struct Machine;
 
-// SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
+// SAFETY: no frame has memory, so a stale translation of this machine is harmless.
 unsafe impl Hardware for Machine {
     type Word = Surrounded<Crowd>;
     type Broadcasts = NoBroadcasts;
@@ -91,7 +92,7 @@ unsafe impl Hardware for Machine {
     fn relax(&self) {}
 }
 
-/// Where the count runs into the generation, nothing seems outstanding while every CPU has a change to flush.
+/// If the count overflowed into the generation, nothing would seem outstanding while every CPU has a change to flush.
 #[test]
 fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
     let crowd = || {
@@ -99,9 +100,9 @@ fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
         let engine: E = Box::leak(Box::new(
             Engine::new(&Machine, cpus, &[], Policy::ALL).expect("a machine that holds"),
         ));
-        // SAFETY: this machine walks no tables, so a root is nothing but a name.
+        // SAFETY: this machine walks no tables, so a root is only a number.
         let space: S = Box::leak(Box::new(unsafe { engine.new_space(Frame(1)) }));
-        // More than are counted: the rest are refused, as the crowd's will be.
+        // More batches than the space counts: it refuses the rest, as it'll refuse those of the crowd.
         let most = 1 << <Surrounded<Crowd> as Word>::BATCH_BITS;
         let open: Vec<_> = (0..most).map(|_| report(engine, space)).collect();
         AT_ADDITION.set(Some((engine, space)));
@@ -110,7 +111,7 @@ fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
         drop(open);
         (FOUND_NOTHING.get(), space.is_in_batch())
     };
-    // One frame of the stack for each CPU.
+    // The stack needs one call of `report` for each CPU.
     let thread = std::thread::Builder::new().stack_size(1 << 30).spawn(crowd);
     let (found_nothing, counted) = thread.expect("a thread").join().expect("an end");
     assert_eq!(found_nothing, None, "so many CPUs exhaust the count");

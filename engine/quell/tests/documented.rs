@@ -1,4 +1,4 @@
-//! What the interface's documents promise of single calls, on a machine of two CPUs that does nothing by itself.
+//! The documented promises of single calls, on a machine of two CPUs that does nothing by itself.
 
 use crate::support::{
     E, Machine, S, both, kernel_space, leak, message, one, run_on_both, space, switch, two, unmap,
@@ -11,8 +11,8 @@ use quell::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the
-/// program of that space and is left alone, is interrupted for it.
+/// batch.rs: a batch with mappings of both the kernel and a user space is flushed. CPU 1, which runs that space's
+/// program undisturbed, is interrupted for it.
 #[test]
 fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
     for with_kernel in [false, true] {
@@ -43,7 +43,7 @@ fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
     }
 }
 
-/// space.rs: every CPU has the kernel's mappings loaded for ever, also one whose idle thread calls them its space.
+/// space.rs: every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
 #[test]
 fn no_cpu_leaves_the_kernels_mappings() {
     type Leaves = fn(E, S, S);
@@ -105,7 +105,7 @@ fn what_no_cpu_may_do_panics() {
     }
 }
 
-/// in_flight.rs: "Never waits", also where no CPU may wait: on a machine that broadcasts, asked on another CPU.
+/// in_flight.rs: `is_done` never waits, not even on another CPU of a machine that broadcasts.
 #[test]
 fn whether_a_flush_is_over_may_be_asked_anywhere() {
     let (machine, engine) = world(Machine::new(true), Policy::ALL);
@@ -120,7 +120,7 @@ fn whether_a_flush_is_over_may_be_asked_anywhere() {
     machine.forbidden.set(false);
 }
 
-/// ledger.rs: "No other one takes it", and an engine that is refused takes nothing.
+/// ledger.rs: no other engine accepts an entry, and an engine that is refused takes none.
 #[test]
 fn two_engines_share_no_ledger() {
     let machine = leak(Machine::default());
@@ -136,7 +136,7 @@ fn two_engines_share_no_ledger() {
     assert_eq!(made(&ledger[..2]), None);
 }
 
-/// target.rs: `user_access_allowed` is `false` "as long as it keeps its root lazily, has none, or is offline".
+/// target.rs: `user_access_allowed` returns `false` while the CPU keeps its root lazily, has none, or is offline.
 #[test]
 fn an_nmi_right_after_a_root_was_left_is_refused() {
     let ways: [fn(E, S); 2] = [
@@ -150,7 +150,7 @@ fn an_nmi_right_after_a_root_was_left_is_refused() {
     }
 }
 
-/// hardware.rs: "Asked, in debug builds alone, by every call that may wait: a batch that finishes, ... retire."
+/// hardware.rs: every call that may wait calls `may_wait` in debug builds, for example `finish` and `retire`.
 #[test]
 fn a_batch_that_finishes_asks_whether_it_may_wait() {
     let (machine, engine, x) = both();
@@ -175,8 +175,8 @@ fn retire_asks_whether_it_may_wait() {
     );
 }
 
-/// switch.rs: a space that a switch has left out goes on naming the CPU until it is retired, and its flushes interrupt
-/// that CPU in vain; its retirement ends.
+/// switch.rs: if a switch leaves out the last space, its set keeps the CPU until the space is retired. Until then its
+/// flushes interrupt that CPU in vain.
 #[test]
 fn a_space_that_a_switch_left_out_is_retired() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
@@ -190,7 +190,7 @@ fn a_space_that_a_switch_left_out_is_retired() {
     assert_eq!(machine.interrupts.get(), 2);
 }
 
-/// in_flight.rs: if a flush in flight is forgotten, the batch still holds its frames, and flushes again.
+/// in_flight.rs: if a flush in flight is forgotten, the batch keeps its frames, and flushes again.
 #[test]
 fn a_flush_in_flight_that_was_forgotten_is_made_again() {
     let (machine, engine, x) = both();
@@ -211,7 +211,7 @@ fn a_flush_in_flight_that_was_forgotten_is_made_again() {
     assert!(!x.is_in_batch());
 }
 
-/// inbox.rs: the outbox is taken for a flush, and free when all targets have flushed.
+/// inbox.rs: the outbox is reserved for a flush, and free when all targets have flushed.
 #[test]
 fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     let (machine, engine) = world(Machine::default(), Policy::BASELINE);
@@ -231,7 +231,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     );
 }
 
-/// policy.rs: "0 is `TagPolicy::Off`".
+/// policy.rs: `TagPolicy::Slots(0)` is `TagPolicy::Off`.
 #[test]
 fn no_slots_are_no_tags() {
     for global in [false, true] {
@@ -246,7 +246,7 @@ fn no_slots_are_no_tags() {
         switch(engine, None, x);
         switch(engine, Some(x), y);
         switch(engine, Some(y), x);
-        // Leave and come back, with one slot that no space has taken.
+        // Become lazy, with one slot that no space has taken.
         engine.this_cpu().enter_lazy();
         machine.me.set(1);
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
@@ -260,7 +260,7 @@ fn no_slots_are_no_tags() {
     }
 }
 
-/// The kernel's own mappings are flushed also where there is no CPU but this one.
+/// Kernel mappings are flushed even if there's only one CPU.
 #[test]
 fn one_cpu_flushes_the_kernel_s_own_mappings() {
     let machine = leak(Machine::default());
@@ -282,15 +282,15 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
     }
 }
 
-/// flush.rs, of `quiesce`: "every CPU that is online has *flushed*", where the initiator of the flush goes on with the
-/// receipt.
+/// flush.rs: `quiesce` waits until every online CPU has *flushed*, even if the initiator of the flush waited only for
+/// receipts.
 #[test]
 fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     let (machine, engine, x) = both();
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(x, one(5), Frame(42));
     let mut flight = batch.start();
-    // CPU 1 has said that it has taken the request, and is about to flush.
+    // CPU 1 has acknowledged the receipt, and is about to flush.
     *machine.nmi.borrow_mut() = Some(|engine| {
         let machine = engine.hw();
         assert_eq!(machine.me.replace(0), 1);
@@ -304,10 +304,10 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     assert_eq!(machine.nmis.take(), [true]);
     assert!(flight.is_done());
     flight.finish().for_each(drop);
-    // Now it has, and there is nothing to wait for.
+    // Now CPU 1 has flushed, so `quiesce` doesn't wait.
     machine.patience.set(1);
     engine.this_cpu().quiesce();
-    // What is asked of this CPU is done on the way.
+    // `quiesce` also serves the requests for its own CPU.
     batch.changed(x, one(5), quell::Scope::Leaf);
     let flight = batch.start();
     machine.on(1, || engine.this_cpu().quiesce());

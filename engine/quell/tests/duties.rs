@@ -1,5 +1,5 @@
-//! What the engine notices of a machine that does not do its duty, in debug builds: each test breaches one, and fails
-//! without the assertion. docs/duties.md lists them, beside those that only a judge of accesses notices.
+//! Debug builds notice a machine that breaches its duties. Each test breaches one, and fails without the assertion.
+//! docs/duties.md lists them, and those that only a judge of accesses notices.
 #![cfg(debug_assertions)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::support::{Breach, E, Machine, S, both, one, space, switch};
 use quell::{Batch, CoalescedFlushes, Engine, Frame, PerCpu, Policy, Purpose};
 
-/// What the engine says when the machine does this, and both CPUs run a space.
+/// Returns the engine's panic, if any, when the machine breaches a duty while both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
     let (machine, engine, x) = both();
     machine.breach.set(breach);
@@ -17,7 +17,7 @@ fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
     said.or_else(|| Some((*why.downcast_ref::<&str>()?).to_string()))
 }
 
-/// The engine says this of the breach, and nothing without it.
+/// Checks that the engine panics with `expected` for this breach, and doesn't panic without it.
 #[track_caller]
 fn notices(breach: Breach, expected: &str, call: fn(&Machine, E, S)) {
     assert_eq!(said(None, call), None);
@@ -25,7 +25,7 @@ fn notices(breach: Breach, expected: &str, call: fn(&Machine, E, S)) {
     assert!(said.contains(expected), "{breach:?}: {said:?}");
 }
 
-/// A batch that is not dropped when the engine has noticed something: it would flush again.
+/// Makes a batch that we don't drop after a panic of the engine, because it would flush again.
 fn batch(engine: E) -> &'static mut Batch<'static, S> {
     Box::leak(Box::new(engine.batch(Purpose::Call)))
 }
@@ -36,14 +36,14 @@ fn unmap(engine: E, space: S) {
     assert_eq!(batch.finish().count(), 1);
 }
 
-/// hardware.rs: "A thread must not migrate to another CPU while it is inside the engine."
+/// hardware.rs: a thread must not migrate to another CPU while it's inside the engine.
 #[test]
 fn a_thread_that_moves_inside_the_engine_is_noticed() {
     let moved = "moved to another CPU inside the engine";
     notices(Breach::MovesAsItWaits, moved, |_, engine, x| {
         unmap(engine, x);
     });
-    // Also where there is nobody to wait for.
+    // We notice it even if there's no CPU to wait for.
     notices(
         Breach::MovesAsInterruptsComeOn,
         moved,
@@ -58,7 +58,7 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
     );
 }
 
-/// hardware.rs: "What the machine can do. Must not change after the engine was made."
+/// hardware.rs: the features must not change after the engine was made.
 #[test]
 fn features_that_change_are_noticed() {
     notices(
@@ -72,7 +72,7 @@ fn features_that_change_are_noticed() {
     );
 }
 
-/// at_once.rs, of a shared flush: "nor may an interrupt handler call it".
+/// at_once.rs: an interrupt handler must not call `flush_coalesced`.
 #[test]
 fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
     notices(
@@ -86,7 +86,7 @@ fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
     );
 }
 
-/// engine.rs, of a root: "no CPU switches to the space after that".
+/// engine.rs: no CPU may switch to a retired space.
 #[test]
 fn a_space_that_is_loaded_after_its_end_is_noticed() {
     let before = said(None, |_, engine, x| {
@@ -105,7 +105,7 @@ fn a_space_that_is_loaded_after_its_end_is_noticed() {
     assert!(after.contains("that was retired"), "{after:?}");
 }
 
-/// hardware.rs: "the embedder detaches devices before".
+/// hardware.rs: the embedder must detach devices before a space ends.
 #[test]
 fn a_device_that_stays_as_its_space_ends_is_noticed() {
     notices(
@@ -115,7 +115,7 @@ fn a_device_that_stays_as_its_space_ends_is_noticed() {
     );
 }
 
-/// per_cpu.rs: the embedder "gives it to no other engine".
+/// per_cpu.rs: the embedder must give a CPU's state to no other engine.
 #[test]
 fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
     let machine: &Machine = Box::leak(Box::default());
@@ -128,13 +128,12 @@ fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
     let why = second.expect_err("the state is the first engine's");
     let said = why.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(said.contains("belongs to another engine"), "{said:?}");
-    // Not so when its CPUs have gone offline.
+    // It may once the first engine's CPUs are offline.
     first.cpu_offline(None);
     assert!(Engine::new(machine, cpus, &[], Policy::ALL).is_ok());
 }
 
-/// hardware.rs: `load_root` is "called with interrupts masked", and the methods of a machine call nothing of the
-/// engine.
+/// hardware.rs: `load_root` is called with interrupts masked, and the methods of a machine must not call the engine.
 #[test]
 fn a_handler_in_the_middle_of_a_switch_is_noticed() {
     notices(
@@ -146,7 +145,7 @@ fn a_handler_in_the_middle_of_a_switch_is_noticed() {
             batch.unmapped(x, one(5), Frame(42));
             machine.me.set(1);
             let flight = Box::leak(Box::new(batch.start()));
-            // CPU 0 has a request.
+            // CPU 0 has a request now.
             machine.me.set(0);
             switch(engine, Some(x), y);
             assert!(!flight.is_done());

@@ -1,8 +1,7 @@
-//! What an embedder sees of the engine: how often the lists of its batches make it flush, what its ranges make
-//! targets invalidate, and what is refused.
+//! The engine from an embedder's view: the number of flushes for each list of frames, the invalidations for each set of
+//! ranges, and the calls that are refused.
 //!
-//! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
-//! waits.
+//! One thread runs each of the two CPUs in turn: the target handles its interrupt while the initiator waits.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ struct Machine {
     me: Cell<u16>,
     pending: Cell<bool>,
     interrupts: Cell<usize>,
-    /// What CPU 1 was made to invalidate.
+    /// The invalidations of CPU 1.
     invalidated: RefCell<Vec<Invalidate>>,
     engine: OnceCell<&'static Engine<'static, Machine>>,
 }
@@ -27,7 +26,7 @@ struct Machine {
 // SAFETY: the test has one thread, and each test a machine of its own.
 unsafe impl Sync for Machine {}
 
-// SAFETY: one thread, which keeps no translations at all.
+// SAFETY: there's one thread, which keeps no translations.
 unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
@@ -73,7 +72,7 @@ fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// A machine whose CPUs both run one space.
+/// Makes a machine whose CPUs both run one space.
 fn both_run() -> (
     &'static Machine,
     &'static Engine<'static, Machine>,
@@ -85,7 +84,7 @@ fn both_run() -> (
     let engine =
         leak(Engine::new(machine, cpus, ledger, Policy::ALL).expect("a machine that holds"));
     assert!(machine.engine.set(engine).is_ok());
-    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    // SAFETY: this machine walks no tables, so a root is only a number.
     let space = leak(unsafe { engine.new_space(Frame(1)) });
     for cpu in [1, 0] {
         machine.me.set(cpu);
@@ -127,7 +126,9 @@ impl FrameList for Chain<'_> {
 
 const PAGES: u64 = 512;
 
-/// Unmaps 512 pages in the order of their addresses, finishing whenever the list is full; returns the interrupts.
+/// Unmaps 512 pages in ascending order, and returns the number of interrupts.
+///
+/// It finishes the batch whenever the list is full.
 fn unmap<L: FrameList<Frame = Frame>>(list: L) -> usize {
     let (machine, engine, space) = both_run();
     let mut freed = Vec::new();
@@ -197,7 +198,7 @@ fn a_dropped_batch_flushes_before_its_list_is_dropped() {
     batch.unmapped(space, PageRange::base(Page(3), 1), Frame(3));
 }
 
-/// What CPU 1 invalidates when that many pages, every other one, lose rights.
+/// Returns the invalidations of CPU 1 when every other one of `2 * pages` pages loses rights.
 fn protect(pages: u64) -> Vec<Invalidate> {
     let (machine, engine, space) = both_run();
     let mut batch: Batch<'_, &AddressSpace<Machine>> = engine.batch(Purpose::Call);
@@ -235,7 +236,7 @@ fn a_cpu_that_no_initiator_asks_loads_nothing() {
     engine.this_cpu().mask_interrupts().switch(None, space);
 }
 
-/// Else it would take the space that it runs for one that it has left, and ignore its flushes.
+/// Otherwise it would treat its loaded space as none, and ignore that space's flushes.
 #[test]
 #[should_panic(expected = "CPU 1 comes online, and is online already")]
 fn a_cpu_that_runs_a_space_does_not_come_online() {
@@ -244,7 +245,7 @@ fn a_cpu_that_runs_a_space_does_not_come_online() {
     engine.cpu_online();
 }
 
-/// A kernel that forgets how its machine drops what it has fetched hears of it before text changes under a CPU.
+/// If a kernel doesn't define `synchronize_text`, it panics before text changes under a CPU.
 #[test]
 #[should_panic(expected = "does not define synchronize_text")]
 fn text_is_not_changed_on_machines_that_do_not_say_how() {

@@ -1,5 +1,5 @@
-//! Flushes that go on by themselves (`Batch::start`): what a look waits for, and what it does not. Also of changes that
-//! a batch has no place for, on machines that broadcast, and with devices that take long.
+//! Flushes in flight (`Batch::start`): which answers `is_done` waits for. It also covers changes without a place in the
+//! batch, machines that broadcast, and slow devices.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use quell::{
     PageRange, PerCpu, Policy, Purpose, Scope,
 };
 
-/// With room for one space: for a second one there is no place.
+/// A batch with a place for one space: a second space has none.
 type Small = Batch<'static, S, InPlace<Frame>, 1>;
 type Flight = InFlight<'static, 'static, S, InPlace<Frame>, 1>;
 
@@ -31,14 +31,15 @@ fn kernel_space(engine: E) -> S {
     leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) })
 }
 
-/// CPU 1 takes its interrupt.
+/// Makes CPU 1 take its interrupt.
 fn answer(machine: &Machine, engine: E) {
     assert!(machine.pending[1].take(), "CPU 1 is interrupted");
     machine.on(1, || engine.this_cpu().mask_interrupts().on_interrupt());
 }
 
-/// C6, kernel.rs, flush.rs: a receipt is enough for leaves of user spaces. If one of the changes was a table's or the
-/// kernel's, a look says no until the target has flushed, whether the batch had a place for that change or not.
+/// C6, kernel.rs, flush.rs: a receipt is enough for leaf entries of user spaces. If one of the changes is for a table
+/// or for the kernel, `is_done` returns `false` until the target has flushed, whether or not the batch had a place for
+/// that change.
 #[test]
 fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     #[derive(Clone, Copy, PartialEq, Debug)]
@@ -62,7 +63,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
         }
         assert_eq!(engine.stats().get(Counter::EscalatedBatch), 1);
         FLIGHT.set(Some(batch.start()));
-        // When CPU 1 has taken its request, and is about to flush.
+        // Runs when CPU 1 has acknowledged the receipt, and is about to flush.
         *machine.nmi.borrow_mut() = Some(|engine| {
             let over =
                 FLIGHT.with_borrow_mut(|flight| flight.as_mut().is_some_and(Flight::is_done));
@@ -81,7 +82,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     }
 }
 
-/// overflow.rs: the CPU that starts a flush drops what it has loaded, too, if that may be of a space without a place.
+/// overflow.rs: the CPU that starts a flush drops its own entries, too, if its space may be one without a place.
 #[test]
 fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
@@ -107,8 +108,8 @@ fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     assert_eq!(flight.finish().count(), 2);
 }
 
-/// overflow.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for
-/// everything".
+/// overflow.rs: the batch's end waits for the broadcasts of changes without a place. On another CPU than the sender it
+/// broadcasts an invalidation of everything.
 #[test]
 fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
     for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
@@ -149,8 +150,8 @@ fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
     }
 }
 
-/// in_flight.rs: the first look executes the barrier, and only that one does, however often a device is asked. When all
-/// is over, no CPU tells of answers any more.
+/// in_flight.rs: the first `is_done` executes the only barrier, however often a device is polled. When the flush is
+/// over, no CPU reports answers any more.
 #[test]
 fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
     let (machine, engine) = world(Machine::new(true), Policy::ALL);
@@ -168,7 +169,7 @@ fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
     assert_eq!(machine.answers.get(), 0, "nothing is in flight");
 }
 
-/// C7, in_flight.rs: a CPU that waits for a device alone serves what others ask of it, and lets others get on.
+/// C7, in_flight.rs: a CPU that waits only for a device serves requests of others, and lets other CPUs make progress.
 #[test]
 fn a_wait_for_a_device_serves_the_waiters_inbox() {
     let (machine, engine, x) = both();
@@ -178,7 +179,7 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     answer(machine, engine);
     machine.busy.set(2);
     assert!(!flight.is_done(), "the device takes long");
-    // CPU 1 wants something of CPU 0, which has interrupts off.
+    // CPU 1 sends a request to CPU 0, which has interrupts off.
     machine.me.set(1);
     let mut theirs: Batch<'_, S> = engine.batch(Purpose::Call);
     theirs.unmapped(x, one(6), Frame(2));
@@ -196,15 +197,15 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// stats.rs: what a handler finds as it looks again was asked with an interrupt of its own, which comes to an empty
-/// inbox. Without that in the count, nobody could tell it from an interrupt that was lost.
+/// stats.rs: a request that a handler finds in its second read of the inbox has an interrupt of its own, which then
+/// finds an empty inbox. If we didn't count that, it would look like a lost interrupt.
 #[test]
 fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
     let (machine, engine, x) = both();
     let mut first: Batch<'_, S> = engine.batch(Purpose::Call);
     first.unmapped(x, PAGE, Frame(1));
     let mut first = first.start();
-    // When CPU 1 has taken the request of CPU 0, that asks for more.
+    // When CPU 1 has received this request, CPU 0 posts another.
     *machine.nmi.borrow_mut() = Some(|engine| {
         engine.hw().me.set(0);
         let batch = small(engine);
@@ -223,7 +224,7 @@ fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
     first.finish().for_each(drop);
 }
 
-/// secondary.rs: the same where the batch is finished at once, and no other CPU has its space loaded.
+/// secondary.rs: the same holds if the batch is finished at once, and no other CPU has its space loaded.
 #[test]
 fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -246,8 +247,7 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a deferred flush would be of
-/// the others alone.
+/// batch.rs: a batch with more spaces than places is flushed, because a deferred flush would cover only the others.
 #[test]
 fn what_has_no_place_is_not_deferred() {
     let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
@@ -262,8 +262,8 @@ fn what_has_no_place_is_not_deferred() {
     assert!(invalidated.iter().any(|(cpu, _)| *cpu == 1));
 }
 
-/// overflow.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no
-/// place, and not for one of the kernel's.
+/// overflow.rs: a CPU that runs a program undisturbed is interrupted for a change without a place in its program's
+/// space, but not for one of the kernel.
 #[test]
 fn a_program_is_disturbed_for_its_own_space_alone() {
     for (of_kernel, interrupts) in [(true, 0), (false, 1)] {
@@ -284,7 +284,7 @@ fn a_program_is_disturbed_for_its_own_space_alone() {
     }
 }
 
-/// overflow.rs: CPUs are kept in 64 groups, also where there are more of them.
+/// overflow.rs: CPUs are recorded in 64 groups, even if there are more CPUs.
 #[test]
 fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     let machine = leak(Machine::default());

@@ -1,9 +1,9 @@
-//! What an idle CPU is interrupted for, and what it finds again when it wakes to the same space.
+//! The interrupts of an idle CPU, and the entries that it finds again when it resumes the same space.
 //!
-//! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root must be asked
-//! each time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back;
-//! Linux does the same. It keeps its tag then: entries that no request has named are there when it loads the root
-//! again.
+//! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root needs a request
+//! each time that tables are freed. So it's interrupted once, leaves the root, and isn't interrupted again before it
+//! comes back; Linux does the same. It keeps its tag: when it loads the root again, it finds the entries that no
+//! request covered.
 
 use crate::support::{
     E, Machine, S, both, kernel_space, one, run_on_both, space, switch, unmap, world,
@@ -12,7 +12,7 @@ use quell::{
     Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Policy, Purpose, Scope,
 };
 
-/// CPU 0 frees a table that spans a page, and another one by `stride` pages.
+/// Frees `tables` tables on CPU 0, 512 pages apart, each for a range of one page.
 fn free_tables(engine: E, space: S, tables: u64) {
     for table in 0..tables {
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
@@ -21,7 +21,9 @@ fn free_tables(engine: E, space: S, tables: u64) {
     }
 }
 
-/// How often CPU 1 is interrupted while CPU 0 frees so many tables, if it has become idle by `idle`.
+/// Returns the number of interrupts of CPU 1 while CPU 0 frees tables.
+///
+/// CPU 1 has become idle by `idle`.
 fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
     let (machine, engine, x) = both();
     machine.me.set(1);
@@ -39,18 +41,19 @@ fn freed_tables_interrupt_an_idle_cpu_once() {
             interrupts(tables, |engine, _| engine.this_cpu().enter_lazy()),
             1
         );
-        // One that has left its root of its own accord, never.
+        // A CPU that has left its root by itself is never interrupted.
         assert_eq!(
             interrupts(tables, |engine, x| engine.this_cpu().leave(x)),
             0
         );
-        // One that is not idle, each time.
+        // A CPU that isn't idle is interrupted each time.
         assert_eq!(interrupts(tables, |_, _| {}) as u64, tables);
     }
 }
 
-/// CPU 1 was idle while `happens` on CPU 0: what it invalidated meanwhile, and whether it keeps its entries as it
-/// wakes.
+/// Makes CPU 1 idle while `happens` runs on CPU 0.
+///
+/// Returns its invalidations meanwhile, and whether it keeps its entries when it resumes.
 fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     let (machine, engine) = world(Machine::default(), policy);
     let x = space(engine, 1);
@@ -87,16 +90,16 @@ fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
 
 #[test]
 fn one_that_missed_more_flushes_as_it_wakes() {
-    // Freed tables that it was not told of, since it had left.
+    // It got no request for the second table, since it had left.
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 2));
     assert_eq!((meanwhile.len(), &kept[..]), (1, &[false][..]));
-    // A page that it was not told of, since it was idle: what it would flush is not all.
+    // It got no request for the page, since it was idle. So the request for the table doesn't cover all that it missed.
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
         unmap(engine, x, 5);
         free_tables(engine, x, 1);
     });
     assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
-    // All of the space: it flushes as it wakes.
+    // A request for the whole space: it flushes when it resumes.
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
         let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
         batch.changed_all(x, Scope::Tables);
@@ -112,14 +115,14 @@ fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
     assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
 }
 
-/// A CPU is told of the kernel's mappings and of a user space at once.
+/// Sends CPU 1 one request for both kernel mappings and a user space.
 fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let spaces = [1, 2].map(|root| space(engine, root));
     let kernel = kernel_space(engine, KernelEntries::Global);
     let [x, _] = spaces;
     run_on_both(machine, engine, x);
-    // Further on in its generations than the other space.
+    // This space has more generations than the other one.
     (0..4).for_each(|page| unmap(engine, x, page));
     let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
     batch.unmapped(kernel, one(0x7_ffff_f000), Frame(1));

@@ -1,17 +1,17 @@
-//! Two ways to flush on one machine: Linux's use of INVLPGB, as a sketch.
+//! Two ways to flush on one machine: a sketch of Linux's use of INVLPGB.
 //!
-//! A process on few CPUs has tags of each CPU's own, and its flushes interrupt. One on many gets a tag that means the
-//! same everywhere, and its flushes are broadcast. Both are engines over one machine, which divide its tags between
-//! them, and a process has a space in either. It changes over while it runs: from then on CPUs load it by its second
-//! space, and a change is told to both, until the first is loaded nowhere and is no more told of anything.
+//! A process on few CPUs has per-CPU tags, and its flushes interrupt. A process on many CPUs gets a system-wide tag,
+//! and its flushes are broadcast. We use two engines over one machine, which divide its tags between them, and a
+//! process has a space in each. It changes over while it runs: from then on CPUs load its second space, and a change is
+//! reported to both engines. Once the first space is loaded nowhere, it's retired and gets no more reports.
 //!
-//! What a kernel keeps to:
+//! The kernel's duties:
 //!
-//! * a CPU that leaves an engine's space for one of the other's calls [`Cpu::leave`] of the first engine, then
+//! * a CPU that leaves an engine's space for one of the other engine calls [`Cpu::leave`] of the first, then
 //!   [`Masked::switch`] of the second, with interrupts masked from before until after;
-//! * a change that comes before the first space is retired is told to both; which space a CPU has loaded does not
-//!   matter to the initiator;
-//! * the handler of the interrupt asks both.
+//! * before the first space is retired, the kernel reports every change to both engines, whichever space a CPU has
+//!   loaded;
+//! * the interrupt handler calls both engines.
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
@@ -23,10 +23,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 3;
-/// The tags that each CPU has for itself are 1 to this, those that mean the same everywhere lie above.
+/// The per-CPU tags are 1 to `OWN`; the system-wide tags follow them.
 const OWN: u16 = 6;
 
-/// The machine, below both engines. One thread is each of its CPUs in turn.
+/// The machine below both engines. One thread runs each of its CPUs in turn.
 #[derive(Default)]
 struct Below {
     me: Cell<usize>,
@@ -54,20 +54,20 @@ impl Below {
         result
     }
 
-    /// A program uses a page.
+    /// Uses a page, as a program.
     fn touch(&self, page: Page) {
         let tag = self.loaded[self.me.get()].get().expect("a root");
         self.tlb[self.me.get()].borrow_mut().insert((tag, page));
     }
 
-    /// Whether a program on this CPU would find the page by what the TLB holds.
+    /// Returns whether the TLB of `cpu` has a translation of the page for its program.
     fn finds(&self, cpu: usize, page: Page) -> bool {
         let tag = self.loaded[cpu].get();
         tag.is_some_and(|tag| self.tlb[cpu].borrow().contains(&(tag, page)))
     }
 }
 
-/// The machine as one of the engines sees it: with tags of each CPU's own, or with those that mean the same everywhere.
+/// The machine as one of the engines sees it: with per-CPU tags, or with system-wide ones.
 struct Half<const EVERYWHERE: bool> {
     below: &'static Below,
     kernel: &'static OnceLock<&'static Kernel>,
@@ -79,7 +79,7 @@ unsafe impl<const EVERYWHERE: bool> Sync for Half<EVERYWHERE> {}
 unsafe impl<const EVERYWHERE: bool> Send for Half<EVERYWHERE> {}
 
 impl<const EVERYWHERE: bool> Half<EVERYWHERE> {
-    /// The machine's tag for one of the engine's.
+    /// Returns the machine's tag for an engine's tag.
     fn tag(tag: Tag) -> Tag {
         Tag(tag.0 + if EVERYWHERE { OWN } else { 0 })
     }
@@ -105,7 +105,7 @@ impl<const EVERYWHERE: bool> Broadcast for Half<EVERYWHERE> {
     fn complete(&self) {}
 }
 
-// SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
+// SAFETY: the TLBs are sets of numbers, which reach no memory, and every invalidation drops its entries.
 unsafe impl<const EVERYWHERE: bool> Hardware for Half<EVERYWHERE> {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -178,14 +178,14 @@ struct Kernel {
     everywhere: Engine<'static, Everywhere>,
 }
 
-/// A process, and how CPUs load it.
+/// A process with its space in each engine.
 struct Process {
     own: AddressSpace<Own>,
     everywhere: AddressSpace<Everywhere>,
     changed_over: Cell<bool>,
 }
 
-/// What a CPU has loaded.
+/// The space that a CPU has loaded.
 #[derive(Clone, Copy)]
 enum Loaded<'p> {
     Nothing,
@@ -229,7 +229,7 @@ impl Kernel {
         }
     }
 
-    /// The context switch.
+    /// Switches this CPU to a process.
     fn switch<'p>(&self, from: Loaded<'_>, to: &'p Process) -> Loaded<'p> {
         if to.changed_over.get() {
             let same = match from {
@@ -258,7 +258,7 @@ impl Kernel {
         Loaded::Own(to)
     }
 
-    /// A page is gone from the tables.
+    /// Flushes a page that was removed from the tables.
     fn flush(&self, process: &Process, page: Page) {
         let range = PageRange::base(page, 1);
         let mut own = self.own.batch::<_, Frame>(Purpose::Call);
@@ -297,7 +297,7 @@ fn a_process_changes_over_to_broadcasts_while_it_runs() {
             .count()
     };
 
-    // On each CPU's own tags: the two others are interrupted.
+    // With per-CPU tags the two others are interrupted.
     for cpu in 0..CPUS {
         switch(cpu, process);
         (0..5).for_each(|page| touch(cpu, page));
@@ -306,7 +306,7 @@ fn a_process_changes_over_to_broadcasts_while_it_runs() {
     assert_eq!((below.interrupts.get(), below.broadcasts.get()), (2, 0));
     assert_eq!((found(0), found(1)), (0, CPUS));
 
-    // It changes over. CPU 2 has switched, and CPU 1 has not.
+    // The process changes over. CPU 2 has switched, and CPU 1 hasn't.
     process.changed_over.set(true);
     switch(2, other);
     switch(2, process);
@@ -315,7 +315,7 @@ fn a_process_changes_over_to_broadcasts_while_it_runs() {
     assert_eq!((below.interrupts.get(), below.broadcasts.get()), (3, 1));
     assert_eq!((found(1), found(2)), (0, 2));
 
-    // Every CPU has: the first space is loaded nowhere, and no CPU is interrupted.
+    // Every CPU has switched: the first space is loaded nowhere, and no CPU is interrupted.
     for cpu in 0..2 {
         switch(cpu, process);
         (2..5).for_each(|page| touch(cpu, page));
@@ -325,7 +325,7 @@ fn a_process_changes_over_to_broadcasts_while_it_runs() {
     assert_eq!((below.interrupts.get(), below.broadcasts.get()), (3, 2));
     assert_eq!((found(2), found(3)), (0, 2));
 
-    // Its tag keeps its entries through a switch, and loses what was flushed meanwhile.
+    // The tag keeps its entries through a switch, except those that were flushed meanwhile.
     switch(1, other);
     kernel.flush(process, Page(3));
     switch(1, process);
@@ -345,7 +345,7 @@ fn a_cpu_that_has_not_changed_over_must_be_told() {
         });
     }
     process.changed_over.set(true);
-    // Left out: the engine whose tags CPU 1 still has loaded.
+    // This leaves out the engine whose tags CPU 1 still has loaded.
     let mut batch = kernel.everywhere.batch::<_, Frame>(Purpose::Call);
     batch.changed(
         &process.everywhere,

@@ -1,6 +1,6 @@
-//! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for,
-//! and of more batches of a space than are counted. The batch flushes changes that it has no place for at its end, and
-//! later observers hear of them.
+//! A report to a batch waits for no CPU and no device, under every policy. That holds even for more spaces than places,
+//! and for more batches than a space counts. At its end the batch flushes changes without a place, and later observers
+//! find them outstanding before.
 
 use crate::support::{E, Machine, S, run_on_both, space, world};
 use quell::{
@@ -9,7 +9,7 @@ use quell::{
 
 const PAGE: PageRange = PageRange::base(Page(5), 1);
 
-/// Both CPUs run the space; the other one is on no CPU.
+/// Makes a space that both CPUs run, and another that no CPU runs.
 fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
     let (machine, engine) = world(Machine::default(), policy);
     let (shared, other) = (space(engine, 1), space(engine, 2));
@@ -17,12 +17,12 @@ fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
     (machine, engine, shared, other)
 }
 
-/// With a place for one space.
+/// Makes a batch with a place for one space.
 fn small(engine: E, purpose: Purpose) -> Batch<'static, S, InPlace<Frame>, 1> {
     engine.batch_of_spaces(purpose, InPlace::new())
 }
 
-/// Does it where no call may wait, where a debug build asks at each that may, and where devices take long.
+/// Runs `act` and checks that it neither waits, nor interrupts, nor polls devices.
 fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     let (asked, sent) = (machine.asked.get(), machine.interrupts.get());
     let looks = || {
@@ -44,8 +44,8 @@ fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Where invalidations are broadcast a report executes its own barrier at most, and devices are waited for at the end:
-/// also of what the batch has no place for, on another CPU.
+/// The batch's end waits for devices, even for changes without a place and on another CPU. Where invalidations are
+/// broadcast, a report executes at most its own CPU's barrier.
 #[test]
 fn devices_are_waited_for_at_the_end() {
     for policy in [Policy::BASELINE, Policy::ALL] {
@@ -76,7 +76,7 @@ fn devices_are_waited_for_at_the_end() {
                 "{told:?}"
             );
             assert_eq!(told.last(), Some(&None));
-            // In flight, too.
+            // The same holds for a flush in flight.
             batch.changed(other, PAGE, Scope::Leaf);
             batch.unmapped(shared, PAGE, Frame(43));
             machine.secondary.take();
@@ -118,7 +118,7 @@ fn reports_of_a_space_too_many_do_not_wait() {
                 "the deferred flush of the last report is gone without a flush"
             );
             assert!(batch.is_empty());
-            // Begun and not waited for.
+            // Start it and don't wait.
             batch.changed(other, PAGE, Scope::Leaf);
             batch.changed(space, PAGE, Scope::Tables);
             let mut flight = batch.start();
@@ -140,7 +140,7 @@ fn more_batches_than_are_counted_do_not_wait() {
             batch.changed(space, PAGE, Scope::Leaf);
             batch
         };
-        // Half of the count is for batches, the other for initiators that have counted and not yet looked.
+        // Half of the count is for batches, the other half for initiators that have counted and not yet checked.
         let counted = 1u32 << (<<Machine as Hardware>::Word as Word>::BATCH_BITS - 1);
         (0..=counted).map(batch).collect()
     });
@@ -155,8 +155,8 @@ fn more_batches_than_are_counted_do_not_wait() {
     assert_eq!(machine.busy.get(), 0, "devices are waited for");
 }
 
-/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so
-/// it does for a call, and where the flush may be deferred.
+/// Without S0, a kernel that calls `unlocked` flushes once for each change. With S0 it flushes once, as it does for a
+/// call, and if the flush may be deferred.
 #[test]
 fn without_s0_each_change_is_flushed() {
     let without_s0 = Policy {

@@ -1,34 +1,33 @@
-//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are. The
-//! file is long because all of them are one machine, whose kinds differ.
+//! Sketches of a `Hardware` for machines that nobody has ported the engine to: their features and their operations. The
+//! file is long because all of them are kinds of one machine.
 //!
-//! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI`
-//!   without `IS`, `DSB NSH`), as some systems prefer where broadcasts disturb too many. ASIDs then need mean something
-//!   on their own CPU only: they are tags of each CPU's own. Ranges are one operation (`TLBI RVAE1`).
-//! * RISC-V with ASIDs that are the same everywhere and no broadcast: the same, lent by each hart for itself.
-//! * Intel's remote action requests: an invalidation is laid into the table of each target, whose hardware carries it
-//!   out without an interrupt; the sender waits until the targets have marked it done. To the engine that is a
-//!   broadcast, with PCIDs that are dealt for all CPUs.
-//! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and
-//!   which lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
-//! * A second stage whose guests have tags that mean the same everywhere (Arm's VMIDs): invalidations by guest-physical
-//!   page are broadcast (`TLBI IPAS2E1IS`). They do not reach what a TLB keeps of both stages as one, which no such
-//!   address finds: so behind them, before they count as complete, goes one for all that the guest has of its first
-//!   stage (`TLBI VMALLE1IS`).
-//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart
+//! * Arm without broadcasts: invalidations reach only their own CPU (`DSB ISH`, for the stores of others; `TLBI`
+//!   without `IS`, `DSB NSH`). Some systems prefer that, because broadcasts disturb too many CPUs. An ASID then needs a
+//!   meaning only on its own CPU, so ASIDs are per-CPU tags. A range is one operation (`TLBI RVAE1`).
+//! * RISC-V with system-wide ASIDs and no broadcast: each hart assigns them for itself, as per-CPU tags.
+//! * Intel's remote action requests: the sender writes an invalidation into the table of each target, whose hardware
+//!   carries it out without an interrupt, and waits until the targets have marked it done. To the engine that's a
+//!   broadcast, with system-wide PCIDs.
+//! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and are
+//!   dropped all at once (`INVEPT`). An interrupt makes a CPU leave the guest.
+//! * A second stage whose guests have system-wide tags (Arm's VMIDs): invalidations by guest-physical page are
+//!   broadcast (`TLBI IPAS2E1IS`). A TLB may also combine both stages into one entry, which such an invalidation can't
+//!   find. So a second one, for all first-stage entries of the guest (`TLBI VMALLE1IS`), follows before the first
+//!   counts as complete.
+//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that splits a block
 //!   reports all of its pages. A range is one operation.
-//! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they
-//!   reach the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To
-//!   the engine there are no tags; the machine lends its own by the root that it is to load, and keeps what is under
-//!   them.
-//! * A guest whose hypervisor flushes when it is called: the call names addresses, and reaches every virtual CPU, one
-//!   that does not run too. To the engine that is such a broadcast; `complete` makes the call.
+//! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), with per-CPU tags: they reach the
+//!   address under every tag of every CPU, so every entry that a CPU has kept is valid. To the engine there are no
+//!   tags; the machine assigns its own by the root that it loads, and keeps entries under them.
+//! * A guest whose hypervisor flushes on a hypercall: the call contains addresses, and reaches every virtual CPU, even
+//!   one that isn't running. To the engine that's such a broadcast; `complete` makes the call.
 //! * A device that walks the tables of programs (an IOMMU with shared virtual addresses) and has a TLB of its own:
-//!   invalidations go into its queue, in order, and a place in the queue stands for all that lies before it.
+//!   invalidations enter its queue, in order, and a position in the queue covers everything before it.
 //! * A kernel that has room for one mechanism.
 //!
-//! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
-//! machine: `mixed.rs`. Broadcasts that *name* a tag of each CPU's own are refused by [`Features::check`]: what they
-//! reach is another space on each CPU.
+//! Broadcasts for some spaces and per-CPU tags for the others (Linux's use of INVLPGB) are two engines over one
+//! machine: see `mixed.rs`. [`Features::check`] refuses broadcasts that *name* a per-CPU tag: on each CPU they'd reach
+//! another space.
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry,
@@ -41,20 +40,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 2;
 
-/// What is particular about a machine. As data: each type of machine is an engine to compile.
+/// The properties of a kind of machine. They're data, because the engine is compiled anew for each type of machine.
 #[derive(Clone, Copy)]
 struct Kind {
     features: Features,
-    /// Whether entries belong to the root that they came from, whatever tag that has been given.
+    /// Set if entries belong to their root, whatever tag that has.
     tagged_by_root: bool,
-    /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
+    /// Set if invalidations name no tag, and reach every one. Switches of the root then keep all entries.
     reaches_every_tag: bool,
-    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: an initiator
-    /// that invalidates a page drops all of the tag's, too.
+    /// Set if a TLB combines two stages into one entry, which an invalidation of a page doesn't find. Then an initiator
+    /// that invalidates a page also drops all entries of the tag.
     combines: bool,
-    /// So many pages may be one entry, found by its first page alone.
+    /// The number of pages that may be one entry, found only by its first page.
     block: u64,
-    /// The operations that an invalidation takes.
+    /// Returns the number of operations for an invalidation.
     operations: fn(Invalidate) -> u64,
 }
 
@@ -68,7 +67,7 @@ const ARM_LOCAL: Kind = Kind {
     reaches_every_tag: false,
     combines: false,
     block: 1,
-    // A range is one, too.
+    // A range is one operation, too.
     operations: |_| 1,
 };
 
@@ -85,7 +84,7 @@ const RISCV_EVERYWHERE: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// A payload names a range.
+/// A single payload contains a range.
 const REMOTE_ACTIONS: Kind = Kind {
     features: Features {
         tagging: Tagging::Global { bits: 12 },
@@ -95,34 +94,33 @@ const REMOTE_ACTIONS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// Two PCIDs on each CPU, which the engine does not know of. An operation names a range.
+/// Each CPU has two PCIDs, which the engine doesn't know. An operation covers a range.
 const BROADCAST_BY_ADDRESS: Kind = Kind {
     features: Features {
         tagging: Tagging::None,
         broadcast: true,
         full_above: 64,
     },
-    // The tags that are lent: one for each root, of which there are no more here.
+    // The machine has one tag for each root, which is enough here.
     tagged_by_root: true,
     reaches_every_tag: true,
     ..ARM_LOCAL
 };
 
-/// The tags are the guest's own business: the engine knows of none.
+/// The tags belong to the guest: the engine knows none.
 const HYPERCALLS: Kind = Kind {
     features: Features {
-        // So many addresses fit the page that a call passes.
+        // The number of addresses that fit into the page that a call passes.
         full_above: 500,
         ..BROADCAST_BY_ADDRESS.features
     },
     ..BROADCAST_BY_ADDRESS
 };
 
-/// Tables that a hypervisor has made for a guest: `INVEPT` names a root, and takes all that came from it, or takes
-/// everything.
+/// A hypervisor's tables for a guest. `INVEPT` takes a root and drops all its entries, or drops everything.
 const SECOND_STAGE: Kind = Kind {
     features: Features {
-        // Nothing limits how many roots a CPU remembers.
+        // A CPU may remember any number of roots.
         tagging: Tagging::PerCpu { count: 8 },
         broadcast: false,
         full_above: 0,
@@ -138,7 +136,7 @@ const SECOND_STAGE: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// Tables that a hypervisor has made for a guest, under its VMID.
+/// A hypervisor's tables for a guest, under its VMID.
 const SECOND_STAGE_BY_VMID: Kind = Kind {
     features: Features {
         tagging: Tagging::Global { bits: 8 },
@@ -159,27 +157,26 @@ const CONTIGUOUS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// One thread is each of the CPUs in turn: a target takes its interrupt, or its hardware looks into its table, while
-/// the initiator waits.
+/// One thread runs each CPU in turn: a target takes its interrupt, or its hardware reads its table, while the initiator
+/// waits.
 ///
-/// `DEVICE`: a device walks the tables as well, and keeps what it finds. `BATCHES`: the kernel has room for batches
-/// alone.
+/// `DEVICE`: a device also walks the tables, and caches entries. `BATCHES`: the kernel has room only for batches.
 struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     kind: Kind,
     me: Cell<usize>,
     root: [Cell<Option<(Frame, Tag)>>; CPUS],
     tlb: [RefCell<HashSet<(Tag, Page)>>; CPUS],
-    /// The tags of which a CPU keeps entries of two stages as one.
+    /// The tags under which a CPU has combined entries of two stages.
     combined: [RefCell<HashSet<Tag>>; CPUS],
     pending: [Cell<bool>; CPUS],
     /// The actions that each CPU's hardware has yet to carry out.
     actions: [RefCell<Vec<Invalidate>>; CPUS],
     operations: Cell<u64>,
-    /// How often the engine has asked whether it may wait.
+    /// The number of calls of `may_wait`.
     asked: Cell<u32>,
-    /// What the device may hold, by root.
+    /// The pages that the device may hold, by root.
     device: RefCell<HashSet<(Frame, Page)>>,
-    /// What the device was told of, and how much of that it has carried out.
+    /// The invalidations in the device's queue. `carried_out` counts those that it has made.
     queue: RefCell<Vec<(Frame, Option<PageRange>)>>,
     carried_out: Cell<usize>,
     engine: OnceLock<&'static Engine<'static, Self>>,
@@ -218,7 +215,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
         }
     }
 
-    /// What the entries of a CPU are told apart by.
+    /// Returns the tag that entries of a CPU have in the TLB.
     fn name(&self, cpu: usize, tag: Tag) -> Tag {
         match self.root[cpu].get() {
             Some((root, _)) if self.kind.tagged_by_root => Tag(root.0 as u16),
@@ -233,7 +230,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
         result
     }
 
-    /// A program on this CPU uses a page.
+    /// Uses a page, as a program on this CPU.
     fn touch(&self, page: Page) {
         let me = self.me.get();
         let (_, tag) = self.root[me].get().expect("a root");
@@ -265,7 +262,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Broadcast for Machine<DEVICE, BATC
     }
 }
 
-// SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
+// SAFETY: the TLBs are sets of numbers, which reach no memory, and every invalidation drops its entries.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE, BATCHES> {
     const MECHANISMS: Policy = Self::MAY;
     const POLICY_IS_FIXED: bool = BATCHES;
@@ -305,7 +302,7 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
         self.queue.borrow().len() as u64
     }
     fn secondary_is_done(&self, mark: u64) -> bool {
-        // The device carries out a command each time that somebody looks.
+        // The device carries out one command each time that it's polled.
         let at = self.carried_out.get();
         if let Some(&(root, range)) = self.queue.borrow().get(at) {
             let stays = |&(of, page): &(Frame, Page)| {
@@ -372,13 +369,14 @@ fn engine<const DEVICE: bool, const BATCHES: bool>(
     Ok(engine)
 }
 
-/// Some pages are unmapped while one CPU runs their space, and another has it under a tag that is not loaded. Returns
-/// how many operations a range of `pages` took.
+/// Unmaps `pages` pages, and returns the number of operations for them.
+///
+/// One CPU runs their space, and another keeps it under a tag that isn't loaded.
 fn unmaps(kind: Kind, pages: u64) -> u64 {
     unmaps_on(machine::<false, false>(kind), pages)
 }
 
-/// The same on a machine of another type.
+/// Unmaps pages like [`unmaps`], on any type of machine.
 fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
     machine: &'static Machine<DEVICE, BATCHES>,
     pages: u64,
@@ -402,7 +400,7 @@ fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
     batch.changed(one, PageRange::base(Page(0), pages), quell::Scope::Leaf);
     assert!(batch.finish().eq([Frame(7)]));
     let operations = machine.operations.get() - before;
-    // A machine that knows only whole flushes loses the page behind as well.
+    // A machine with only whole flushes also loses the page after the range.
     let whole = machine.kind.features.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
     assert!(!machine.kind.combines || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
@@ -410,7 +408,7 @@ fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
         engine.this_cpu().mask_interrupts().switch(Some(other), one)
     });
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
-    // And while both run it.
+    // Then unmap a block while both run the space.
     machine.on(1, || machine.touch(Page(pages)));
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(
@@ -435,7 +433,7 @@ fn a_riscv_without_broadcasts_lends_each_hart_its_asids() {
 
 #[test]
 fn remote_actions_are_broadcasts() {
-    // On each CPU.
+    // Counted on each CPU.
     assert_eq!(unmaps(REMOTE_ACTIONS, 8), CPUS as u64);
 }
 
@@ -452,14 +450,14 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
     machine.touch(Page(0));
     machine.touch(Page(1));
     engine.this_cpu().mask_interrupts().switch(Some(one), other);
-    // No CPU has it loaded, and none compares generations later: the broadcast alone reaches it.
+    // No CPU has the space loaded, and none compares generations later, so only the broadcast reaches its entries.
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(one, PageRange::base(Page(0), 1), quell::Scope::Leaf);
     batch.finish().for_each(drop);
     engine.this_cpu().mask_interrupts().switch(Some(other), one);
     let finds = |page| machine.tlb[0].borrow().contains(&(Tag(1), page));
     assert!(!finds(Page(0)) && finds(Page(1)), "kept but for what went");
-    // A root may be another space's next: nothing is kept of one that has died.
+    // Another space may use the root next, so no entry of a retired one may stay.
     engine.this_cpu().mask_interrupts().switch(Some(one), other);
     engine.retire(one);
     assert!(!finds(Page(1)));
@@ -467,7 +465,7 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
 
 #[test]
 fn a_hypervisor_that_flushes_when_it_is_called_is_a_broadcast() {
-    // On each CPU.
+    // Counted on each CPU.
     assert_eq!(unmaps(HYPERCALLS, 400), CPUS as u64);
 }
 
@@ -478,7 +476,7 @@ fn a_second_stage_loses_all_of_a_root_at_once() {
 
 #[test]
 fn a_second_stage_by_vmid_loses_pages_and_what_was_combined() {
-    // On each CPU.
+    // Counted on each CPU.
     assert_eq!(unmaps(SECOND_STAGE_BY_VMID, 8), CPUS as u64 * 9);
 }
 
@@ -504,20 +502,20 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
         batch.unmapped(space, PageRange::base(Page(page), 1), Frame(7));
         batch
     };
-    // Of a space that no CPU has loaded, too.
+    // The same holds for a space that no CPU has loaded.
     for (space, root) in [(one, 1), (other, 2)] {
         let before = machine.device.borrow().len();
         assert_eq!(unmap(space, 3, Purpose::Call).finish().count(), 1);
         let device = machine.device.borrow();
         assert!(!device.contains(&(Frame(root), Page(3))) && device.len() == before - 1);
     }
-    // The deferred flush by CPUs is not deferred by the device.
+    // Only the CPUs' part of a flush is deferred, not the device's.
     assert!(matches!(
         unmap(one, 4, Purpose::Lazy).finish_deferred(),
         Outcome::Deferred(_)
     ));
     assert!(!machine.device.borrow().contains(&(Frame(1), Page(4))));
-    // A flush that was started is over when the device is done, too.
+    // A started flush is over when the device is done, too.
     let mut batch = unmap(one, 5, Purpose::Call);
     batch.changed(other, PageRange::base(Page(5), 1), quell::Scope::Leaf);
     let mut flight = batch.start();
@@ -527,7 +525,7 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
     assert!(!machine.device.borrow().iter().any(|held| held.1 == Page(5)));
 }
 
-/// batch.rs: `finish_deferred` may wait "for devices, if there are any".
+/// batch.rs: if there are devices, `finish_deferred` may wait for them.
 #[test]
 #[cfg(debug_assertions)]
 fn what_is_deferred_waits_for_devices_alone() {
@@ -555,11 +553,11 @@ fn a_kernel_has_what_it_has_room_for() {
     assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
     let why = refused.map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
-    // It has no code for less, either.
+    // It has no code for fewer mechanisms either.
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::BASELINE).err();
     assert_eq!(refused, Some(Unsupported::OtherPolicy));
 
-    // Nothing is deferred where S3 is left out.
+    // Without S3 no flush is deferred.
     let machine = machine::<false, true>(RISCV_EVERYWHERE);
     let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
     // SAFETY: this machine walks no tables.

@@ -1,14 +1,14 @@
-//! Software that walks page tables without a lock (what Linux's `get_user_pages_fast` does), and what C6 leaves to the
-//! embedder.
+//! Software that walks page tables without a lock (for example Linux's `get_user_pages_fast`), and the part of C6 that
+//! we leave to the embedder.
 //!
-//! The engine's promise is about hardware: when a batch yields a table, no CPU's walker reads it any more. Code that
-//! has loaded the pointer to it may. Such a walker is a reader of RCU, and the table goes to RCU after it has come out
-//! of the batch, not to the allocator. RCU's grace period alone would not do, because the hardware reads under no
-//! guard; and the flush alone would not, because it asks no CPU that it knows not to hold a translation: a walker that
-//! masks interrupts holds off nothing.
+//! The engine's promise covers hardware: when a batch returns a table, no CPU's walker reads it any more. Code that has
+//! loaded the pointer to it still may. Such a walker is an RCU reader, so a table that has come out of the batch must
+//! be freed through RCU, not directly. RCU's grace period alone isn't enough, because the hardware reads without a
+//! guard. The flush alone isn't enough either, because it interrupts only CPUs that may hold a translation. So a walker
+//! in software can't hold it off by masking interrupts.
 //!
-//! A walker that takes a reference to the frame that it has found looks at the entry once more afterwards: if that has
-//! changed, the frame may have had a new owner in between, and the reference is given back.
+//! A walker that takes a reference to the frame that it has found reads the entry again afterwards. If that has
+//! changed, the frame may have had a new owner in between, and the walker drops the reference.
 
 use crate::support::{Machine, run_on_both, space, world};
 use crossbeam_epoch::{Atomic, Guard, Shared, pin};
@@ -28,20 +28,20 @@ impl Drop for Table {
     }
 }
 
-/// A frame that may have references beside its mappings.
+/// A frame that may have references besides its mappings.
 #[derive(Default)]
 struct Counted {
     references: AtomicU64,
 }
 
-/// The walker: takes a reference to the frame that is mapped, if it still is.
+/// Walks the table and takes a reference to the mapped frame, if it's still mapped.
 fn get_page<'g>(
     root: &Atomic<Table>,
     frame: &Counted,
     between: impl FnOnce(),
     guard: &'g Guard,
 ) -> (Option<u64>, Option<&'g Table>) {
-    // SAFETY: tables are destroyed by `defer_destroy` alone, so not before this guard is gone.
+    // SAFETY: only `defer_destroy` destroys tables, so not before this guard is dropped.
     let table = unsafe { root.load(Acquire, guard).as_ref() };
     let Some(found) = table else {
         return (None, None);
@@ -56,8 +56,9 @@ fn get_page<'g>(
     (Some(entry), table)
 }
 
-/// A walker looks while another thread unlinks the table; `free` says what becomes of it once it has come out of the
-/// batch. Whether the table was free while the walker was in it.
+/// Walks a table while another thread unlinks it. Returns whether the table was free while the walker read it.
+///
+/// `free` disposes of the table once it has come out of the batch.
 fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let of = space(engine, 1);
@@ -71,7 +72,7 @@ fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     let unlink = || {
         let guard = pin();
         let table = root.swap(Shared::null(), AcqRel, &guard);
-        // SAFETY: this guard keeps it.
+        // SAFETY: this guard keeps the table.
         unsafe { table.deref() }.entry.store(0, SeqCst);
         let mut batch = engine.batch::<_, Shared<'_, Table>>(Purpose::Call);
         batch.table_unlinked(of, PageRange::base(Page(0), 512), table);
@@ -97,7 +98,7 @@ fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
 
 #[test]
 fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
-    // SAFETY: it is unlinked, and came out of the batch once.
+    // SAFETY: the table is unlinked, and came out of the batch once.
     let after_walkers =
         |table: Shared<'_, Table>, guard: &Guard| unsafe { guard.defer_destroy(table) };
     assert!(!walks_into_freed(after_walkers), "freed under a walker");
@@ -106,8 +107,8 @@ fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
 /// The flush waits for hardware, not for walkers in software.
 #[test]
 fn a_table_that_is_freed_after_the_flush_alone_goes_under_a_walker() {
-    // It says that it is free and stays where it is, so that the walker can be asked.
-    // SAFETY: it is never destroyed.
+    // We only mark the table as free and leave it in memory, so that the walker can check the mark.
+    // SAFETY: the table is never destroyed.
     let at_once =
         |table: Shared<'_, Table>, _: &Guard| unsafe { table.deref() }.freed.store(true, SeqCst);
     assert!(walks_into_freed(at_once));

@@ -1,11 +1,10 @@
-//! Whatever the types allow: values at random, for the tests that call everything with everything, here and in the
-//! crates beside.
+//! Random values of every type, for tests that call everything with everything. `quell-arch` uses them, too.
 #![allow(dead_code)] // Each test uses a part.
 
 use proptest::prelude::*;
 use quell::{Entry, Frame, MemoryType, Page, PageRange, PageSize, Scope};
 
-/// Numbers at which arithmetic goes wrong, and others, many of them below `few`.
+/// Yields numbers at which arithmetic overflows, and others, many of them below `few`.
 pub fn number(few: u64) -> impl Strategy<Value = u64> + Clone {
     prop_oneof![
         4 => 0..few,
@@ -15,7 +14,7 @@ pub fn number(few: u64) -> impl Strategy<Value = u64> + Clone {
     ]
 }
 
-/// Any range; its numbers as [`number`] has them.
+/// Yields any range, with numbers as [`number`] yields them.
 pub fn range(few: u64) -> impl Strategy<Value = PageRange> {
     let stride = prop_oneof![
         Just(PageSize::Base),
@@ -29,12 +28,12 @@ pub fn range(few: u64) -> impl Strategy<Value = PageRange> {
     })
 }
 
-/// Either of them.
+/// Yields either scope.
 pub fn scope() -> impl Strategy<Value = Scope> {
     prop_oneof![Just(Scope::Leaf), Just(Scope::Tables)]
 }
 
-/// Any entry, with combinations of bits that no architecture has, too.
+/// Yields any entry, including combinations of bits that no architecture has.
 pub fn entry(few: u64) -> impl Strategy<Value = Entry> {
     let numbers = any::<(u8, u8, u8)>();
     (any::<[bool; 10]>(), number(few), numbers).prop_map(|(bits, frame, (memory, key, special))| {

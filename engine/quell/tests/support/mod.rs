@@ -1,5 +1,5 @@
-//! A machine of two CPUs that does nothing by itself: one thread is each of them in turn, and what was asked of the
-//! machine can be read.
+//! A machine of two CPUs that does nothing by itself. One thread runs each CPU in turn, and the machine records its
+//! calls.
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod any;
@@ -21,66 +21,66 @@ pub struct Machine {
     pub interrupts: Cell<usize>,
     pub limit: Cell<usize>,
     pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
-    /// Comes in the middle of the next invalidation.
+    /// An NMI handler, called in the middle of the next invalidation.
     pub nmi: RefCell<Option<fn(E)>>,
     pub kept: RefCell<Vec<bool>>,
-    /// What other users of tables were told: a root, or `None` where it was asked whether they are done.
+    /// The calls for devices: the root of an invalidation, or `None` for a check whether they're done.
     pub secondary: RefCell<Vec<Option<u64>>>,
-    /// They are asked so many times before they are done.
+    /// The number of checks before devices are done.
     pub busy: Cell<usize>,
-    /// So many turns of waiting are left; 0 is no bound.
+    /// The number of waiting turns left; 0 is no bound.
     pub patience: Cell<usize>,
     /// The tag of the root that was loaded last.
     pub tag: Cell<u16>,
     pub asked: Cell<usize>,
-    /// How often a CPU has told of an answer to a flush in flight.
+    /// The number of answers reported to a flush in flight.
     pub answers: Cell<usize>,
     pub forbidden: Cell<bool>,
-    /// What an NMI is told that comes right after a root was left.
+    /// The results of `user_access_allowed` for NMIs right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
-    /// What an NMI is told that comes as a root is loaded.
+    /// The results of `user_access_allowed` for NMIs while a root is loaded.
     pub nmis_at_load: RefCell<Vec<bool>>,
-    /// Whether interrupts are masked.
+    /// Set while interrupts are masked.
     pub masked: Cell<bool>,
-    /// The CPUs that have forgotten what they have fetched.
+    /// The CPUs that have dropped their fetched instructions.
     pub synchronized: RefCell<Vec<u16>>,
     pub global: bool,
-    /// Whether it has no tags, whatever it broadcasts.
+    /// Set if the machine has no tags, even if it broadcasts.
     pub untagged: bool,
-    /// Whether it says that it broadcasts, and does not say how.
+    /// Set if its features include broadcasts but it returns none.
     pub mute: bool,
-    /// How many tags each CPU has, or 6 if it is 0.
+    /// The number of tags of each CPU; 0 stands for 6.
     pub tags: u16,
-    /// [`Features::full_above`], or 33 if it is 0.
+    /// [`Features::full_above`]; 0 stands for 33.
     pub full_above: u64,
     pub broadcast: Broadcasts,
-    /// What it does not do as it must.
+    /// The duty that the machine breaches, if any.
     pub breach: Cell<Option<Breach>>,
-    /// The space of which a handler shares a flush.
+    /// The space whose flush an interrupt handler shares.
     pub joins: Cell<Option<(S, &'static CoalescedFlushes<Machine>)>>,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
 
-/// A duty of the machine's, not done.
+/// A duty that the machine breaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
-    /// A thread that waits goes on elsewhere.
+    /// A thread that waits continues on another CPU.
     MovesAsItWaits,
-    /// A thread that lets interrupts in goes on elsewhere.
+    /// A thread that unmasks interrupts continues on another CPU.
     MovesAsInterruptsComeOn,
-    /// The features are others than before.
+    /// The features have changed.
     FeaturesChange,
-    /// Interrupts are let in while a root is loaded.
+    /// An interrupt comes while a root is loaded.
     InterruptsTheSwitch,
-    /// A device goes on with a space that ends.
+    /// A device keeps using a space that ends.
     DeviceStays,
-    /// An interrupt handler that comes as a CPU waits shares the flush that it has interrupted.
+    /// An interrupt handler shares the flush that it has interrupted.
     HandlerJoins,
 }
 
-/// What was broadcast, and with `None` where the end of it was waited for.
+/// The broadcasts, with `None` for each wait for completion.
 #[derive(Default)]
 pub struct Broadcasts(pub RefCell<Vec<Option<Invalidate>>>);
 // SAFETY: each test has its machine to itself, on one thread.
@@ -94,7 +94,7 @@ impl Broadcast for Broadcasts {
     }
 }
 
-// SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
+// SAFETY: no frame has memory, so a stale translation of this machine is harmless.
 unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = Broadcasts;
@@ -230,7 +230,7 @@ pub fn serve<H: Hardware>(engine: Option<&&Engine<'_, H>>) {
     engine.this_cpu().mask_interrupts().on_interrupt();
 }
 
-/// Keeps a value for as long as the test runs.
+/// Leaks a value, so that it lives as long as the test.
 pub fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -239,7 +239,7 @@ pub type E = &'static Engine<'static, Machine>;
 pub type S = &'static AddressSpace<Machine>;
 
 impl Machine {
-    /// Makes a machine that broadcasts invalidations, or one that does not.
+    /// Makes a machine that broadcasts invalidations if `global` is set.
     pub fn new(global: bool) -> Self {
         Machine {
             global,
@@ -247,7 +247,7 @@ impl Machine {
         }
     }
 
-    /// Does something on this CPU, and goes on as CPU 0.
+    /// Runs `action` on a CPU, then continues as CPU 0.
     pub fn on<T>(&self, cpu: u16, action: impl FnOnce() -> T) -> T {
         self.me.set(cpu);
         let result = action();
@@ -266,7 +266,7 @@ pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
     world_of(machine, policy, [PerCpu::new(), PerCpu::new()], 4)
 }
 
-/// With these CPUs, and so many entries in the ledger.
+/// Makes a machine with these CPUs, and an engine with this number of ledger entries.
 pub fn world_of(
     machine: Machine,
     policy: Policy,
@@ -320,7 +320,7 @@ pub fn switch(engine: E, from: Option<S>, to: S) {
     engine.this_cpu().mask_interrupts().switch(from, to);
 }
 
-/// One base page.
+/// Returns the range of one base page.
 pub const fn one(page: u64) -> PageRange {
     PageRange::base(Page(page), 1)
 }

@@ -1,29 +1,29 @@
-//! A word of the host, and what a test does around its accesses.
+//! A word of the host, with hooks around its accesses.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::Word;
 
-/// What is done around accesses.
+/// Hooks around the accesses to a word.
 pub trait Around: 'static {
-    /// As [`Word::BATCH_BITS`].
+    /// [`Word::BATCH_BITS`] of the word.
     const BATCH_BITS: u32 = <AtomicU64 as Word>::BATCH_BITS;
 
-    /// Before each access.
+    /// Runs before each access.
     fn before() {}
 
-    /// Before each operation behind which no earlier store of its CPU waits: those that are locked, and full barriers.
+    /// Runs before each operation that drains the CPU's store buffer: locked operations and full barriers.
     fn drain() {}
 
-    /// After each addition.
+    /// Runs after each addition.
     fn after_addition() {}
 }
 
-/// The word.
+/// A word with hooks around its accesses.
 pub struct Surrounded<A>(AtomicU64, PhantomData<fn() -> A>);
 
-// SAFETY: each operation is that of the word inside.
+// SAFETY: each operation is that of the inner word.
 unsafe impl<A: Around> Word for Surrounded<A> {
     const BATCH_BITS: u32 = A::BATCH_BITS;
 
