@@ -1,4 +1,4 @@
-//! `quell boot`: the engine on an emulated MMU.
+//! `quell boot`: boots a kernel that uses the engine, in an emulator.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::options::Suggested;
 use crate::output::{document_line, note, say};
 use crate::usage::usage;
 
-/// Reads which architectures to boot: one by its name, or all.
+/// Returns a parser for `--arch`: the name of one architecture, or `all`.
 fn archs() -> impl TypedValueParser<Value = &'static [Arch]> {
     let names = Arch::ALL.iter().map(|arch| arch.name()).chain(["all"]);
     PossibleValuesParser::new(names).map(|name| {
@@ -31,10 +31,10 @@ fn archs() -> impl TypedValueParser<Value = &'static [Arch]> {
     })
 }
 
-/// What the kernel runs besides workloads. The last is for tests of its watchdog.
+/// The kernel's runs that aren't workloads. The last one tests its watchdog, and we don't suggest it.
 const RUNS: [&str; 4] = ["selftest", "conformance", "stress", "lost_interrupt"];
 
-/// The kernel would refuse another name, but only once it was built and has booted.
+/// Checks the name of a run. The kernel also refuses an unknown name, but only after a build and a boot.
 fn run_name(name: &str) -> Result<String, String> {
     if RUNS.contains(&name) || Workload::from_name(name).is_some() || workloads::is_path(name) {
         return Ok(name.to_owned());
@@ -48,7 +48,7 @@ fn run_name(name: &str) -> Result<String, String> {
     ))
 }
 
-/// Reads the name of a run, and suggests those that there are.
+/// Returns a parser for the name of a run, which suggests the known names.
 fn runs() -> impl TypedValueParser<Value = String> {
     let names = || {
         RUNS[..3]
@@ -60,7 +60,7 @@ fn runs() -> impl TypedValueParser<Value = String> {
     Suggested(names).try_map(|name| run_name(&name))
 }
 
-/// What `quell boot` takes.
+/// The arguments of `quell boot`.
 #[derive(Debug, Args)]
 pub struct BootArgs {
     /// Run this in the kernel: selftest, conformance, stress, a workload such as dontneed or swap, or the path of a
@@ -124,7 +124,7 @@ pub struct BootArgs {
     verbose: bool,
 }
 
-/// What executes the guest's instructions.
+/// The emulator or processor that executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Accelerator {
     /// QEMU's own translation: works everywhere, and keeps stale translations
@@ -138,7 +138,7 @@ enum Accelerator {
 }
 
 impl Accelerator {
-    /// The same for QEMU's command line.
+    /// Returns the accelerator for QEMU's command line.
     fn of_qemu(self) -> qemu::Accelerator {
         match self {
             Accelerator::Tcg | Accelerator::Bochs => qemu::Accelerator::Tcg,
@@ -148,7 +148,7 @@ impl Accelerator {
     }
 }
 
-/// What is wrong with what the user named, apart from what went wrong.
+/// Turns an error about the user's input into a usage error, and returns any other error unchanged.
 pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<UsageError>() {
         Ok(mistake) => usage(mistake),
@@ -157,10 +157,10 @@ pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
 }
 
 impl BootArgs {
-    /// The words of the kernel's command line, read as the kernel will read them.
+    /// Returns the words of the kernel's command line, checked with the kernel's own parser.
     ///
     /// # Errors
-    /// If the kernel would refuse one.
+    /// If the kernel would refuse a word.
     fn words(&self, workload: Option<Workload>) -> anyhow::Result<Vec<String>> {
         let name = workload.map_or(self.run.as_str(), |workload| workload.name());
         let mut words = vec![format!("run={name}")];
@@ -187,10 +187,10 @@ impl BootArgs {
         Ok(words)
     }
 
-    /// The workload that the kernel is to run, if it is to run one.
+    /// Returns the workload to run, or `None` if the kernel runs one of [`RUNS`].
     ///
     /// # Errors
-    /// If its file cannot be read or is wrong.
+    /// If the workload's file can't be read or is wrong.
     fn workload(&self) -> anyhow::Result<Option<Workload>> {
         if RUNS.contains(&self.run.as_str()) {
             return Ok(None);
@@ -198,20 +198,20 @@ impl BootArgs {
         workloads::find(&self.run).map(Some).map_err(usage)
     }
 
-    /// Whether the kernel is to make a mistake on purpose.
+    /// Returns whether an option makes the kernel misbehave on purpose.
     fn breaks(&self) -> bool {
         self.options.iter().any(|word| word.starts_with("break="))
     }
 
-    /// The architectures to boot.
+    /// Returns the architectures to boot.
     ///
     /// # Errors
-    /// If what is to execute has none of them, or lacks what is asked for.
+    /// If Bochs doesn't emulate the chosen architecture, or doesn't have a chosen option.
     fn archs(&self) -> anyhow::Result<&'static [Arch]> {
         if self.accel != Accelerator::Bochs {
             return Ok(self.arch);
         }
-        // Those of the architectures that were asked for which it has.
+        // Bochs emulates only x86-64, so with Bochs `--arch all` boots only that.
         const HAS: &[Arch] = &[Arch::X86_64];
         if let [other] = self.arch
             && !HAS.contains(other)
@@ -233,10 +233,10 @@ impl BootArgs {
         Ok(HAS)
     }
 
-    /// The program that executes the guest.
+    /// Finds the program that executes the guest.
     ///
     /// # Errors
-    /// If it, or what it needs, is not installed.
+    /// If the program, or a file that it needs, isn't installed.
     fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
         match self.accel {
             Accelerator::Bochs => bochs::find(),
@@ -244,7 +244,7 @@ impl BootArgs {
         }
     }
 
-    /// What boots one architecture; the kernel is built for it.
+    /// Builds the kernel for one architecture and returns the command that boots it.
     ///
     /// # Errors
     /// If something needed is missing or broken.
@@ -262,7 +262,7 @@ impl BootArgs {
             threads: self.threads,
             accelerator: self.accel.of_qemu(),
         };
-        // Before the build, which takes longer.
+        // We look for the emulator first, because the build takes much longer.
         let emulator = self.emulator(arch)?;
         let images = prepare(arch, self.kernel.as_deref(), self.breaks()).map_err(mistaken)?;
         let images = match workload.filter(|workload| !workload.is_built_in()) {
@@ -281,7 +281,7 @@ impl BootArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// If something needed is missing or broken. A run that fails is no error but exit code 1.
+/// If something needed is missing or broken. A run that fails isn't an error: the exit code is 1.
 pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
     let archs = args.archs()?;
     let workload = args.workload()?;
@@ -294,7 +294,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // All of them before anything is printed or booted: what is refused for one architecture is refused at once.
+    // We prepare all architectures before we print or boot anything, so that an error in one of them comes at once.
     let command = |&arch| anyhow::Ok((arch, args.command(arch, workload, &words)?));
     let commands: Vec<_> = archs.iter().map(command).collect::<Result<_, _>>()?;
     let mut passed = true;
@@ -311,7 +311,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("booting {arch}"))?;
             passed &= this;
             if let Some(signal) = told_to_end() {
-                // As shells count it.
+                // A shell reports a process that a signal ended as 128 plus the signal's number.
                 return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
             }
             if !this {
@@ -326,7 +326,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Boots once and prints what the kernel says; whether it passed.
+/// Boots once, prints the kernel's events and returns whether the run passed.
 fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::Result<bool> {
     if !args.json {
         say!("{arch}, {} CPUs", args.cpus);
@@ -362,7 +362,7 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     Ok(passed)
 }
 
-/// Writes an event for people.
+/// Prints an event for people.
 fn show(event: &Value) {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let list = |name: &str| -> String {

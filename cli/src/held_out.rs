@@ -1,4 +1,4 @@
-//! `quell held-out`: published tables that the model was not made or calibrated for, beside what it predicts.
+//! `quell held-out`: published tables that we never used to calibrate the model, beside its predictions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::output::{self, note, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
 
-/// How long `--quick` may take.
+/// The time limit of `--quick`.
 const QUICK: Duration = Duration::from_secs(60);
 
-/// What `quell held-out` takes.
+/// The arguments of `quell held-out`.
 #[derive(Debug, Args)]
 pub struct HeldOutArgs {
     /// A built-in table, a folder with a published.toml, or a folder of such folders [default: all built-in tables]
@@ -45,14 +45,14 @@ pub struct HeldOutArgs {
     markdown: bool,
 }
 
-/// What a kernel's path costs are fitted to. Never the figures from after a change, which are predicted.
+/// The figures to which we fit a kernel's path costs. Figures from after a change are never used: we predict them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Side {
     /// The published figures from before the change
     Before,
 }
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Json<'a> {
     tables: Vec<Named<'a>>,
@@ -66,7 +66,7 @@ struct Json<'a> {
     cpu_seconds: f64,
 }
 
-/// A table and its figures.
+/// A published table with its figures.
 #[derive(Serialize)]
 struct Named<'a> {
     name: &'a str,
@@ -78,15 +78,15 @@ struct Named<'a> {
     skill: Skill,
     #[serde(skip_serializing_if = "Option::is_none")]
     calibrated_skill: Option<Skill>,
-    /// The fitted path costs, and the factors by which the fit changed them.
+    /// The fitted path costs, each with the factor by which the fit changed it.
     fitted: BTreeMap<String, f64>,
     rows: Vec<Row>,
 }
 
-/// Reads the tables, runs them and prints.
+/// Reads the tables, runs them and prints the figures.
 ///
 /// # Errors
-/// If a table cannot be read, or a run came to no end.
+/// If a table can't be read, or a run didn't end.
 pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     let threads = rayon::current_num_threads() as u32;
     let mut tables = args.tables()?;
@@ -207,7 +207,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
 }
 
 impl HeldOutArgs {
-    /// The tables that are asked for.
+    /// Returns the chosen tables, with the costs of the chosen kernel.
     fn tables(&self) -> Result<Vec<held_out::Table>> {
         let tables = self.named_tables()?;
         Ok(match self.kernel.resolve()? {
@@ -262,7 +262,7 @@ fn named<'a>(table: &'a held_out::Table, results: &Results) -> Named<'a> {
     }
 }
 
-/// How the command ends.
+/// Returns an error if a run failed, and exit code 1 if the contract was broken.
 fn ended(failures: &[String], violations: u64) -> Result<ExitCode> {
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
@@ -273,7 +273,7 @@ fn ended(failures: &[String], violations: u64) -> Result<ExitCode> {
     })
 }
 
-/// A change in percent.
+/// Formats a change in percent.
 fn percent(change: f64) -> String {
     format!("{:+.1}", change * 100.0)
 }
@@ -282,7 +282,7 @@ fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), text)
 }
 
-/// How many calibrated predictions are hits; a row without counts as it is.
+/// Counts the hits of the calibrated predictions. A row without one counts with its uncalibrated verdict.
 fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
     let verdict = |row: &Row| {
         row.calibrated
@@ -294,7 +294,7 @@ fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
         .count()
 }
 
-/// Hits and skill of each table.
+/// Returns a table of hits and skill, one row for each published table.
 fn skill_table(tables: &[Named<'_>], fitted: bool) -> Table {
     let mut head = vec![
         words("table"),
@@ -339,7 +339,7 @@ fn skill_table(tables: &[Named<'_>], fitted: bool) -> Table {
     table
 }
 
-/// The figures, a row for each.
+/// Returns a table with one row for each figure.
 fn table<'a>(rows: impl Iterator<Item = &'a Row>, fitted: bool) -> Table {
     let mut head = vec![
         words("table"),

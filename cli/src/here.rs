@@ -1,19 +1,19 @@
-//! What `quell` alone says first on a terminal: what can be done on this host, and the commands that people want.
+//! The introduction that `quell` alone prints on a terminal: this host, and the commands that most people want.
 
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use crate::output::{paragraph, say, several};
 
-/// Whether programs can be recorded on this system.
+/// Whether `quell record` works on this system.
 const RECORDS: bool = cfg!(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ));
 
-/// This host, as far as it decides what can be done.
+/// The facts about this host that decide which commands work.
 struct Host {
-    /// The kernel's release, if it is a Linux.
+    /// The kernel's release; `None` if the kernel isn't Linux.
     linux: Option<String>,
     cpus: usize,
     root: bool,
@@ -32,7 +32,7 @@ impl Host {
         }
     }
 
-    /// In a line.
+    /// Describes this host in one line.
     fn words(&self) -> String {
         let kernel = match &self.linux {
             Some(release) => format!("Linux {release}"),
@@ -49,7 +49,7 @@ impl Host {
         )
     }
 
-    /// The commands that people want, each with what it is for. `quell` is how the command is typed.
+    /// Returns the commands that most people want, each with its purpose. `quell` is the command as the user types it.
     fn commands(&self, quell: &str) -> [[String; 2]; 3] {
         let record = match (RECORDS && self.linux.is_some(), self.root) {
             (true, true) => [
@@ -83,7 +83,7 @@ impl Host {
     }
 }
 
-/// Says what can be done here.
+/// Prints the introduction.
 pub fn say_first(quell: &str) {
     let host = Host::found();
     paragraph(host.words());

@@ -1,4 +1,4 @@
-//! `quell hunt`: any kernel on TLBs that do their worst.
+//! `quell hunt`: boots any kernel on TLBs that do their worst.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -126,7 +126,7 @@ impl HuntArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// If something needed is missing or broken. A finding is no error but exit code 1.
+/// If something needed is missing or broken. A finding isn't an error: the exit code is 1.
 pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     if args.setup {
         let emulator = setup::build(|step| note!("{step}"))?;
@@ -163,7 +163,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                         }
                     }
                     Ok(Event::Hunted(these)) => counts = Some(these),
-                    // An event of our own kernel.
+                    // Our own kernel prints other events, too.
                     Err(_) => {}
                 }
             }
@@ -180,7 +180,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::FAILURE);
     }
-    // The machine prints its counts whenever it ends by itself.
+    // The machine prints its counts unless it was stopped.
     let Some(counts) = counts.filter(|_| !args.plain) else {
         if args.plain
             && outcome
@@ -204,7 +204,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Describes a hunt that found nothing, and whether it looked at anything.
+/// Describes a hunt that found nothing. The counts show whether it could have found anything.
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
         "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; {} of {} changes judged; \

@@ -1,4 +1,4 @@
-//! Every table of every command, at the widths of terminals.
+//! Checks the layout of every table that a command prints, at the widths of terminals.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn the_lists() {
     }
 }
 
-/// Rows as they are before anything was run, with figures as long as they get.
+/// Returns the rows of all experiments without running any, filled with the longest figures that occur.
 fn experiments() -> Vec<quell_experiments::reproduce::Row> {
     let nothing = Results::default();
     let plans = Experiment::all(None);

@@ -1,12 +1,12 @@
 //! The command `quell`.
 //!
-//! Each subcommand has a module, which parses, calls and prints; the work is done by `quell-adversary`,
-//! `quell-experiments`, `quell-host`, `quell-record` and `quell-boot`.
+//! Each subcommand has a module that parses its arguments, calls a library and prints the result. The libraries are
+//! `quell-adversary`, `quell-experiments`, `quell-host`, `quell-record` and `quell-boot`.
 //!
-//! It is a library with a `main` so that the compiler can work on it while the machine in software is still
-//! being made: the first `cargo run` is half a minute shorter.
+//! The command is a library with a small `main`. Cargo compiles a library while its dependencies are still being built,
+//! but a binary only afterwards. This makes the first `cargo run` half a minute shorter.
 
-// What is added must not silently do nothing.
+// We match every variant by name, so that a new one isn't silently ignored.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod boot;
@@ -106,15 +106,15 @@ enum Command {
     },
 }
 
-/// Describes the command line: every subcommand, option and kind of value. For programs that go through all of
-/// them; nothing is promised of their names.
+/// Returns a description of the command line: every subcommand, option and kind of value. It's for programs that visit
+/// all of them; we don't promise to keep the names.
 pub fn command() -> clap::Command {
     let mut command = described();
     command.build();
     command
 }
 
-/// The command line with the exit codes below each command's help.
+/// Returns the command line with the exit codes below each command's help.
 fn described() -> clap::Command {
     fn with_codes(command: clap::Command) -> clap::Command {
         let more = command.get_after_help().map(|more| format!("{more}\n\n"));
@@ -127,7 +127,7 @@ fn described() -> clap::Command {
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
-            // A pipe gets the table alone, as with options.
+            // In a pipe we print only the table, as we do if there are options.
             if std::env::args_os().len() == 1 && std::io::stdout().is_terminal() {
                 here::say_first(reproduce::command());
             }
@@ -168,7 +168,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The arguments of the process; help and the version go to standard output like any other result.
+/// Parses the process's arguments. Help and the version are printed to standard output like any other result.
 fn parse() -> Result<Cli, ExitCode> {
     if let Some(why) = refusal::of_controls() {
         note!("error: {why}");
@@ -192,7 +192,7 @@ fn parse() -> Result<Cli, ExitCode> {
         })
 }
 
-/// Does what the arguments of the process ask for, and says how it ended.
+/// Runs the command that the process's arguments describe and returns its exit code.
 pub fn main() -> ExitCode {
     output::guarded(|| {
         let cli = match parse() {
@@ -213,7 +213,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The chapters of the documents that have code: `cargo test` compiles it.
+/// The chapters of the documents that contain code, so that `cargo test` compiles it.
 #[cfg(doctest)]
 mod chapters {
     #[doc = include_str!("../../docs/guide/architecture.md")]

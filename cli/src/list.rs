@@ -1,4 +1,4 @@
-//! `quell list`: workloads, machines, policies, and what each parameter means.
+//! `quell list`: prints workloads, machines, kernels, policies and the meaning of each parameter.
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// What `quell list` takes.
+/// The arguments of `quell list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// List only these [default: everything except the values of machines]
@@ -42,7 +42,7 @@ enum What {
 }
 
 impl What {
-    /// The list as JSON; of parameters, with the values of a machine if there is one.
+    /// Returns the list as JSON. Parameters have their values, too, if there is a machine.
     fn document(self, machine: Option<&MachineFile>) -> Value {
         match self {
             What::Workloads => Workload::all()
@@ -119,7 +119,7 @@ fn find(machine: &str) -> Result<MachineFile> {
 /// Prints the lists.
 ///
 /// # Errors
-/// If the machine asked for does not exist.
+/// If the chosen machine doesn't exist.
 pub fn run(args: ListArgs) -> Result<()> {
     let wants = |what| args.what.is_none_or(|wanted| wanted == what);
     if let (Some(machine), false) = (&args.machine, wants(What::Parameters)) {
@@ -180,7 +180,7 @@ fn workloads() {
     }
 }
 
-/// The parameters of a workload.
+/// Returns a table of a workload's parameters.
 pub fn workload_table(workload: &Workload) -> Table {
     let mut rows = Table::new([
         words("parameter"),
@@ -209,7 +209,7 @@ fn known_machines() {
     paragraph("quell list parameters --machine NAME shows every value with its source.\n");
 }
 
-/// The built-in machines.
+/// Returns a table of the built-in machines.
 pub fn machine_table() -> Table {
     let mut rows = Table::new([
         words("name"),
@@ -228,13 +228,13 @@ pub fn machine_table() -> Table {
     rows
 }
 
-/// How many values of a kernel are guesses.
+/// Counts the guessed values of a kernel.
 fn guessed(kernel: &KernelFile) -> usize {
     let assumed = |parameter: &Parameter| kernel.value(*parameter).assumed;
     KernelFile::parameters().filter(assumed).count()
 }
 
-/// The built-in kernels.
+/// Returns a table of the built-in kernels.
 pub fn kernel_table() -> Table {
     let mut rows = Table::new([words("name"), words("kernel"), number("values guessed")]);
     for kernel in kernels::names().filter_map(built_in_kernel) {
@@ -256,7 +256,7 @@ fn policies() {
     say!("{}\n", policy_table());
 }
 
-/// The language of policies.
+/// Returns a table of the words that a policy can contain.
 pub fn policy_table() -> Table {
     let mut rows = Table::new([words("term"), words("meaning")]);
     for (term, meaning) in TERMS {
@@ -270,7 +270,7 @@ fn parameters() {
     say!("{}", parameter_table());
 }
 
-/// The parameters of machine files.
+/// Returns a table of the parameters of machine files.
 pub fn parameter_table() -> Table {
     let mut rows = Table::new([
         words("section.key"),
@@ -313,7 +313,7 @@ fn values(machine: &MachineFile) {
     say!("{}", value_table(machine));
 }
 
-/// The values of a machine.
+/// Returns a table of a machine's values.
 pub fn value_table(machine: &MachineFile) -> Table {
     let mut rows = Table::new([
         words("section.key"),

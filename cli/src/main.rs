@@ -1,4 +1,4 @@
-//! The command `quell`: see the library.
+//! The command `quell`; the library contains everything else.
 
 fn main() -> std::process::ExitCode {
     quell_cli::main()

@@ -1,4 +1,4 @@
-//! The command's allocator: without memory it ends the command with an error instead of a signal.
+//! The command's allocator. If memory runs out, the command ends with an error instead of a signal.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use quell_vm::sim::LineAllocator;
 
-/// Gives out memory as [`LineAllocator`] does, so that a run has the same figures on every thread.
+/// Allocates with [`LineAllocator`], so that a run has the same figures on every thread.
 pub struct Allocator;
 
 #[cold]
@@ -16,10 +16,10 @@ fn exhausted(bytes: usize) -> ! {
     ))
 }
 
-/// Prints an error and ends the process with code 1. Nothing is unwound: destructors may want memory, too.
+/// Prints an error and ends the process with code 1. We don't unwind: destructors may allocate, too.
 ///
-/// Allocates nothing and takes no lock: a thread that waits for memory may hold that of standard error or of the
-/// process's end.
+/// Allocates nothing and takes no lock: a thread that waits for memory may hold the lock of standard error or of the
+/// process's exit.
 pub fn fail(error: std::fmt::Arguments<'_>) -> ! {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     if !IS_REPORTED.swap(true, Relaxed) {
@@ -30,7 +30,7 @@ pub fn fail(error: std::fmt::Arguments<'_>) -> ! {
         let length = 300 - rest.len();
         end(&text[..length])
     }
-    // Another thread reports it and ends the process.
+    // Another thread prints the error and ends the process.
     loop {
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
@@ -55,7 +55,7 @@ fn checked(place: *mut u8, layout: Layout) -> *mut u8 {
     place
 }
 
-// SAFETY: each call goes to `LineAllocator` with the caller's own arguments, and its result is returned unchanged.
+// SAFETY: each call forwards the caller's own arguments to `LineAllocator` and returns its result unchanged.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for the caller.

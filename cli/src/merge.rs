@@ -1,4 +1,4 @@
-//! `quell merge`: the parts of a sweep or of a search, put together.
+//! `quell merge`: joins the parts of a sweep or of a search.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::results::{Part, ResultsFile};
 use crate::sweep::summary;
 use crate::usage::usage;
 
-/// What `quell merge` takes.
+/// The arguments of `quell merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
     /// Result files of one sweep, or of one search
@@ -27,13 +27,13 @@ pub struct MergeArgs {
     summary: summary::SummaryArgs,
 }
 
-/// Puts the parts of a sweep or of a search together, and prints what all of them come to.
+/// Joins the parts of a sweep or of a search, and prints the results of the whole.
 ///
 /// # Errors
-/// If one cannot be read, they are not of one whole, or two differ in what came of a place.
+/// If a part can't be read, parts belong to different sweeps or searches, or two parts disagree about the same run.
 pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
-    // Which of both is said by the first line.
+    // The first line of a part shows whether it belongs to a sweep or to a search.
     let (first, others) = args.parts.split_first().context("no files")?;
     let first = Part::open(first)?;
     let outcome = if kept::is_search(first.first()) {
@@ -60,7 +60,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     Ok(outcome.into())
 }
 
-/// Says how much of the whole is there; whether all is.
+/// Prints how much of the whole is present, and returns whether all of it is.
 fn told<W: Header>(merged: &Results<W>, place: &Destination) -> bool {
     let (known, missing, each) = (merged.known(), merged.missing(), W::EACH);
     match missing {

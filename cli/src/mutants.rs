@@ -1,15 +1,15 @@
-//! Commands that make mistakes: they run in the copy of the workspace that holds the mutants, which is built for that.
+//! Commands with mutants. They run in a copy of the workspace that contains the mutants and is built on demand.
 
 use crate::output::note;
 use quell_boot::toolchain;
 use quell_mutants::{list, run};
 use std::process::{Command, ExitCode};
 
-/// Does the same command in the copy, whose exit code it returns; `None` in the copy itself. The copy is built where it
-/// is not as the source is.
+/// Runs the same command in the copy and returns its exit code, or returns `None` if this already is the copy. Builds
+/// the copy first if the source has changed.
 ///
 /// # Errors
-/// If this is not run from a checkout, there is no cargo, or the copy does not build.
+/// If this isn't run from a checkout, cargo is missing, or the copy doesn't build.
 pub fn in_copy() -> anyhow::Result<Option<ExitCode>> {
     if list::IN_COPY {
         return Ok(None);
@@ -24,7 +24,7 @@ pub fn in_copy() -> anyhow::Result<Option<ExitCode>> {
     Ok(Some(ended(command)?))
 }
 
-/// In place of this process, so that signals reach it.
+/// Replaces this process with the command, so that the command receives signals.
 #[cfg(unix)]
 fn ended(mut command: Command) -> anyhow::Result<ExitCode> {
     use std::os::unix::process::CommandExt;

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-/// Numbers of CPUs, in ascending order: `1,2,24` are these, `24` alone stands for the powers of two up to it.
+/// Numbers of CPUs in ascending order. `1,2,24` means exactly these; a single number such as `24` means the powers of
+/// two up to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cpus(pub Vec<usize>);
 
@@ -21,7 +22,7 @@ impl FromStr for Cpus {
     }
 }
 
-/// Numbers of CPUs, in ascending order: those that are named.
+/// Numbers of CPUs in ascending order, exactly as listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed(pub Vec<usize>);
 
@@ -33,10 +34,10 @@ impl FromStr for Listed {
     }
 }
 
-/// Reads a list of numbers of CPUs: `4..64` in it is 4 and each doubling of it up to 64.
+/// Reads a list of numbers of CPUs. For example, `4..64` is 4 and each doubling of it up to 64.
 ///
 /// # Errors
-/// What was expected.
+/// A message with the expected form or range.
 fn listed(text: &str) -> Result<Vec<usize>, String> {
     let number = |text: &str| {
         let number: usize = text

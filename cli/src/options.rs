@@ -1,4 +1,4 @@
-//! What several subcommands take: a workload with its parameters, and a machine.
+//! Arguments that several subcommands share: a workload with its parameters, and a machine.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use toml::de::DeTable;
 
 use crate::usage::usage;
 
-/// Parses a text as it is; completions suggest these names.
+/// A parser that accepts any text. Completions suggest the names that the function returns.
 #[derive(Clone)]
 pub struct Suggested(pub fn() -> Vec<&'static str>);
 
@@ -46,7 +46,7 @@ pub const MACHINES: Suggested = Suggested(|| machines::names().collect());
 /// Suggests the built-in kernels.
 pub const KERNELS: Suggested = Suggested(|| kernels::names().collect());
 
-/// The kernel whose path costs count.
+/// The kernel whose path costs we use.
 #[derive(Debug, Args)]
 pub struct KernelArgs {
     /// Use the path costs of this kernel: a built-in one (`quell list kernels`) or the path of a kernel file [default:
@@ -56,17 +56,17 @@ pub struct KernelArgs {
 }
 
 impl KernelArgs {
-    /// The kernel as asked for.
+    /// Returns the chosen kernel, or `None` if none was chosen.
     ///
     /// # Errors
-    /// If there is none of that name, or its file is wrong.
+    /// If no kernel has this name, or its file is wrong.
     pub fn resolve(&self) -> Result<Option<KernelFile>> {
         let kernel = self.kernel.as_deref().map(kernels::find);
         kernel.transpose().map_err(usage)
     }
 }
 
-/// Reads a policy, and suggests the baseline, everything, and each mechanism alone.
+/// Returns a parser for policies, which suggests the baseline, everything, and each mechanism alone.
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
     let names = || {
         let alone = Mechanism::ALL.map(|mechanism| mechanism.name());
@@ -89,7 +89,7 @@ pub struct WorkloadArgs {
     file: Option<PathBuf>,
 }
 
-/// A machine, and what is different there.
+/// A machine and the changes to it.
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     /// Use a built-in machine (`quell list machines`) or the path of a machine file
@@ -104,10 +104,10 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// The machine as asked for.
+    /// Returns the chosen machine.
     ///
     /// # Errors
-    /// If there is none of that name, its file is wrong, or what is set does not fit.
+    /// If no machine has this name, its file is wrong, or a value of `--set` doesn't fit.
     pub fn resolve(&self) -> Result<MachineFile> {
         let mut machine = machines::find(&self.machine).map_err(usage)?;
         if let Some(kernel) = self.kernel.resolve()? {
@@ -118,10 +118,10 @@ impl MachineArgs {
 }
 
 impl WorkloadArgs {
-    /// The workload as asked for.
+    /// Returns the chosen workload.
     ///
     /// # Errors
-    /// If there is none of that name, or a parameter is wrong.
+    /// If no workload has this name, or a parameter is wrong.
     pub fn resolve(&self) -> Result<Workload> {
         let mut workload = workloads::find(&self.workload).map_err(usage)?;
         if let Some(path) = &self.file {
@@ -136,7 +136,7 @@ impl WorkloadArgs {
     }
 }
 
-/// Sets the parameters that a file names.
+/// Sets the parameters that a file contains.
 fn read(workload: &mut Workload, path: &Path) -> Result<()> {
     let shown = path.display();
     let text = machines::read(path).map_err(|error| usage(format_args!("{shown}: {error}")))?;

@@ -1,10 +1,10 @@
 //! Standard output and standard error.
 //!
-//! All output goes through here, so that the command ends well where it cannot be written. A reader that
-//! has seen enough, as `head` has, ends the command without a word, as the signal for that would end another
-//! program; a full disk ends it with an error. Either way the stack unwinds first, so that whatever was
-//! set up is put back: an emulator is ended, a swap device is taken down. Messages on standard error are lost
-//! where they cannot be written, so there nothing happens.
+//! All output is written by this module, so that the command ends properly if output can't be written. If the reader
+//! closes the pipe, as `head` does, the command ends silently and with the exit code of a program that SIGPIPE ended. A
+//! full disk ends it with an error. Either way we unwind the stack first, which undoes changes to the host. For
+//! example, it ends an emulator or removes a swap device. If standard error can't be written, its messages are lost and
+//! the command continues.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ use textwrap::{Options, WordSeparator, WordSplitter};
 use crate::memory;
 use crate::usage::usage;
 
-/// Writes a line to standard output, as `println!` does.
+/// Prints a line to standard output, like `println!`.
 macro_rules! say {
     () => {
         $crate::output::line(format_args!(""))
@@ -36,7 +36,7 @@ macro_rules! say {
     };
 }
 
-/// Writes a line to standard error, as `eprintln!` does, if that is possible.
+/// Prints a line to standard error, like `eprintln!`, if possible.
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::output::remark(format_args!($($text)*))
@@ -45,23 +45,23 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// What ends the command where standard output cannot be written.
+/// The payload of the unwinding that ends the command if standard output can't be written.
 struct Unwritable(io::Error);
 
-/// What a shell says of a program that a closed pipe has ended: 128 and the number of SIGPIPE.
+/// The exit code that a shell reports for a program ended by a closed pipe: 128 plus the number of SIGPIPE.
 const CLOSED_PIPE: u8 = 141;
 
-/// And of one that Ctrl-C has ended.
+/// The exit code that a shell reports for a program ended by Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
 fn end(error: io::Error) -> ! {
-    // Not a panic: nothing is wrong with the program, so no hook has anything to say.
+    // We don't panic: the program isn't wrong, so the panic hook mustn't print anything.
     panic::resume_unwind(Box::new(Unwritable(error)))
 }
 
-/// Text that a terminal shows as it is: what would move the cursor, or turn the direction of writing, is replaced. Every
-/// string that comes from a file, from another program or from the command line goes through here. Colours pass if
-/// `colours` is set: those are our own.
+/// Replaces the characters of a text that would steer a terminal: those that move the cursor or change the direction of
+/// writing. Every string from a file, from another program or from the command line passes through this function. If
+/// `colours` is set, colours stay, because they're our own.
 pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
     let strange = |c: char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -90,7 +90,7 @@ pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// How long the colour is that the text begins with (`ESC [ numbers m`); 0 if it begins with none.
+/// Returns the length of the colour (`ESC [ numbers m`) at the beginning of a text, or 0 if there is none.
 fn colour_length(text: &str) -> usize {
     let Some(numbers) = text.strip_prefix("\u{1b}[") else {
         return 0;
@@ -102,7 +102,7 @@ fn colour_length(text: &str) -> usize {
     }
 }
 
-/// Writes text to standard output.
+/// Prints text to standard output.
 pub fn write(text: &str) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(visible(text, true).as_bytes()) {
@@ -110,20 +110,20 @@ pub fn write(text: &str) {
     }
 }
 
-/// Writes text to standard output while a line on the terminal says how far work is: that line comes again below it.
+/// Prints text while there is a progress line on the terminal; the line is printed again below the text.
 pub fn above_progress(text: &str) {
     let progress = Term::stderr();
     if progress.is_term() {
-        // If it cannot be cleared it cannot be seen.
+        // If we can't clear the line, nobody sees it.
         let _ = progress.clear_line();
     }
     write(text);
 }
 
-/// The number of the documents' form.
+/// The version of the documents' format.
 const SCHEMA: u32 = 1;
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'a, T> {
     schema: u32,
@@ -131,11 +131,11 @@ struct Document<'a, T> {
     content: &'a T,
 }
 
-/// Writes the one document of `--json`, an object, with the number of its schema. Under one number keys are added, and
-/// none is renamed or changes its meaning.
+/// Prints the one document of `--json`, an object, with the number of its schema. We may add keys under the same
+/// number, but we never rename a key or change its meaning.
 ///
 /// # Errors
-/// If it is no JSON.
+/// If the content can't be written as JSON.
 pub fn document(content: &impl Serialize) -> anyhow::Result<()> {
     let schema = SCHEMA;
     say!(
@@ -145,51 +145,51 @@ pub fn document(content: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes one of many documents, each a line.
+/// Prints one of many documents, each on its own line.
 ///
 /// # Errors
-/// If it is no JSON.
+/// If the content can't be written as JSON.
 pub fn document_line(content: &impl Serialize) -> serde_json::Result<()> {
     let schema = SCHEMA;
     say!("{}", serde_json::to_string(&Document { schema, content })?);
     Ok(())
 }
 
-/// The same for an object that is made already.
+/// Prints a document that already is a JSON object.
 pub fn object(mut content: serde_json::Value) {
     content["schema"] = SCHEMA.into();
     say!("{content:#}");
 }
 
-/// Writes a line to standard output; see [`say`].
+/// Prints a line to standard output; see [`say`].
 pub fn line(text: fmt::Arguments<'_>) {
     write(&format!("{text}\n"));
 }
 
-/// Writes a line to standard error; see [`note`].
+/// Prints a line to standard error; see [`note`].
 pub fn remark(text: fmt::Arguments<'_>) {
     let mut out = io::stderr().lock();
     let _ = out.write_all(visible(&format!("{text}\n"), false).as_bytes());
 }
 
-/// The error to print, once the system has refused a thread or memory.
+/// The error to print after the system has refused a thread or memory.
 static REFUSED: OnceLock<String> = OnceLock::new();
 
-/// The beginning of each error for want of memory.
+/// The beginning of each error about missing memory.
 const WITHOUT_MEMORY: &str = "out of memory";
 
-/// Turns the message of a panic into the error to print, if the system has refused a thread or memory.
+/// Returns the error to print if a panic's message shows that the system refused a thread or memory.
 fn refused(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>()?;
     let has = |words: [&str; 2]| words.iter().any(|words| text.contains(words));
-    // In the words of the standard library, of rayon, and of the C library.
+    // The standard library, rayon and the C library use these words.
     if has(["failed to spawn thread", "ThreadPoolBuildError"]) {
         return Some(without_threads(text));
     }
     has(["OutOfMemory", "Cannot allocate memory"]).then(|| format!("{WITHOUT_MEMORY}: {text}"))
 }
 
-/// What is said where no thread can be made.
+/// Returns the error to print if no thread can be started.
 pub fn without_threads(why: impl fmt::Display) -> String {
     format!(
         "cannot start another thread ({why}): raise the limit of processes (`ulimit -u`, or pids.max of the control \
@@ -199,12 +199,12 @@ pub fn without_threads(why: impl fmt::Display) -> String {
 
 static ENDS_WITHOUT_MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// From now on a panic for want of memory ends the process at once, with an error and code 1.
+/// Makes a panic for lack of memory end the process at once, with an error and code 1.
 pub fn end_without_memory() {
     ENDS_WITHOUT_MEMORY.store(true, Ordering::Relaxed);
 }
 
-/// Silences panics that follow from a thread or memory that the system has refused.
+/// Silences panics that follow after the system has refused a thread or memory.
 fn quiet_about_refusals() {
     let loud = panic::take_hook();
     panic::set_hook(Box::new(move |about| {
@@ -220,7 +220,8 @@ fn quiet_about_refusals() {
     }));
 }
 
-/// Runs the command, and turns what became of standard output and of its threads into how the process ends.
+/// Runs the command and returns its exit code. Prints an error if standard output couldn't be written, or if the system
+/// refused a thread or memory.
 pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCode {
     quiet_about_refusals();
     let ended = panic::catch_unwind(|| {
@@ -249,13 +250,13 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
     }
 }
 
-/// So many of something, by the name of one.
+/// Formats a number with a noun, for example "1 run" or "2 runs".
 pub fn several<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
     let ending = if number == N::from(1) { "" } else { "s" };
     format!("{number} {one}{ending}")
 }
 
-/// How many columns the terminal has; `None` if standard output is none.
+/// Returns the terminal's width in columns, at least 20, or `None` if standard output isn't a terminal.
 pub fn width() -> Option<usize> {
     let terminal = Term::stdout();
     let (_, columns) = terminal.size_checked()?;
@@ -265,7 +266,7 @@ pub fn width() -> Option<usize> {
         .then(|| usize::from(columns).max(20))
 }
 
-/// Whether to use colours: on terminals that have some, unless `NO_COLOR` is set.
+/// Returns whether to use colours: if the terminal has colours and `NO_COLOR` isn't set.
 pub fn colour() -> bool {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let terminal = Term::stdout();
@@ -273,7 +274,7 @@ pub fn colour() -> bool {
     wanted && features.is_attended() && features.colors_supported()
 }
 
-/// Text in lines that fit the terminal; those that go on are indented like what follows the first mark.
+/// Wraps text to the terminal's width. Continuation lines are indented to the text after a mark such as `-`.
 pub fn filled(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else {
         return text.to_owned();
@@ -289,23 +290,25 @@ pub fn filled(text: &str, width: Option<usize>) -> String {
     textwrap::fill(text, options)
 }
 
-/// Writes a paragraph to standard output, in lines that fit the terminal.
+/// Prints a paragraph to standard output, wrapped to the terminal's width.
 pub fn paragraph(text: impl fmt::Display) {
     let text = text.to_string();
     say!("{}", filled(&visible(&text, false), width()));
 }
 
-/// A file that is written when the work is done.
+/// A file that we write at the end of the work.
 pub struct Destination {
     path: PathBuf,
     option: &'static str,
 }
 
 impl Destination {
-    /// The file that `option` names, or `name` beside what was built, or here if nothing was.
+    /// Checks that we can write the file that `option` names.
+    ///
+    /// If `path` is `None`, the file is `name` in `target/`, or in the current directory if there is no `target/`.
     ///
     /// # Errors
-    /// If it cannot be written: told before the work, which may take long.
+    /// If the file can't be written. We report this before the work, which may take long.
     pub fn open(option: &'static str, path: Option<&Path>, name: &str) -> anyhow::Result<Self> {
         let path = match path {
             Some(path) => path.to_path_buf(),
@@ -316,7 +319,7 @@ impl Destination {
             return Err(usage(format_args!("{option} {}: {why}", path.display())));
         }
         let mut options = std::fs::OpenOptions::new();
-        // A link that leads to nothing is there, too.
+        // A dangling link exists, too.
         let there = path.symlink_metadata().is_ok();
         let opened = options.write(true).create(true).truncate(false).open(&path);
         opened.map_err(|error| {
@@ -326,24 +329,24 @@ impl Destination {
             ))
         })?;
         if !there {
-            // Only a look: a command that fails leaves nothing behind.
+            // This was only a check: a command that fails leaves nothing behind.
             let _ = std::fs::remove_file(&path);
         }
         Ok(Destination { path, option })
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
-    /// If that fails after all.
+    /// If that fails in spite of the check.
     pub fn write(&self, content: &str) -> anyhow::Result<()> {
         self.write_with(|to| to.write_all(content.as_bytes()))
     }
 
-    /// Writes what `content` does.
+    /// Writes the file with the function `content`.
     ///
     /// # Errors
-    /// If that fails after all.
+    /// If that fails in spite of the check.
     pub fn write_with(
         &self,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -356,12 +359,12 @@ impl Destination {
         written.with_context(|| format!("{} {}", self.option, self.path.display()))
     }
 
-    /// The file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it is.
+    /// Returns the file's path as text.
     pub fn shown(&self) -> String {
         self.path.display().to_string()
     }

@@ -1,4 +1,4 @@
-//! `quell predict`: what each mechanism would save on this host.
+//! `quell predict`: predicts the savings of each mechanism on this host.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,10 +59,10 @@ fn machine(text: &str) -> Result<MachineFile> {
     machines::find(text).map_err(usage)
 }
 
-/// Predicts and prints.
+/// Predicts the savings and prints them.
 ///
 /// # Errors
-/// If the machine or the policy does not exist or is wrong.
+/// If the machine or the policy doesn't exist or is wrong.
 pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     let mut machine = machine(&args.machine)?;
     let mut policy = None;
@@ -134,7 +134,7 @@ fn print(
     }
 }
 
-/// What each mechanism saves, one row for each workload.
+/// Returns a table of the savings, one row for each workload.
 pub fn prediction_table(lines: &[Line]) -> Table {
     let mut table = Table::new([
         words(""),

@@ -1,14 +1,14 @@
-//! The message about a command line that is refused: one line that names the culprit and the way out.
+//! Errors about a refused command line: one line that names the wrong argument and what to do.
 
 use std::borrow::Cow;
 
 use clap::Command;
 use clap::error::{Error, ErrorKind};
 
-/// Characters of a word that are shown: beyond that it is no name that a person has typed.
+/// The longest word that we print in full, in characters. Nobody types longer names.
 const SHOWN: usize = 200;
 
-/// Text without control characters but line ends, and without words of no end.
+/// Replaces control characters except line ends, and shortens words of more than [`SHOWN`] characters.
 pub fn fit(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let words = line.split(' ').map(short);
@@ -31,8 +31,8 @@ fn short(word: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Why an argument is refused whatever it is for: a person would not see what it says. Those of a command that is
-/// recorded, behind `--`, are that command's own.
+/// Returns an error for the first argument with a control character, which a person couldn't see. We don't check
+/// arguments after `--`: they belong to the recorded command.
 pub fn of_controls() -> Option<String> {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     let wrong = words.find(|word| word.to_string_lossy().contains(char::is_control))?;
@@ -44,7 +44,7 @@ pub fn of_controls() -> Option<String> {
     ))
 }
 
-/// What the parser says over several lines, in one.
+/// Joins the lines of a parser's error into one line.
 pub fn of(error: &Error, root: Command) -> String {
     let (command, path) = named(root);
     let help = format!("see `{path} --help`");
@@ -62,7 +62,7 @@ pub fn of(error: &Error, root: Command) -> String {
     let text = error.render().to_string();
     let mut said = String::new();
     for line in text.lines().map(str::trim) {
-        // How the command is used, and how help is had, come last.
+        // The last lines explain usage and help. We add a shorter hint instead.
         if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         }
@@ -88,7 +88,7 @@ pub fn of(error: &Error, root: Command) -> String {
     format!("{}; {help}", fit(&said))
 }
 
-/// The subcommand that the arguments of the process name, and how a person calls it.
+/// Returns the subcommand that the process's arguments name, and its path as a person types it.
 fn named(root: Command) -> (Command, String) {
     let (mut command, mut path) = (root, String::from("quell"));
     for word in std::env::args_os().skip(1) {

@@ -1,7 +1,7 @@
-//! `quell reproduce`: every published headline beside what the model predicts.
+//! `quell reproduce`: prints every published headline beside the model's prediction.
 //!
-//! Without a word more, as `quell` alone does it: what quell is, one line for each mechanism, one about safety, and
-//! what to type next. `--details` shows every figure, `--guards` what safety costs.
+//! Without options, and as `quell` alone, it prints an introduction, one line for each mechanism, one about safety, and
+//! the commands to try next. `--details` prints every figure, `--guards` the cost of safety.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use crate::output::{self, Destination, paragraph, say};
 use crate::table::{Cell, Column, Table, number, verdict, words};
 use crate::usage::usage;
 
-/// What `quell reproduce` takes.
+/// The arguments of `quell reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
     /// Print one JSON object instead of tables
@@ -52,7 +52,7 @@ pub struct ReproduceArgs {
     only: Option<String>,
 }
 
-/// In which form the results are printed.
+/// The form in which results are printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -69,7 +69,7 @@ impl ReproduceArgs {
         }
     }
 
-    /// What is to be run, guards apart.
+    /// Returns the experiments to run; none with `--guards`.
     fn experiments(&self) -> Result<Vec<Experiment>> {
         let all = Experiment::all(self.only.as_deref());
         if all.is_empty() {
@@ -84,7 +84,7 @@ impl ReproduceArgs {
         Ok(if self.guards { Vec::new() } else { all })
     }
 
-    /// Where the report goes, if one is written.
+    /// Returns the report's destination, or `None` if no report is written.
     fn place(&self) -> Result<Option<Destination>> {
         if self.no_report || self.guards || self.markdown {
             return Ok(None);
@@ -105,13 +105,13 @@ struct Json<'a> {
     report: Option<String>,
 }
 
-/// What quell is, for a first user.
+/// An introduction for new users.
 const INTRODUCTION: &str = "\
 quell keeps translation caches (TLBs) coherent on many CPUs, and zeroes memory.
 Here its mechanisms run on machines in software, beside what was published:
 ";
 
-/// How a person who runs from a checkout types the command.
+/// Returns the command as the user types it, which differs in a checkout.
 pub fn command() -> &'static str {
     match std::env::var_os("CARGO_PKG_NAME") {
         Some(_) => "cargo run --release --",
@@ -124,11 +124,11 @@ fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
 }
 
 fn percent(change: f64) -> String {
-    // With its sign where it rounds to nothing, too: one with the wrong sign is a miss.
+    // A figure that rounds to zero has a sign, too, because a prediction with the wrong sign is a miss.
     format!("{:+.1}", 100.0 * change)
 }
 
-/// A mechanism in as few words as say what it is.
+/// Returns a short name that explains a mechanism.
 fn short(mechanism: Mechanism) -> &'static str {
     match mechanism {
         Mechanism::Batch => "batching of shootdowns",
@@ -139,7 +139,7 @@ fn short(mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// One row for each mechanism.
+/// Returns a table with one row for each mechanism.
 pub fn summary_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         words("mechanism"),
@@ -168,11 +168,11 @@ pub fn summary_table(rows: &[Row]) -> Table {
     table
 }
 
-/// What the experiments are called while they run.
+/// The title of the progress line while experiments run.
 const RUNNING: &str = "running the experiments";
 
-/// Runs the experiments, those of the first row first, then `others`, and prints each row as soon as it and those above
-/// it are known.
+/// Runs the experiments of the first row, then all others, then `others`. Prints each row as soon as its results and
+/// those of all rows above it are known.
 fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
     let of = |mechanism: Mechanism| {
         let of_it = move |plan: &&Experiment| plan.headline.mechanism == mechanism;
@@ -190,7 +190,7 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
         let known = shown
             .iter()
             .take_while(|&&m| of(m).all(|job| results.has(&job)));
-        // The headings stand before the rows; what is left out is named when all of them are there.
+        // The first piece contains the headings. The last one names the columns that were left out, after all rows.
         let known = match known.count() {
             all if all == shown.len() => pieces.len(),
             some => 1 + some,
@@ -210,7 +210,7 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
     results.run_groups(RUNNING, groups, print);
 }
 
-/// Every experiment with its figures. A document has two columns more that a narrow terminal leaves out.
+/// Returns a table of every experiment. A document has two more columns, which a narrow terminal leaves out.
 pub fn detail_table(rows: &[Row], document: bool) -> Table {
     let wide = |column: Column| match document {
         true => column,
@@ -253,7 +253,7 @@ pub fn detail_table(rows: &[Row], document: bool) -> Table {
     table
 }
 
-/// Cost of the guards.
+/// Returns a table of the guards' costs.
 pub fn guard_table(rows: &[guards::Row]) -> Table {
     let mut table = Table::new([
         words(""),
@@ -282,7 +282,7 @@ pub fn guard_table(rows: &[guards::Row]) -> Table {
     table
 }
 
-/// The publications of these rows with the mechanisms that they are about, each once.
+/// Returns the publications of these rows, each once, with its mechanism.
 fn sources(rows: &[Row]) -> Vec<(&'static str, Source)> {
     let mut sources: Vec<_> = rows.iter().map(|row| (row.mechanism, row.source)).collect();
     sources.sort_by_key(|(mechanism, source)| (*mechanism, source.url));
@@ -290,7 +290,7 @@ fn sources(rows: &[Row]) -> Vec<(&'static str, Source)> {
     sources
 }
 
-/// The table of `docs/headlines.md` and what stands below it.
+/// Prints the table of `docs/headlines.md` and the text below it.
 fn print_markdown(rows: &[Row]) {
     say!("{}", detail_table(rows, true).markdown(false));
     for (mechanism, Source { title, url }) in sources(rows) {
@@ -303,7 +303,7 @@ fn print_details(rows: &[Row]) {
     say!("{}\n", detail_table(rows, false));
     for (mechanism, Source { title, url }) in sources(rows) {
         paragraph(format_args!("{mechanism}: {title}"));
-        // Not wrapped: a link that is cut cannot be clicked.
+        // We don't wrap links: nobody can click a link that is split.
         say!("    {url}");
     }
     say!();
@@ -334,7 +334,7 @@ fn print_guards(rows: &[guards::Row]) {
 /// Runs the experiments, prints the table and writes the report.
 ///
 /// # Errors
-/// If nothing is to be run, or something cannot be written.
+/// If there is nothing to run, or something can't be written.
 pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let began = Instant::now();
     let form = args.form();
@@ -345,7 +345,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         return Ok(code);
     }
     let place = args.place()?;
-    // All runs together, so that the time that is left is that of the whole.
+    // We run everything together, so that the progress line shows the time left for the whole.
     let of_report = match &place {
         Some(_) => report::jobs(&plans),
         None => Vec::new(),
@@ -365,7 +365,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         Form::Text if args.details => print_details(&rows),
         Form::Markdown | Form::Text | Form::Json => {}
     }
-    // Guards are left out in the copy that holds the mutants alone.
+    // Only the copy with the mutants can leave a guard out.
     let guarded = match list::IN_COPY && (args.guards || form == Form::Json || place.is_some()) {
         true => guards::plans(args.only.as_deref()),
         false => Vec::new(),
@@ -387,7 +387,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         place.write(&page.0)?;
     }
     let end = End {
-        // Not those with a guard left out: there the contract may break, and a run may come to no end.
+        // We don't count runs that leave a guard out: there the contract may break, and a run may never end.
         violations: results.violations(),
         runs: results.outcomes().count(),
         rate: accesses_per_second(results.outcomes().chain(left_out.outcomes())),
@@ -410,11 +410,11 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     })
 }
 
-/// What is said when all has run.
+/// The facts that we print after all runs.
 struct End {
     violations: u64,
     runs: usize,
-    /// Accesses a second and core.
+    /// Accesses per second and core.
     rate: f64,
     seconds: f64,
     report: Option<String>,
@@ -460,7 +460,7 @@ impl End {
     }
 }
 
-/// Whether the contract held.
+/// Returns a sentence that states whether the contract held.
 fn safety(runs: usize, violations: u64) -> String {
     match violations {
         0 => format!(
@@ -473,7 +473,7 @@ fn safety(runs: usize, violations: u64) -> String {
     }
 }
 
-/// What the figures of the table mean.
+/// Prints the meaning of the table's figures.
 fn explain(rows: &[Row]) {
     paragraph(format_args!(
         "Each row is a published measurement of a change to a kernel, before and after, beside the same engine \

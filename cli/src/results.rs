@@ -1,7 +1,8 @@
-//! Files of results: [`Results`] on the disk. A reader always finds them whole.
+//! Files of results: [`Results`] on disk.
 //!
-//! The file is all the state that there is: work that was interrupted goes on where it was, a part is a file of the
-//! same kind, and parts that are merged are the file that one machine writes, bit by bit.
+//! Each result is appended as a line, and a line that an interruption cut is dropped. The file is the only state: an
+//! interrupted command continues from it, a part is a file of the same format, and merged parts are identical, byte for
+//! byte, to the file that one machine would write.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -16,14 +17,14 @@ use quell_experiments::results::{Header, MergeError, Results, read_line};
 
 use crate::usage::usage;
 
-/// Results on their way into a file.
+/// A file to which we write results, and the results so far.
 pub struct ResultsFile<W> {
     place: PathBuf,
     file: File,
     pub results: Results<W>,
 }
 
-/// A file of results on its way in. It is read once, from its beginning to its end, so it may be a pipe.
+/// A file of results that we read. We read it once from beginning to end, so it may be a pipe.
 pub struct Part {
     path: PathBuf,
     first: Vec<u8>,
@@ -31,10 +32,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// Opens it, and reads its first line, which says what the results are of.
+    /// Opens the file and reads its first line, which describes the work.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file can't be read.
     pub fn open(path: &Path) -> Result<Self> {
         let wrong = |why: &dyn Display| usage(format_args!("{}: {why}", path.display()));
         if let Some(why) = machines::waits_for_others(path) {
@@ -51,12 +52,12 @@ impl Part {
         })
     }
 
-    /// Its first line.
+    /// Returns the first line.
     pub fn first(&self) -> &[u8] {
         &self.first
     }
 
-    /// The results in it; `None` if there is not even a whole first line.
+    /// Reads the results; returns `None` if even the first line is incomplete.
     fn read<W: Header>(self) -> Result<Option<Results<W>>> {
         Results::read(self.first.chain(self.rest)).map_err(|wrong| {
             usage(format_args!(
@@ -68,7 +69,7 @@ impl Part {
     }
 }
 
-/// Where a file of results is, or will be: where a link leads to it. It is written anew, so it is a file.
+/// Returns the path of a results file with links resolved. We replace the file, so it must be a regular one.
 fn place_of(place: &Path) -> Result<PathBuf> {
     match fs::metadata(place) {
         Ok(there) if !there.is_file() => Err(usage(format_args!(
@@ -80,15 +81,15 @@ fn place_of(place: &Path) -> Result<PathBuf> {
     }
 }
 
-/// A file that this command alone writes, until it is closed.
+/// Locks a file, so that only this command writes it until the file is closed.
 ///
 /// # Errors
-/// If another command writes it.
+/// If another command is writing the file.
 fn alone(file: File, place: &Path) -> Result<File> {
     #[cfg(unix)]
     {
         use rustix::fs::{FlockOperation, flock};
-        // A file system that has no locks leaves it to the person.
+        // On a file system without locks, the user must not run two commands on one file.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
         if locked == Err(rustix::io::Errno::WOULDBLOCK) || !is_at(&file, place) {
             return Err(taken(place));
@@ -97,7 +98,7 @@ fn alone(file: File, place: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether this open file is still the one that is there.
+/// Returns whether this open file is still the file at `place`.
 fn is_at(file: &File, place: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -121,14 +122,14 @@ fn taken(place: &Path) -> anyhow::Error {
 }
 
 impl<W: Header> ResultsFile<W> {
-    /// The results of a whole that a file has, with room for more.
+    /// Opens a file for the results of the work that `head` describes, and reads the results that it contains.
     ///
     /// # Errors
-    /// If the file cannot be read or written, or holds something else.
+    /// If the file can't be read or written, or contains results of other work.
     pub fn open(place: &Path, head: W) -> Result<Self> {
         let to = place_of(place)?;
         let none = Results::new(head)?;
-        // What was there stays this command's alone until the file that takes its place is.
+        // We keep the old file locked until the new one has replaced it and is locked, too.
         let (known, _before) = match to.exists() {
             true => {
                 let before = alone(File::open(&to)?, &to)?;
@@ -160,11 +161,11 @@ impl<W: Header> ResultsFile<W> {
         })
     }
 
-    /// The results of several files together, written to another.
+    /// Merges the results of several files into another file.
     ///
     /// # Errors
-    /// If one cannot be read, they are not of one whole, two differ in what came of a place, or the other file cannot
-    /// be written.
+    /// If a file can't be read, files contain results of different work, two files disagree about a result, or the
+    /// other file can't be written.
     pub fn merge(first: Part, others: &[PathBuf], place: &Path) -> Result<Self> {
         let place = place_of(place)?;
         let read = |part: Part| {
@@ -194,19 +195,19 @@ impl<W: Header> ResultsFile<W> {
     /// Adds a result to the file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file can't be written.
     pub fn keep(&mut self, row: &W::Row) -> Result<()> {
         let line = self.results.add(row)?;
         let written = self.file.write_all(line.as_bytes());
         written.with_context(|| self.place.display().to_string())
     }
 
-    /// Puts the file in the order of its places.
+    /// Sorts the file's results by their index.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file can't be written.
     pub fn finish(&mut self) -> Result<()> {
-        // Where two commands found no file at the same moment, one has taken the other's place.
+        // If two commands started before there was a file, one may have replaced the other's file.
         if !is_at(&self.file, &self.place) {
             return Err(taken(&self.place));
         }
@@ -215,7 +216,7 @@ impl<W: Header> ResultsFile<W> {
     }
 }
 
-/// Keeps what threads come to in a file, one at a time.
+/// Adds the results of several threads to one file, one at a time.
 pub struct Keeper<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
 
 impl<'f, W: Header> Keeper<'f, W> {
@@ -223,19 +224,19 @@ impl<'f, W: Header> Keeper<'f, W> {
         Keeper(Mutex::new((file, None)))
     }
 
-    /// Adds a result to the file; an error is kept for the end.
+    /// Adds a result to the file; `finish` returns the first error.
     pub fn keep(&self, row: &W::Row) {
-        // A poisoned lock means that another result could not be kept, and that error is told.
+        // A poisoned lock means that another thread panicked while it added a result. That panic is reported anyway.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.1.is_none() {
             kept.1 = kept.0.keep(row).err();
         }
     }
 
-    /// The end: puts the file in order.
+    /// Sorts the file's results and ends.
     ///
     /// # Errors
-    /// If a result could not be written.
+    /// If a result couldn't be written.
     pub fn finish(self) -> Result<()> {
         let (file, failed) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         failed.map_or(Ok(()), Err)?;

@@ -1,4 +1,4 @@
-//! `quell run`: one workload, one machine, one policy.
+//! `quell run`: runs one workload on one machine with one policy.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,10 +23,10 @@ use crate::output::{self, Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// How many events a trace keeps.
+/// The largest number of events in a trace.
 const TRACE_EVENTS: usize = 2_000_000;
 
-/// What `quell run` takes.
+/// The arguments of `quell run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -58,10 +58,10 @@ pub struct RunArgs {
     without: Vec<&'static Mutant>,
 }
 
-/// The mutant of that name.
+/// Returns the mutant with this name.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such mutant.
 pub fn guard(name: &str) -> Result<&'static Mutant, String> {
     list::named(name).ok_or_else(|| {
         let near = hint(name, list::all().iter().map(|mutant| mutant.name.as_str()));
@@ -69,10 +69,10 @@ pub fn guard(name: &str) -> Result<&'static Mutant, String> {
     })
 }
 
-/// From what spread over seeds on it is told: a hundredth of the median.
+/// We print the spread over seeds if it exceeds this share of the median.
 const SPREAD: f64 = 0.01;
 
-/// Turns what a trial says into what the command exits with.
+/// Returns the command's error for a failed trial: a usage error if the arguments were wrong.
 pub fn refusal(error: TrialError) -> anyhow::Error {
     if error.is_usage() {
         usage(error)
@@ -81,10 +81,10 @@ pub fn refusal(error: TrialError) -> anyhow::Error {
     }
 }
 
-/// Runs and prints.
+/// Runs the workload and prints the results.
 ///
 /// # Errors
-/// If something asked for does not exist, the run came to no end, or the trace cannot be written.
+/// If something chosen doesn't exist, the run doesn't end, or the trace can't be written.
 pub fn run(args: RunArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = args.machine.resolve()?;
@@ -95,12 +95,12 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     }
     let policy = args.policy;
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
-    // Tried before the run, so that a path that cannot be written costs no time.
+    // Checked before the run, so that a path that can't be written costs no time.
     let trace = args.trace.as_deref();
     let trace = trace
         .map(|path| Destination::open("--trace", Some(path), ""))
         .transpose()?;
-    // Kept until the process ends, as the command's arguments are.
+    // We leak the names: jobs need them as long as the process runs.
     let without: &'static [&'static str] = (args
         .without
         .iter()
@@ -216,7 +216,7 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
     say!("\n{}", count_table(outcome));
 }
 
-/// How long the calls of the measured window took.
+/// Returns a table of the times of calls in the measured window.
 fn latency_table(outcome: &Outcome) -> Table {
     let mut rows = Table::new([
         words("calls while measured"),
@@ -237,18 +237,18 @@ fn latency_table(outcome: &Outcome) -> Table {
     rows
 }
 
-/// What was counted, without what did not happen.
+/// Returns a table of the counts that aren't 0.
 pub fn count_table(outcome: &Outcome) -> Table {
     table_of(engine_rows(&outcome.engine).chain(outcome.machine.rows()))
 }
 
-/// What the engine counted, with what each count means.
+/// Returns the engine's counts, each with its name and meaning.
 pub fn engine_rows(engine: &Stats) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
     let row = |(counter, count): (Counter, u64)| (counter.label(), counter.meaning(), count);
     engine.iter().map(row)
 }
 
-/// Names, meanings and counts, without those that are 0.
+/// Returns a table of these names, meanings and counts, without counts of 0.
 pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Table {
     let mut rows = Table::new([
         words("counted while measured"),

@@ -1,4 +1,4 @@
-//! `quell scale`: one workload on growing numbers of CPUs, without and with mechanisms.
+//! `quell scale`: runs one workload on more and more CPUs, without and with mechanisms.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
 
-/// What `quell scale` takes.
+/// The arguments of `quell scale`.
 #[derive(Debug, Args)]
 pub struct ScaleArgs {
     #[command(flatten)]
@@ -54,10 +54,10 @@ struct Json<'a> {
     plot: String,
 }
 
-/// Runs and prints.
+/// Runs the workload and prints the figures.
 ///
 /// # Errors
-/// If something asked for does not exist, or the workload runs on none of the numbers of CPUs.
+/// If something chosen doesn't exist, or the workload can run on none of these numbers of CPUs.
 pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = Arc::new(args.machine.resolve()?);
@@ -123,7 +123,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     })
 }
 
-/// The figures, one row for each number of CPUs.
+/// Returns a table of the figures, one row for each number of CPUs.
 pub fn scale_table(policies: &[&str], points: &[Point]) -> Table {
     let columns = std::iter::once("CPUs").chain(policies.iter().copied());
     let mut rows = Table::new(columns.map(number));

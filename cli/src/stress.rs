@@ -1,6 +1,6 @@
-//! `quell stress`: one workload on threads of the host, each a CPU.
+//! `quell stress`: runs one workload on threads of the host, each of which is a CPU.
 //!
-//! The processor's own memory ordering decides what a CPU sees, so no run repeats, and nothing is said of time.
+//! The processor's own memory ordering decides what a CPU sees. So no run repeats, and we report no times.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::run::{engine_rows, guard, table_of};
 use crate::table::Table;
 use crate::usage::usage;
 
-/// What `quell stress` takes.
+/// The arguments of `quell stress`.
 #[derive(Debug, Args)]
 pub struct StressArgs {
     #[command(flatten)]
@@ -60,16 +60,16 @@ struct Json<'a> {
     calls: u64,
     shootdowns: u64,
     interrupts: u64,
-    /// What the engine counted while measured, and over the whole run.
+    /// The engine's counts while measured; `engine_in_all` has those of the whole run.
     engine: BTreeMap<&'a str, u64>,
     engine_in_all: BTreeMap<&'a str, u64>,
     violation: Option<String>,
 }
 
-/// Runs and prints.
+/// Runs the workload and prints the results.
 ///
 /// # Errors
-/// If something asked for does not exist, or the workload came to no end.
+/// If something chosen doesn't exist, or the workload doesn't end.
 pub fn run(args: &StressArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     if args.without.is_some()
@@ -164,7 +164,7 @@ fn print(performance: &ProgramRun, report: &Report) {
     say!("\n{}", count_table(report));
 }
 
-/// What the engine counted.
+/// Returns a table of the engine's counts.
 pub fn count_table(report: &Report) -> Table {
     table_of(engine_rows(&report.engine_window))
 }

@@ -1,11 +1,11 @@
-//! Tables, laid out for the terminal that they meet.
+//! Tables that are laid out for the terminal.
 //!
-//! A table knows its columns: words, which may go on in the next line but never break, and numbers, which stand at the
-//! right and are never parted from their unit. Its width is that of the terminal; a pipe has none, so there every row
-//! is a line. Where the terminal is too narrow even for the longest word of every column, columns that can be spared
-//! are left out, and named below the table; where that is not enough, each row becomes a paragraph of its own.
+//! A column contains words or numbers. Words continue on the next line but are never split; numbers are aligned to the
+//! right and stay with their unit. A table is as wide as the terminal. A pipe has no width, so each row is one line
+//! there. If the terminal is too narrow even for the longest word of every column, we leave out columns marked as spare
+//! and name them below the table. If that isn't enough, each row becomes a paragraph.
 //!
-//! Known libraries for tables break words before they leave a column out, which is why this is one of our own.
+//! We don't use a library for tables, because those that we know split words before they leave a column out.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::output;
 
-/// How long the rule below the headings is at most.
+/// The greatest length of the rule below the headings.
 const RULE: usize = 240;
 
-/// Between two columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
 
-/// Whether a cell is good news; shown as a colour on terminals that have any.
+/// A colour for good and bad news, on terminals that have colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tone {
     Plain,
@@ -29,7 +29,7 @@ enum Tone {
     Bad,
 }
 
-/// What stands in a row under a heading.
+/// The text of a cell and its tone.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
@@ -45,7 +45,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// A cell that is good news, or bad.
+/// Creates a cell with good or bad news.
 pub fn verdict(good: bool, text: impl Into<String>) -> Cell {
     Cell {
         text: text.into(),
@@ -53,7 +53,7 @@ pub fn verdict(good: bool, text: impl Into<String>) -> Cell {
     }
 }
 
-/// A column.
+/// A column: its heading, whether it contains numbers, and whether it may be left out.
 #[derive(Clone, Debug)]
 pub struct Column {
     heading: String,
@@ -61,7 +61,7 @@ pub struct Column {
     spare: bool,
 }
 
-/// A column of words.
+/// Creates a column of words.
 pub fn words(heading: impl Into<String>) -> Column {
     Column {
         heading: heading.into(),
@@ -70,7 +70,7 @@ pub fn words(heading: impl Into<String>) -> Column {
     }
 }
 
-/// A column of numbers: the heading says their unit, unless it is in the cells.
+/// Creates a column of numbers. Their unit is in the heading or in the cells.
 pub fn number(heading: impl Into<String>) -> Column {
     Column {
         number: true,
@@ -79,7 +79,7 @@ pub fn number(heading: impl Into<String>) -> Column {
 }
 
 impl Column {
-    /// May be left out where the terminal is too narrow.
+    /// Marks the column as one that may be left out if the terminal is too narrow.
     pub fn spare(self) -> Self {
         Column {
             spare: true,
@@ -88,7 +88,7 @@ impl Column {
     }
 }
 
-/// A table.
+/// A table: its columns and rows.
 #[derive(Clone, Default, Debug)]
 pub struct Table {
     columns: Vec<Column>,
@@ -115,7 +115,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Table {
             columns: columns.into_iter().collect(),
@@ -133,13 +133,13 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table in at most `width` characters, or in as many as it takes.
+    /// Returns the table as text, at most `width` characters wide if there is a width.
     pub fn render(&self, width: Option<usize>, colour: bool) -> String {
         self.pieces(width, colour).concat()
     }
 
-    /// The same in pieces: the headings, each row, what was left out. A cell that becomes no wider than its heading
-    /// changes no other row.
+    /// Returns the table in pieces: the headings, each row, and the note about columns left out. Filling in a cell
+    /// changes no other row as long as the cell is no wider than its heading.
     pub fn pieces(&self, width: Option<usize>, colour: bool) -> Vec<String> {
         let width = width.unwrap_or(usize::MAX);
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    /// The table as documents have it: every column, or those alone that cannot be spared.
+    /// Returns the table in Markdown; `spare` decides whether it has the columns that may be left out.
     pub fn markdown(&self, spare: bool) -> String {
         let shown: Vec<usize> = (0..self.columns.len())
             .filter(|&column| spare || !self.columns[column].spare)
@@ -182,7 +182,7 @@ impl Table {
         out
     }
 
-    /// The table for a page of HTML, below that heading.
+    /// Returns the table for an HTML page, below this heading.
     pub fn for_page(self, heading: String) -> PageTable {
         let texts = |row: Vec<Cell>| row.into_iter().map(|cell| cell.text).collect();
         let columns = self.columns.into_iter();
@@ -195,7 +195,7 @@ impl Table {
         }
     }
 
-    /// The narrowest that a column can be, and the widest that it wants to be.
+    /// Returns the least width of a column, and the width that needs no wrapping.
     fn bounds(&self, column: usize) -> (usize, usize) {
         let Column {
             heading, number, ..
@@ -210,7 +210,7 @@ impl Table {
         (least, widest.max(longest_line(heading)))
     }
 
-    /// How wide each of these columns is to be; `None` if they do not fit.
+    /// Returns the widths of these columns, or `None` if they don't fit.
     fn widths(&self, shown: &[usize], width: usize) -> Option<Vec<usize>> {
         let gaps = GAP * shown.len().saturating_sub(1);
         let bounds: Vec<_> = shown.iter().map(|&column| self.bounds(column)).collect();
@@ -220,7 +220,7 @@ impl Table {
         }
         widths = bounds.iter().map(|&(least, _)| least).collect();
         let mut left = width.checked_sub(gaps + widths.iter().sum::<usize>())?;
-        // One character after another to the column that is tallest.
+        // We give each spare character to the column whose tallest cell has the most lines.
         while left > 0 {
             let wants = |index: &usize| widths[*index] < bounds[*index].1;
             let tallness = |index: &usize| {
@@ -251,7 +251,7 @@ impl Table {
             &headings.iter().collect::<Vec<_>>(),
             false,
         );
-        // A pipe has no width, and its rule need not be as long as its rows.
+        // A pipe has no width, and its rule needn't be as long as its rows.
         out.push_str(&"─".repeat(total.min(RULE)));
         out.push('\n');
         pieces.push(std::mem::take(&mut out));
@@ -278,7 +278,7 @@ impl Table {
         pieces
     }
 
-    /// One row in as many lines as its tallest cell takes.
+    /// Appends a row to `out`, in as many lines as its tallest cell takes.
     fn line(
         &self,
         out: &mut String,
@@ -313,7 +313,7 @@ impl Table {
         }
     }
 
-    /// Each row as a paragraph, each cell on lines of its own.
+    /// Returns each row as a paragraph, with each cell on its own lines.
     fn paragraphs(&self, width: usize, colour: bool) -> Vec<String> {
         let mut pieces = vec![String::new()];
         for (index, row) in self.rows.iter().enumerate() {
@@ -364,7 +364,7 @@ fn toned(text: &str, tone: Tone, colour: bool) -> String {
     }
 }
 
-/// For the terminal that standard output is, if it is one; without a line end at the end.
+/// Formats the table for the terminal of standard output or for a pipe, without a final newline.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.render(output::width(), output::colour());
@@ -374,8 +374,8 @@ impl fmt::Display for Table {
 
 #[cfg(test)]
 impl Table {
-    /// Fails unless the table is laid out well on terminals of all widths: no line too long, no word
-    /// broken or lost, every number whole and beside its unit, numbers ending below one another.
+    /// Fails unless the table is laid out well in terminals of 80, 120 and 200 columns and in a pipe: no line is too
+    /// long, no word is split or lost, and every number is whole and beside its unit.
     pub fn assert_laid_out(&self, name: &str) {
         assert!(!self.rows.is_empty(), "{name} shows nothing");
         for width in [Some(80), Some(120), Some(200), None] {
@@ -406,12 +406,12 @@ impl Table {
                 }
             }
         }
-        // A pipe gets whole rows, whatever they hold.
+        // A pipe gets whole rows, whatever they contain.
         let piped = self.render(None, false);
         assert!(piped.lines().count() >= self.rows.len() + 2, "{name}");
     }
 
-    /// Whether it is a table at this width, with every column, and not a list of paragraphs.
+    /// Returns whether this width fits a table with every column, so that rows don't become paragraphs.
     pub fn is_whole(&self, width: usize) -> bool {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         self.widths(&all, width).is_some()
@@ -483,7 +483,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in it: no line is too long, no word is broken or lost, numbers stay whole.
+        /// For any content, no line is too long, no word is split or lost, and numbers stay whole.
         #[test]
         fn nothing_overflows_and_nothing_breaks(
             rows in proptest::collection::vec(("[a-z]{1,9}( [a-z,é]{1,12}){0,6}", "[0-9]{1,6}\\.[0-9] (us|%)", "[A-Z]{0,8}( [a-z]{1,9}){0,20}"), 1..6),

@@ -1,4 +1,4 @@
-//! Exit codes, and mistakes of the person who typed the command.
+//! Exit codes, and errors in the user's arguments.
 
 /// Exit codes, printed below the help of every command.
 pub const EXIT_CODES: &str = "\
@@ -11,12 +11,12 @@ Exit codes:
   128+N  ended by signal N: 130 after Ctrl-C
   `quell record -- COMMAND` ends with the code of a command that failed.";
 
-/// Something on the command line, or in a file that it names, is wrong: exit code 2.
+/// An error in the arguments, or in a file that they name: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// A mistake that the user can correct.
+/// Returns an error that the user can correct.
 pub fn usage(mistake: impl std::fmt::Display) -> anyhow::Error {
     Usage(mistake.to_string()).into()
 }

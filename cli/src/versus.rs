@@ -1,4 +1,4 @@
-//! `quell versus linux`: the same workloads on stock Linux and on quell's kernel, in one emulator.
+//! `quell versus linux`: runs the same workloads on stock Linux and on quell's kernel, in one emulator.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,21 +15,21 @@ use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// What `quell versus` takes.
+/// The arguments of `quell versus`.
 #[derive(Debug, Args)]
 pub struct VersusArgs {
     #[command(subcommand)]
     other: Other,
 }
 
-/// Whom to compare with.
+/// The kernel to compare with.
 #[derive(Debug, Subcommand)]
 enum Other {
     /// Compare with a stock Linux, instruction by instruction
     Linux(LinuxArgs),
 }
 
-/// What `quell versus linux` takes.
+/// The arguments of `quell versus linux`.
 #[derive(Debug, Args)]
 struct LinuxArgs {
     /// Boot this Linux kernel image for x86-64, for example /boot/vmlinuz-6.12.0-cloud-amd64
@@ -105,8 +105,8 @@ struct LinuxArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// If something needed is missing or broken. A workload that fails on one side is no error but
-/// exit code 1, and its row says why.
+/// If something needed is missing or broken. A workload that fails on one side isn't an error: the exit code is 1, and
+/// its row contains the reason.
 pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     let Other::Linux(args) = args.other;
     let workloads: Vec<_> = args
@@ -189,7 +189,7 @@ fn print(report: &Report) {
     }
 }
 
-/// One row for each workload in each variant.
+/// Returns a table with one row for each workload in each variant.
 pub fn table(report: &Report, shown: RowFilter) -> Table {
     let column = |(index, name): (usize, String)| match index {
         0 | 1 => words(name),

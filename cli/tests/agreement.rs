@@ -1,11 +1,10 @@
-//! The machine in software counts what the booted kernel counts, for the same workload and policy.
+//! The clock's counts agree with those of the booted kernel, for the same workload and policy.
 //!
-//! What is compared: shootdown interrupts, invalidations, broadcasts and waits for broadcasts, in
-//! the measured window. These workloads do a fixed amount of work, so the counts need no time to
-//! agree on; instructions are counted, so the kernel repeats itself. `docs/boot.md` says what is left out and why.
+//! We compare shootdown interrupts, invalidations, broadcasts and waits for broadcasts in the measured window. These
+//! workloads do a fixed amount of work, so their counts don't depend on time, and QEMU counts instructions, so the
+//! kernel repeats itself. `docs/boot.md` explains the exceptions.
 //!
-//! Where an architecture cannot be booted the test says `SKIPPED`, and fails if
-//! `QUELL_REQUIRE_BOOT` is set.
+//! If an architecture can't be booted, its test prints `SKIPPED`, or fails if `QUELL_REQUIRE_BOOT` is set.
 
 use serde_json::Value;
 use std::io::Write;
@@ -29,7 +28,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
 }
 
-/// Interrupts, single and whole invalidations, broadcasts, and waits for them.
+/// Interrupts, invalidations of single pages, whole invalidations, broadcasts, and waits for broadcasts.
 type Counts = [(&'static str, u64); 5];
 
 fn sum(counts: &Value, names: &[&str]) -> u64 {
@@ -37,7 +36,7 @@ fn sum(counts: &Value, names: &[&str]) -> u64 {
     names.iter().map(count).sum()
 }
 
-/// What the booted kernel counts.
+/// Returns the booted kernel's counts.
 fn booted(arch: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
     let pairs: Vec<_> = parameters.iter().map(|p| p.replace('=', ":")).collect();
     let pairs = pairs.join(",");
@@ -63,7 +62,7 @@ fn booted(arch: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &s
     ]
 }
 
-/// What the machine in software counts; `machine` names it, and may set parameters of it.
+/// Returns the clock's counts. `machine` is its name, and may be followed by options that change it.
 fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
     let mut text =
         format!("run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json");
@@ -85,7 +84,7 @@ fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, polic
     ]
 }
 
-/// What is compared: workload, parameters, CPUs.
+/// The runs to compare: workload, parameters, CPUs.
 const RUNS: &[(&str, &[&str], u32)] = &[
     ("dontneed", &["iterations=50"], 4),
     ("dontneed", &["iterations=50", "pages=40"], 2),
@@ -112,8 +111,8 @@ const RUNS: &[(&str, &[&str], u32)] = &[
     ),
 ];
 
-/// Workloads that are not compared, because they last a time and not an amount, or because what is counted depends on
-/// which of several CPUs that flush or fault comes first.
+/// Workloads that we don't compare. They run for a fixed time instead of a fixed amount of work, or their counts depend
+/// on the order in which CPUs flush or fault.
 const NOT_COMPARED: &[&str] = &["fileio", "crowd", "collector", "promote"];
 
 #[test]
@@ -128,7 +127,7 @@ fn every_workload_is_compared_or_said_not_to_be() {
     }
 }
 
-/// Compares on one architecture; `slow` is a machine of it with slow memory, if there is one.
+/// Compares counts on one architecture; `slow` is a machine with slow memory, if there is one.
 fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
     if let Err(why) = quell(&words(&format!("boot --arch {arch} --check"))) {
         assert!(
@@ -142,18 +141,18 @@ fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
     let mut something = 0;
     for &(workload, parameters, cpus) in RUNS {
         for policy in ["baseline", "all"] {
-            // Without tags every switch flushes, and the machine has some.
+            // Without tags, every switch flushes in the emulator, but the modelled machine has tags.
             if workload == "pingpong" && policy == "all" && !tags {
                 continue;
             }
-            // The emulated AArch64 processor invalidates a range with one instruction, that of the
-            // machine file page by page.
+            // The emulated AArch64 processor invalidates a range with one instruction, but the machine file has one
+            // instruction for each page.
             let of_ranges = parameters.contains(&"pages=40")
                 || ["protect", "munmap", "scattered"].contains(&workload);
             if arch == "aarch64" && of_ranges {
                 continue;
             }
-            // The emulated RISC-V processor keeps what it was refused: a page that gains a right is invalidated, too.
+            // The emulated RISC-V processor caches refusals, so a page that gains a right must be invalidated, too.
             if arch == "riscv64" && workload == "protect" {
                 continue;
             }
@@ -190,9 +189,9 @@ fn the_model_counts_what_the_kernel_counts_on_aarch64() {
     agree("aarch64", "kunpeng-920", None, true);
 }
 
-/// There is no machine file of a RISC-V processor. But what is counted depends on no cost, only on what the engine
-/// is told of the machine: tags of each CPU's own, no broadcasts, and from how many pages on a flush is one of the
-/// whole tag. With the last set as the kernel has it, machines with PCIDs are told the same.
+/// There is no machine file for a RISC-V processor. But these counts depend on no cost, only on three properties of the
+/// machine: each CPU has its own tags, there are no broadcasts, and a flush of many pages becomes one of the whole tag.
+/// We set that number of pages to the kernel's, so machines with PCIDs have the same three properties.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn the_model_counts_what_the_kernel_counts_on_riscv64() {

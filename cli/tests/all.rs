@@ -1,5 +1,5 @@
-//! The command's tests: one program, so that those that wait run side by side. What boots Linux stays apart
-//! (`versus.rs`), and runs together with the other tests that do.
+//! The command's tests in one program, so that tests that mostly wait run side by side. Tests that boot Linux are
+//! separate (`versus.rs`) and run together with the other tests that do.
 
 mod agreement;
 #[path = "boot/main.rs"]

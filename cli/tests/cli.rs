@@ -1,4 +1,4 @@
-//! The experiments' commands as a person types them: what they print, what they refuse and how.
+//! The experiments' commands as a person types them: their output and their errors.
 
 use assert_cmd::Command;
 use predicates::prelude::PredicateBooleanExt;
@@ -66,8 +66,8 @@ fn details_name_the_source_of_each_figure_and_the_skill() {
     );
 }
 
-/// A short run of every command that has `--json`, except `hunt` and `versus linux`: these take a built emulator and
-/// kernels.
+/// A short run of every command with `--json`, except `hunt` and `versus linux`: those need an emulator that was built,
+/// and kernels.
 const DOCUMENTS: &[&str] = &[
     "run dontneed --param iterations=10 --json",
     "scale dontneed --param iterations=10 --cpus 1,2 --plot /dev/null --json",
@@ -208,7 +208,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
         .iter()
         .find(|guard| guard["violations_left_out"] != 0);
     let broken = broken.expect("a switch that trusts its tag breaks the contract");
-    // The command of the row shows the same, and fails.
+    // The row's command shows the same breach, and fails.
     let command = broken["command"].as_str().unwrap();
     let words: Vec<_> = command.split_whitespace().skip(1).collect();
     quell(&words)
@@ -392,7 +392,7 @@ fn completions_know_every_subcommand_and_name() {
             .stdout(contains("reproduce").and(contains("versus")))
             .stdout(contains("haswell-server").and(contains("baseline")));
     }
-    // What stands without an option is not completed by clap for fish.
+    // For fish, clap doesn't complete arguments without an option.
     for shell in ["bash", "zsh"] {
         quell(&["completions", shell])
             .assert()
@@ -427,7 +427,7 @@ fn generated_programs_are_searched_and_their_keys_stay() {
     assert_eq!(found["violations"].as_array().unwrap().len(), 0);
 }
 
-/// A command that runs beside a test, and does not outlive it.
+/// A command that runs beside a test and ends with it.
 #[cfg(unix)]
 struct Running(Option<std::process::Child>);
 
@@ -446,7 +446,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended.
+            // The command may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -473,7 +473,7 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "toml"))
             .count()
     };
-    // No longer than the search: it keeps its first program in the first round.
+    // We wait no longer than the search, which keeps its first program in the first round.
     while kept() == 0 {
         let ended = child.process().try_wait().unwrap();
         assert_eq!(ended, None, "it has ended by itself");
@@ -545,7 +545,7 @@ fn programs_that_were_written_down_are_searched_and_repeated() {
         .assert()
         .code(1)
         .stdout(contains("VIOLATED"));
-    // The fixed scheduler lets the first CPU finish, and the second reads what is gone.
+    // The fixed scheduler lets the first CPU finish, so the second reads a page that is no longer mapped.
     quell(&["explore", "--replay", path, "--lines", "1000"])
         .assert()
         .stdout(contains("Unmap"));

@@ -1,11 +1,10 @@
-//! The commands that the documents tell a reader to type are commands that `quell` takes, and their links lead
-//! somewhere.
+//! `quell` accepts every command in the documents, and the documents' links lead somewhere.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The documents: the README, and what is below `docs`.
+/// Returns the documents: the README and everything below `docs`.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut folders = vec![root.join("docs")];
@@ -23,7 +22,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The commands of a document: lines of its blocks of code, and what stands in code font.
+/// Returns the commands in a document: lines of code blocks, and text in code font.
 fn commands(text: &str) -> Vec<String> {
     let blocks = text.split("\n```").skip(1).step_by(2).flat_map(str::lines);
     let indented = text.lines().filter(|line| line.starts_with("    "));
@@ -38,7 +37,7 @@ fn commands(text: &str) -> Vec<String> {
             of_ours.then_some(rest)
         })?;
         let rest = rest.split(['>', ';']).next()?;
-        // Left out by the author.
+        // The author left a part out.
         let whole = !rest.contains('…') && !rest.contains("...");
         whole.then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))
     };
@@ -52,7 +51,8 @@ fn commands_in_the_documents_are_taken() {
     for path in documents() {
         let text = std::fs::read_to_string(&path).expect("a document");
         for command in commands(&text) {
-            // Read up to here, then help is printed instead of doing it. Words behind `--` are another program's.
+            // With `--help`, the command parses these words and then prints help. Words after `--` belong to another
+            // program.
             let words = command
                 .split(' ')
                 .take_while(|word| *word != "--")
@@ -96,7 +96,7 @@ fn the_readme_names_every_command() {
     assert!(names.len() > 10, "{names:?}");
 }
 
-/// Headings as mdBook and forges make anchors of them.
+/// Returns the anchors that mdBook and forges make from headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
@@ -107,7 +107,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// Where the links of a document lead within the repository: the file, and the heading if one is named.
+/// Returns a document's links within the repository: the file, and the heading if the link has one.
 fn links(path: &Path, text: &str) -> Vec<(PathBuf, String)> {
     let outside_of_blocks = text.split("\n```").step_by(2).collect::<String>();
     let targets = outside_of_blocks.split("](").skip(1);

@@ -1,6 +1,6 @@
-//! The figures that the documents show are those that the command prints.
+//! The documents contain the figures that the command prints.
 //!
-//! They are the same on every host. The command that prints them is the optimised one, so that they do not take
+//! The figures are the same on every host. We use the optimised command, because otherwise the tests would take
 //! minutes: `cargo xtask ci figures`.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What the command prints.
+/// Returns the command's output.
 fn printed(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let command = Command::new(cargo)
@@ -28,14 +28,14 @@ fn text_of(document: &str) -> String {
     std::fs::read_to_string(root().join(document)).expect("the document")
 }
 
-/// Those of the lines that are none of the text's.
+/// Returns the lines that the text doesn't contain.
 fn missing<'l>(lines: impl Iterator<Item = &'l str>, text: &str) -> Vec<&'l str> {
     lines
         .filter(|line| !text.lines().any(|there| there == *line))
         .collect()
 }
 
-/// Fails unless the document holds all of what the command prints.
+/// Fails unless the document contains the command's whole output.
 #[track_caller]
 fn holds(document: &str, arguments: &[&str]) {
     let text = text_of(document);
@@ -100,7 +100,7 @@ fn the_held_out_tables_are_what_held_out_prints() {
 #[test]
 fn the_readme_counts_the_held_out_hits_and_misses() {
     let table = text_of("docs/held-out.md");
-    // The tenth column; the last is of calibrated predictions.
+    // The verdict is in the tenth column; the last one is that of calibrated predictions.
     let count = |verdict: &str| {
         let of = |line: &&str| line.split(" | ").nth(9) == Some(verdict);
         table.lines().filter(of).count()
@@ -113,8 +113,9 @@ fn the_readme_counts_the_held_out_hits_and_misses() {
     assert!(text_of("README.md").contains(&counted), "{counted}");
 }
 
-/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230
-/// transfers of lines, and the run time of lazy unmapping followed the queue instead of the flushes.
+/// Checks that 45 CPUs that demote and reclaim don't queue for locks. They once took a node's lock for every frame. A
+/// page then cost 50 to 230 transfers of cache lines, and the run time of lazy unmap measured the queue instead of the
+/// flushes.
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn readers_that_compute_little_do_not_queue_for_locks() {

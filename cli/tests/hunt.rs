@@ -1,4 +1,4 @@
-//! `quell hunt` from outside, without the emulated machine. `search/hunt/check` hunts.
+//! `quell hunt` as a user runs it, without the emulated machine. `search/hunt/check` runs real hunts.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn hunt(arguments: &[&str]) -> (Option<i32>, String) {
         .arg("hunt")
         .args(arguments)
         .env("QUELL_HUNT_CACHE", nowhere.path())
-        // No program is found, so nothing is downloaded.
+        // Without programs nothing can be downloaded.
         .env("PATH", nowhere.path())
         .output()
         .expect("it starts");

@@ -1,7 +1,7 @@
-//! `quell measure host` as a person runs it: what it prints, how it ends, and that the host is as it was.
+//! `quell measure host` as a user runs it: its output, its exit code, and the state of the host afterwards.
 //!
-//! Nothing here asserts a time. Where the machine does not let a benchmark set up what it needs (no root, no zram), the
-//! refusal itself is what is tested.
+//! No test here checks a time. If the machine doesn't allow a benchmark's set-up (no root, no zram), we test the
+//! refusal instead.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The state of the host is compared, so runs must not overlap.
+/// We compare the state of the host, so runs must not overlap.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn quell(args: &[&str]) -> Command {
@@ -21,7 +21,7 @@ fn quell(args: &[&str]) -> Command {
     command
         .args(["measure", "host"])
         .args(args)
-        // Where no other test looks for it: machine files are written to the current directory.
+        // Machine files are written to the current directory, and no other test may find them there.
         .current_dir(env!("CARGO_TARGET_TMPDIR"));
     command
         .stdin(Stdio::null())
@@ -34,7 +34,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// The cgroups that the process with this number made.
+/// Returns the cgroups that this process created.
 fn groups_of(pid: u32) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let group = format!("quell-{pid}");
@@ -72,7 +72,7 @@ fn huge_pools() -> BTreeSet<String> {
     .collect()
 }
 
-/// Waits for something that the child does before it ends; false if it ended without.
+/// Waits for a condition, and returns whether it held before the child ended.
 fn eventually(child: &mut Child, mut condition: impl FnMut() -> bool) -> bool {
     loop {
         if condition() {
@@ -85,7 +85,7 @@ fn eventually(child: &mut Child, mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Sends a signal, which fails only if the child has ended already.
+/// Sends a signal, which fails only if the child has already ended.
 fn interrupt(child: &Child, signal: &str) {
     Command::new("kill")
         .args([signal, &child.id().to_string()])
@@ -295,7 +295,7 @@ fn streaming_leaves_no_group_and_no_reader_after_an_interrupt() {
     let pid = child.id();
     let mut group = None;
     let mut readers = String::new();
-    // A reader is in the group once it was let in.
+    // A reader appears in the group once it was admitted.
     let limited = eventually(&mut child, || {
         group = groups_of(pid).into_iter().next();
         let procs = group

@@ -1,4 +1,4 @@
-//! `quell predict` as a person runs it.
+//! `quell predict` as a user runs it.
 
 use assert_cmd::Command;
 use predicates::str::contains;
@@ -52,7 +52,7 @@ fn every_mechanism_is_predicted_or_says_why_not() {
     }
     assert_eq!(found["violations"], 0);
     assert!(!found["assumptions"].as_array().unwrap().is_empty());
-    // A page-out beside a spinning thread is where batching must show: in interrupts, whatever the times are.
+    // Batching must save interrupts, whatever the times are, when pages are swapped out beside a spinning thread.
     let swap = lines(&found, "swap")[1];
     let count = |key: &str| swap[key].as_u64().unwrap();
     assert!(
@@ -68,7 +68,7 @@ fn what_the_kernel_has_is_shown_as_saved_already() {
     assert!(pingpong.iter().all(|line| line["in_kernel"] == true));
     assert_eq!(pingpong[1]["with_policy"], "S2");
     assert!(pingpong[1]["saves_percent"].as_f64().unwrap() > 0.0);
-    // One CPU: nothing can be shot down, and that is said.
+    // One CPU has no shootdowns, and the prediction must report that.
     assert!(lines(&found, "dontneed")[0]["refused"].is_string());
 }
 

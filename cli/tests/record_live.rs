@@ -1,6 +1,6 @@
-//! `quell record` of what runs here, as a person runs it.
+//! `quell record` of programs on this host, as a user runs it.
 //!
-//! What records for real needs root (or CAP_PERFMON and a readable tracefs), and says so where it cannot run.
+//! Tests that really record need root (or CAP_PERFMON and a readable tracefs). They print a message if they can't run.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -17,7 +17,7 @@ fn quell(args: &[&str]) -> Command {
     command
 }
 
-/// Whether this host lets nothing be recorded, as it has said; that is said here, too.
+/// Returns whether the errors report that this host can't record; prints them in that case.
 fn cannot(errors: &str) -> bool {
     let cannot = errors.contains("cannot record");
     if cannot {
@@ -82,7 +82,7 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
     }
     assert_eq!(std::fs::read(&old).unwrap(), b"an earlier recording");
     assert!(!new.exists());
-    // One that begins takes its place.
+    // A recording that begins replaces the old file.
     let longer = vec![b'x'; 10 << 20];
     std::fs::write(&old, &longer).unwrap();
     let output = quell(&["-o", old.to_str().unwrap(), "--", "true"])
@@ -110,7 +110,7 @@ fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
     }
     assert!(errors.contains('3'), "{errors}");
     assert_eq!(output.status.code(), Some(3));
-    // What it prints is not mixed with what we print.
+    // The command's output isn't mixed with ours.
     let killed = ["--json", "--", "sh", "-c", "echo said; kill -9 $$"];
     let output = quell(&killed).output().unwrap();
     assert_eq!(output.status.code(), Some(128 + 9));
@@ -162,7 +162,7 @@ fn what_does_not_end_is_not_imported() {
         .stderr(contains("a pipe"));
 }
 
-/// `quell try` of a shell that counts to `$N`, or to 200 000.
+/// Runs `quell try` with a shell that counts to `$N`, or to 200 000.
 fn tried(arguments: &[&str], script: &str) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
     let output = command
@@ -184,14 +184,14 @@ fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_
     let cpu = &told["measures"]["cpu_ns"];
     assert_eq!(cpu["finding"], "less", "{told}");
     assert!(cpu["change"]["most"].as_f64().unwrap() < -0.5, "{told}");
-    // A worse one is said to be worse, in words.
+    // A setting that makes it worse is reported as such, in words.
     let output = tried(&["--env", "N=1000000"], &COUNTS.replace("200000", "20000"));
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(
         shown.starts_with("N=1000000 makes it worse: CPU time +"),
         "{shown}"
     );
-    // One that nobody reads does not help.
+    // A setting that nobody reads doesn't help.
     let output = tried(
         &["--env", "NOBODY_READS=1", "--seconds", "8", "--json"],
         COUNTS,
@@ -218,7 +218,7 @@ fn what_cannot_be_tried_is_said() {
     };
     refused(&[], "--env");
     refused(&["--env", "NAME"], "NAME=VALUE");
-    // The recording of a program without an allocator advises no setting.
+    // This recording is of a program without an allocator, so it advises no setting.
     let recording = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../profiler/record/tests/recordings/perf.txt"
@@ -258,7 +258,7 @@ fn a_recording_for_which_the_room_runs_out_says_where_its_begin_is() {
     let file = folder.path().join("recording");
     let name = file.to_str().unwrap();
     let quell = env!("CARGO_BIN_EXE_quell");
-    // Of programs that begin and end there is something to write all the time.
+    // Programs that start and end all the time cause a steady stream of events.
     let busy = "for i in $(seq 2000); do /bin/true; done";
     let script =
         format!("trap '' XFSZ; ulimit -f 64; exec '{quell}' record -o '{name}' -- sh -c '{busy}'");
@@ -296,7 +296,7 @@ fn without_rights_json_is_json_too() {
         .args(["record", "--json", "--", "true"])
         .current_dir("/");
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // Nobody.
+        // 65534 is the user `nobody`.
         command.uid(65534).gid(65534);
     }
     let Ok(output) = command.output() else {
@@ -309,18 +309,18 @@ fn without_rights_json_is_json_too() {
     }
 }
 
-/// Threads that give memory back all the time, so that there is something to see.
+/// Threads that give memory back all the time, so that there are shootdowns to record.
 struct Churning(Option<std::process::Child>);
 
 impl Churning {
     fn start() -> Self {
-        // Two threads of one process: the one discards, the other runs.
+        // The process has two threads: one discards, the other runs.
         let program = "import mmap,threading\nm=mmap.mmap(-1,1<<20)\nthreading.Thread(target=lambda:[None for _ in iter(int,1)],daemon=True).start()\n\
                        while True:\n  m[0]=1\n  m.madvise(mmap.MADV_DONTNEED)\n";
         let child = std::process::Command::new("python3")
             .args(["-c", program])
             .spawn();
-        // Without it there is less to see.
+        // Without Python there are fewer shootdowns.
         Churning(child.ok())
     }
 }
@@ -362,7 +362,7 @@ fn each_second_is_a_line_of_json_and_ends_when_it_was_asked_to() {
             .filter_map(|row| row["sent"].as_u64())
             .sum();
         assert_eq!(second["interrupts"].as_u64(), Some(sent));
-        // A process has one line, whatever its threads are called.
+        // A process has one line, whatever the names of its threads.
         let pids: Vec<_> = processes.iter().map(|row| row["pid"].as_u64()).collect();
         let different: std::collections::HashSet<_> = pids.iter().collect();
         assert_eq!(different.len(), pids.len(), "{second}");
@@ -395,7 +395,7 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
     for (ignores, seconds) in [(false, "60"), (true, "3")] {
         let (file, begun) = (folder.path().join("recording"), folder.path().join("begun"));
         let _ = std::fs::remove_file(&begun);
-        // The command ignores it in either case, so that it is not what ends.
+        // The command ignores the signal in both cases, so only the recorder can end because of it.
         let command = format!(
             "trap '' HUP; echo $$ >'{}'; exec sleep 60 >/dev/null 2>&1",
             begun.display()
@@ -406,7 +406,7 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
             env!("CARGO_BIN_EXE_quell"),
             file.display(),
         );
-        // Where tests run under `nohup`, those that they start ignore it, too, unless that is taken back.
+        // Under `nohup`, the tests' children ignore the signal, too, unless we restore the default.
         let mut recorder = std::process::Command::new("env")
             .args(["--default-signal=HUP", "sh", "-c", &script, &command])
             .stdout(std::process::Stdio::null())

@@ -1,9 +1,9 @@
-//! `quell record` of programs that are not quell's.
+//! `quell record` of programs that aren't quell's.
 //!
-//! `scripts/real-program` makes each ready, and installs what is missing. Where one cannot be had, or nothing can be
-//! recorded, the test says `SKIPPED`, past the test harness, and passes. Recorded is as by default, in stretches of
-//! time, as it is and as advised. All programs on this host are in `/proc/interrupts` and in the recording, so what
-//! others do is told apart by their names, and disturbs little but the time.
+//! `scripts/real-program` prepares each program, and installs it if it's missing. If a program isn't available, or the
+//! host can't record, the test prints `SKIPPED`, past the test harness, and passes. We record with the default options,
+//! once with the program's own settings and once with the advised ones. `/proc/interrupts` and the recording include
+//! all programs on this host. We tell them apart by their names, so others disturb little but the time.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -16,45 +16,45 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-/// One program at a time: another's load would be in its recording.
+/// We record one program at a time, because a recording would contain the other's load.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How long each runs, in seconds.
+/// The time for which each program runs, in seconds.
 const SECONDS: &str = "5";
 
-/// Fewer interrupts than this are no share of anything.
+/// With fewer interrupts than this, shares mean nothing.
 const FEW: f64 = 40.0;
 
-/// Fewer than this do not tell whether there are fewer as advised.
+/// With fewer interrupts than this, we can't compare the recordings before and after the advice.
 const MANY: f64 = 200.0;
 
-/// A program that was made ready.
+/// A program that is ready to run.
 struct Program {
-    /// As the kernel knows it.
+    /// The program's name in the kernel.
     name: String,
-    /// What it interrupts by.
+    /// The call by which it interrupts other CPUs.
     call: String,
     before: Vec<String>,
     after: Vec<String>,
 }
 
-/// What was recorded of a program.
+/// The recording of a program.
 struct Recorded {
     json: Value,
-    /// What a terminal shows of it.
+    /// The output of the recording in a terminal.
     shown: String,
-    /// What the recorder said when it was done.
+    /// The recorder's messages.
     told: String,
     operations: f64,
 }
 
 fn skipped(what: &str, why: &str) {
-    // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+    // Every run must show this, but the harness captures `eprintln!`.
     let line = format!("SKIPPED: recording {what}: {}\n", why.trim());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Has a program made ready; why not, if it cannot be.
+/// Prepares a program, or returns the reason why that's impossible.
 fn ready(what: &str) -> Result<Program, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let made = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -82,10 +82,11 @@ fn ready(what: &str) -> Result<Program, String> {
     })
 }
 
-/// What was recorded of the command; why not, if nothing can be recorded here. A busy host may leave too little for the
-/// recorder to see all that is counted: then it is tried again a few times, also with all recorded, whatever it costs.
-/// Where so many events are lost even so that they may be why, nothing can be said of this host. Attribution that is
-/// wrong is wrong where few are.
+/// Records the command, or returns the reason why this host can't.
+///
+/// A busy host may leave the recorder too little time to see most of what the kernel counts. Then we try again a few
+/// times, also without a limit on the cost. If so many events are lost even then that they may be the cause, this host
+/// can't show anything. If few are lost, a wrong attribution is a mistake.
 fn recorded(command: &[String]) -> Result<Recorded, String> {
     let mut once = recorded_once(command, "1")?;
     for overhead in ["100", "1", "100"] {
@@ -118,7 +119,7 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String>
         return Err(errors);
     }
     assert!(output.status.success(), "{errors}");
-    // The command's own output comes first.
+    // The command's own output comes before ours.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (said, json) = text.split_at(text.find('{').unwrap_or_else(|| panic!("{text}")));
     let operations = said.split_whitespace().next();
@@ -137,17 +138,17 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String>
 }
 
 impl Recorded {
-    /// Interrupts by `/proc/interrupts`.
+    /// Returns the number of interrupts in `/proc/interrupts`.
     fn counted(&self) -> f64 {
         self.json["interrupts"].as_f64().unwrap()
     }
 
-    /// Events that the recorder has not seen.
+    /// Returns the number of events that the recorder lost.
     fn lost(&self) -> u64 {
         self.json["lost"].as_u64().unwrap()
     }
 
-    /// How many interrupts the program sent by calls of which this is true, `None` being any program.
+    /// Returns the number of interrupts that a program sent by calls that match `of`; `None` means any program.
     fn sent(&self, program: Option<&str>, of: impl Fn(&str) -> bool) -> f64 {
         let is = |site: &&Value| {
             let stack = site["stack"].as_array().unwrap();
@@ -159,38 +160,39 @@ impl Recorded {
         sites.fold(0.0, |sum, site| sum + site["interrupts"].as_f64().unwrap())
     }
 
-    /// Events that are in the recording.
+    /// Returns the number of events in the recording.
     fn kept(&self) -> u64 {
         let (_, told) = self.told.split_once("recorded ").unwrap();
         told.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// How many interrupts of the row are laid at calls and reasons.
+    /// Returns the number of counted interrupts that are attributed to calls and reasons.
     fn laid(&self) -> f64 {
         let attributed = self.json["attributed"].as_f64().unwrap();
         attributed - self.sent(None, |call| call == "kernel mappings")
     }
 
-    /// Whether so many events were lost that they may be why interrupts are laid at nothing: as many as these, or a
-    /// twentieth of all.
+    /// Returns whether lost events may explain the interrupts without a cause. Either as many events as those
+    /// interrupts were lost, or more than a twentieth of the recording.
     fn lacks_what_was_lost(&self) -> bool {
         let (lost, missing) = (self.lost(), self.counted() - self.laid());
         lost > 0 && missing > 0.0 && (lost as f64 >= missing || lost * 20 > self.kept())
     }
 
-    /// Whether the interrupts are laid at calls and reasons, or are too few to say.
+    /// Returns whether the interrupts are attributed to calls and reasons, or are too few to judge.
     fn is_laid(&self) -> bool {
         let counted = self.counted();
         let share = self.laid() / counted;
-        // The row is read a little before the events begin, and a little after they end.
+        // We read `/proc/interrupts` a little before the first event and a little after the last one.
         let around = FEW / 4.0 / counted.max(1.0);
         counted < FEW || (0.95 - around..1.05 + around).contains(&share)
     }
 
-    /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more
-    /// than it counted. Events may be lost, but not without a word. How many has no bound here: it depends on how long
-    /// a busy host lets the reader wait, and these programs fill a buffer in a fraction of a second. quell-record tests
-    /// that what fits into a buffer is not lost.
+    /// Checks that most interrupts in `/proc/interrupts` are attributed to a call or a reason, and no more than those.
+    ///
+    /// This includes all programs on the host. Events may be lost, but the loss must be reported. We don't limit the
+    /// loss: it depends on how long a busy host keeps the reader waiting, and these programs fill a buffer in a
+    /// fraction of a second. The tests of quell-record check that events that fit into a buffer aren't lost.
     fn all_is_laid_at_a_cause(&self) {
         assert!(self.is_laid(), "{}", self.json);
         let lost = self.lost();
@@ -225,7 +227,7 @@ fn few_lost_events_do_not_excuse_that_interrupts_are_laid_at_nothing() {
         (600, 250, false),
         (600, 251, true),
         (900, 100, true),
-        // What is laid too often was not lost.
+        // Events attributed too often weren't lost.
         (1200, 300, false),
     ] {
         let recorded = of(attributed, lost);
@@ -238,8 +240,7 @@ fn few_lost_events_do_not_excuse_that_interrupts_are_laid_at_nothing() {
     }
 }
 
-/// The program interrupts by its call more than by anything else, and for each operation less where what is advised is
-/// followed.
+/// Checks that a program interrupts mostly by its call, and less often for each operation if the advice is followed.
 fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let both = ready(what).and_then(|program| {
@@ -256,7 +257,7 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     let of = |recorded: &Recorded| recorded.sent(Some(&program.name), |call| call == program.call);
     let all = before.sent(Some(&program.name), |_| true);
     if all < FEW {
-        // Its threads did not run at the same time.
+        // The program's threads didn't run at the same time.
         return skipped(
             what,
             &format!("it sent {all} interrupts, too few to tell whose they are"),
@@ -264,8 +265,7 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     }
     assert!(of(&before) * 2.0 > all, "{}", before.json);
     if of(&before) < MANY {
-        // How many there are for each operation, as it is and as advised, is then a matter of which threads ran side by
-        // side.
+        // With so few, the number for each operation depends on which threads ran at the same time.
         return skipped(
             what,
             &format!(
@@ -283,8 +283,8 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     );
 }
 
-/// These interrupts come by the same vector as shootdowns on some kernels, and by the same row of `/proc/interrupts` as
-/// other calls of functions on all.
+/// On some kernels these interrupts use the vector of shootdowns. On all kernels they are counted in the same row of
+/// `/proc/interrupts` as other function calls.
 #[test]
 #[ignore = "records a live host for seconds: `cargo xtask ci host`"]
 fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
@@ -305,7 +305,8 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
         return skipped(what, "there is no Python with ctypes, or no membarrier");
     }
     let command = ["python3", program, "3"].map(str::to_owned);
-    // It sends hundreds of thousands a second. On a busy host the recorder may not get to run in between, and loses most.
+    // The program sends hundreds of thousands a second. On a busy host the recorder may not run often enough and lose
+    // most.
     let mut tries = 0..3;
     let recorded = loop {
         match recorded_once(&command, "100") {
@@ -324,7 +325,7 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
             &format!("it sent {sent} interrupts: its threads did not run side by side"),
         );
     }
-    // The other thread runs where the first does, or is put off its CPU, some of the time.
+    // Some of the time, both threads run on one CPU, or the other thread is preempted.
     assert!(sent <= recorded.operations * 1.05, "{}", recorded.json);
     let shootdowns = recorded.sent(Some("python3"), |_| true);
     assert!(shootdowns * 10.0 < sent, "{}", recorded.json);

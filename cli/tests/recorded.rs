@@ -1,4 +1,4 @@
-//! A recording as a workload: it asks as often as the recording did, and whatever was recorded, the file can be read.
+//! A workload made from a recording makes as many shootdowns as the recording, and any recording gives a valid file.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn document(args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The recording without the lines of system calls that are not wanted.
+/// Returns the recording without the lines of system calls that aren't in `wanted`.
 fn calls_of(wanted: &[&str]) -> String {
     let mut kept = String::new();
     let mut keeps = true;
@@ -43,7 +43,7 @@ fn calls_of(wanted: &[&str]) -> String {
     kept
 }
 
-/// How often the thread that works had another CPU interrupted to flush during such a call, counted in the text itself.
+/// Counts in the recording's text how often the working thread made another CPU flush during this call.
 fn asked(call: &str) -> u64 {
     let mut within = false;
     let mut count = 0;
@@ -131,7 +131,7 @@ fn the_whole_recording_runs_under_the_adversary_and_in_a_sweep_too() {
     quell(&explore).assert().success();
 }
 
-/// What `--replay` says of a recording.
+/// Returns the results of `--replay` for a recording.
 fn replay(recording: &str, options: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recording.txt");
@@ -140,7 +140,7 @@ fn replay(recording: &str, options: &[&str]) -> serde_json::Value {
     document(&[&args, options].concat())["replay"].clone()
 }
 
-/// The change of that kernel mechanism, or of so many calls that become one.
+/// Returns the change of this kernel mechanism, or of this number of calls merged into one.
 fn change(replay: &serde_json::Value, wanted: &serde_json::Value) -> serde_json::Value {
     let all = replay["changes"].as_array().unwrap();
     let is = |change: &&serde_json::Value| {
@@ -162,7 +162,7 @@ fn a_replay_sends_the_recorded_interrupts_and_fewer_for_larger_calls() {
     let least = |of: &str| merged[of][0].as_f64().unwrap();
     assert!(merged["matters"].as_bool().unwrap(), "{merged}");
     assert!(least("interrupts") > 0.8 && least("time") > 0.3, "{merged}");
-    // 16 times one page, thrown away by one thread: neither batches of reclaim nor lazy unmap find anything.
+    // One thread discards one page 16 times, so batches of reclaim and lazy unmap can't save anything.
     for mechanism in ["S0", "S3"] {
         assert_eq!(
             change(&found, &mechanism.into())["matters"],
@@ -175,7 +175,7 @@ fn a_replay_sends_the_recorded_interrupts_and_fewer_for_larger_calls() {
 #[test]
 fn a_replay_follows_what_interrupts_cost_in_the_recording() {
     let told = replay(PERF, &[]);
-    // Without the ends of flushes and interrupts a prediction has nothing to rest on.
+    // Without the ends of flushes and interrupts, a prediction can't use the recorded costs.
     let mut keeps = true;
     let mut untold = String::new();
     for line in PERF.lines() {
@@ -191,7 +191,7 @@ fn a_replay_follows_what_interrupts_cost_in_the_recording() {
     assert!(told["price"].is_object() && untold["price"].is_null());
     let saved = |replay| change(replay, &16.into())["time"].clone();
     let width = |range: serde_json::Value| range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
-    // The recording is of a virtual machine, the machine file of real hardware, where an interrupt is cheap.
+    // The recording is of a virtual machine. The machine file is of real hardware, where an interrupt is cheap.
     assert!(
         saved(&told)[0].as_f64() > saved(&untold)[1].as_f64(),
         "{told} {untold}"
@@ -211,7 +211,7 @@ fn what_a_replay_finds_is_said_in_words() {
         .stdout(contains("What a change would do"))
         .stdout(contains("one call for 16"))
         .stdout(contains("limits next"));
-    // Of the program that only looks on there is nothing to replay.
+    // Without system calls there is nothing to replay.
     std::fs::write(&recording, calls_of(&[])).unwrap();
     quell(&args)
         .assert()
@@ -284,7 +284,7 @@ fn sample() -> impl Strategy<Value = Item> {
     })
 }
 
-/// A frame of the kernel.
+/// Returns a frame of the kernel's stack.
 fn frame(symbol: &str) -> Frame {
     Frame {
         address: 0,
@@ -294,7 +294,8 @@ fn frame(symbol: &str) -> Frame {
     }
 }
 
-/// Flushes of the kernel's own in that function, each of which interrupts one CPU: so many in each of the processes.
+/// Returns a recording in which the kernel flushes in this function, and each flush interrupts one CPU. Each process
+/// has `count` flushes.
 fn flushes(within: &str, processes: u32, count: u64) -> Calls {
     let mut calls = Calls::default();
     let stack: std::sync::Arc<[Frame]> = [frame("flush_tlb_mm_range"), frame(within)].into();
@@ -358,7 +359,7 @@ fn what_the_kernel_flushes_in_a_thread_is_done_again_in_each_process() {
             let run_as_linux = run("baseline");
             assert_eq!(run_as_linux["violations"], 0);
             let made = run_as_linux["engine"]["shootdowns"].as_u64().unwrap();
-            // Without batches (S0) each page of a reclaim is flushed by itself. A fork flushes once for 64 copies.
+            // Without batches (S0) a reclaim flushes each page alone. A fork flushes once for 64 copies.
             let wanted = all * pages;
             assert!(
                 made.abs_diff(wanted) * 20 <= wanted,
@@ -371,14 +372,14 @@ fn what_the_kernel_flushes_in_a_thread_is_done_again_in_each_process() {
             }
         }
     }
-    // No call causes what threads of the kernel do.
+    // No call causes the flushes of the kernel's own threads.
     assert!(flushes("balance_pgdat", 1, 5).busiest(None).is_err());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever was recorded: the file is one that can be read and run, or there was no call in it.
+    /// Any recording gives a file that can be read and run, or an error because it contains no call.
     #[test]
     fn any_recording_gives_a_workload_or_an_error(items in prop::collection::vec(sample(), 1..400)) {
         let mut calls = Calls::default();
@@ -410,7 +411,7 @@ fn advice_alone_is_what_the_whole_report_advises() {
     assert_eq!(alone["advice"], whole["advice"]);
     let output = quell(&["advise", name]).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
-    // Before and after of each, beneath the answer, and no other table.
+    // The output has the answer, the table before and after each change, and no other table.
     let first = &whole["advice"][0];
     let (_, table) = shown.split_once("Before and after").unwrap();
     let row = table

@@ -1,12 +1,11 @@
-//! A recording as a workload: a thread's calls come again in their order, if it is short once what repeats is written
-//! once.
+//! A workload made from a recording repeats a thread's calls in order, if they are short once repetitions are folded.
 
 use assert_cmd::Command;
 use quell_record::perf::{Item, Sample, Value};
 use quell_record::workload::Calls;
 
-/// A recording of these processes, each of a thread that makes the calls one after the other: the call, how many bytes,
-/// and whether it interrupts another CPU.
+/// Returns a recording of these processes, each with one thread that makes these calls. A call has its name, its number
+/// of bytes, and whether it interrupts another CPU.
 fn called(processes: u32, all: &[(&str, u64, bool)]) -> Calls {
     let mut calls = Calls::default();
     for (at, &(call, bytes, asks)) in (0..).zip(all) {
@@ -43,7 +42,7 @@ fn called(processes: u32, all: &[(&str, u64, bool)]) -> Calls {
     calls
 }
 
-/// How many calls a run made, and its shootdowns.
+/// Returns the number of calls in a run, and of its shootdowns.
 fn made(text: &str, options: &[&str]) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recorded.toml");
@@ -93,7 +92,7 @@ fn calls_come_again_in_their_order_in_each_process() {
         let processes = u64::from(processes);
         let whole = made(&written.text, &[]);
         assert_eq!(whole, (processes * 201, processes * 151));
-        // The first block alone, each of its steps once.
+        // One round runs only the first block, and each of its steps once.
         let short = made(&written.text, &["--param", "rounds=1"]);
         assert_eq!(short, (processes * 3, processes * 2));
     }

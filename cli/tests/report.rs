@@ -1,8 +1,8 @@
-//! The report in a browser: nothing is wider than the window, on a laptop and on a phone, and its figures are those
-//! of the JSON.
+//! The report in a browser: nothing is wider than the window, on a laptop and on a phone, and its figures are those of
+//! the JSON.
 //!
-//! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
-//! `QUELL_REQUIRE_BROWSER` is set: then it fails.
+//! The test needs Chromium. Without it, the test prints `SKIPPED`, past the test harness, and passes. If
+//! `QUELL_REQUIRE_BROWSER` is set, it fails instead.
 
 #[path = "../../profiler/record/tests/browser/mod.rs"]
 mod browser;
@@ -12,7 +12,7 @@ use std::process::Command;
 use browser::Browser;
 use serde_json::Value;
 
-/// Measures the report.
+/// A script that measures the report.
 const MEASURE: &str = r##"
   const room = page.documentElement.clientWidth;
   const wide = [...page.querySelectorAll("main *")].filter(one => {
@@ -27,7 +27,7 @@ const MEASURE: &str = r##"
                    drawings: page.querySelectorAll("svg").length };
 "##;
 
-/// As the page and the command write figures.
+/// Formats a figure like the page and the command.
 fn digits(value: &Value) -> String {
     let Some(value) = value.as_f64() else {
         return "–".into();
@@ -92,7 +92,7 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
         assert_eq!(rows, expected, "at {width}");
     }
     browser.check_contrast(&report);
-    // The test sees what it is there to see.
+    // The test must notice a page that is too wide.
     let wide = report.replace("<h2>", "<div style=\"width:1500px\">too wide</div><h2>");
     let found = browser.ask(&wide, 1280, MEASURE);
     assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");

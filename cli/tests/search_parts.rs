@@ -1,4 +1,4 @@
-//! Searches in parts: what is merged is the search of one machine, in its file byte for byte and in what is printed.
+//! Searches in parts. Merged, they are the search of one machine: the same file, byte for byte, and the same output.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 /// A written program that breaks the contract on one machine under one policy.
 const BROKEN: &str = include_str!("../../python/tests/broken.toml");
 
-/// Scenarios of the engine's own, a workload, and that program; the program fails, so every run of all of them does.
+/// The engine's own scenarios, a workload, and that program. The program fails, so every complete search fails.
 const SEARCH: &[&str] = &[
     "explore",
     "unmap-access",
@@ -30,14 +30,14 @@ fn search(folder: &Path, more: &[&str]) -> Output {
     quell(folder, &[SEARCH, more].concat())
 }
 
-/// What went to standard error, but for how far the search was: a busy host makes it long enough to say so.
+/// Returns the errors without progress lines, which appear if a busy host makes the search slow.
 fn errors(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let errors = text.lines().filter(|line| !line.starts_with("searching: "));
     errors.map(|line| format!("{line}\n")).collect()
 }
 
-/// What was printed, without the last line, which names the file.
+/// Returns the output without the last line, which names the file.
 fn said(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (said, last) = text.trim_end().rsplit_once('\n').expect("lines");
@@ -86,7 +86,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     assert_eq!(said(&merged), printed);
     assert!(fs::read_to_string(at.join("merged.jsonl")).expect("results") == file);
 
-    // Cases are the same without a file, whatever else is said of the host there.
+    // The cases are the same without a file, apart from figures that depend on the host.
     let json = search(at, &["--json"]);
     let mut plain: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     let rows = plain["scenarios"].as_array_mut().expect("rows");
@@ -99,7 +99,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     }
     assert_eq!(rows.len() + 1, file.lines().count());
 
-    // A part is none of a search with another seed, and no part of a sweep.
+    // A part doesn't belong to a search with another seed, nor to a sweep.
     search(at, &["--seed", "2", "--results", "other.jsonl"]);
     let other = merge(&["whole.jsonl", "other.jsonl"], &["--results", "x.jsonl"]);
     refused(&other, "other.jsonl belongs to a search of other cases");
@@ -133,7 +133,7 @@ fn a_search_goes_on_where_it_was_interrupted() {
     fs::write(at.join("broken.toml"), BROKEN).expect("a file");
     let whole = search(at, &["--results", "whole.jsonl"]);
     let file = fs::read_to_string(at.join("whole.jsonl")).expect("results");
-    // Its last ten cases, backwards, and a half of another.
+    // The file has the last ten cases, backwards, and half of another.
     let lines: Vec<_> = file.lines().collect();
     let some = lines[lines.len() - 10..].iter().rev();
     let mut cut = format!("{}\n", lines[0]);
@@ -146,7 +146,7 @@ fn a_search_goes_on_where_it_was_interrupted() {
     assert_eq!(said(&again), said(&whole));
     assert!(fs::read_to_string(at.join("cut.jsonl")).expect("results") == file);
 
-    // A program that was changed, and time in place of schedules: not what the file has.
+    // A changed program, or minutes in place of schedules, make another search than the file's.
     let changed = BROKEN.replace("policy = \"all\"", "policy = \"S4\"");
     fs::write(at.join("broken.toml"), changed).expect("a file");
     let other = search(at, &["--results", "cut.jsonl"]);
@@ -159,7 +159,7 @@ fn a_search_goes_on_where_it_was_interrupted() {
     refused(&quell(at, &alone), "--shard 2/2");
 }
 
-/// As root, a command that put a file where its results go would take the place of a device.
+/// Results may only replace regular files. As root, the command could otherwise replace a device by a file.
 #[test]
 #[cfg(unix)]
 fn results_take_the_place_of_files_alone() {
@@ -180,7 +180,7 @@ fn results_take_the_place_of_files_alone() {
     symlink("/dev/null", at.join("device")).expect("a link");
     symlink("kept.jsonl", at.join("link")).expect("a link");
     refused(&search("device"), "--results device: not a file");
-    // The file comes where the link leads, whether it is there or not.
+    // The file is created where the link points, whether it exists already or not.
     for _ in 0..2 {
         let kept = search("link");
         assert!(kept.status.success(), "{}", errors(&kept));
@@ -199,7 +199,7 @@ fn results_take_the_place_of_files_alone() {
         "--results device: not a file",
     );
 
-    // A part is read once, so it may come from a pipe, and not further than a line of results is long.
+    // A part is read once, so it may come from a pipe. We read no further than the longest line of results.
     let merge = |from: Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
         let command =
@@ -228,7 +228,7 @@ fn results_take_the_place_of_files_alone() {
     refused(&merge(zeros.into()), "more than 64 megabytes");
 }
 
-/// How many hundredths of a second a process has had a CPU.
+/// Returns the CPU time of a process in hundredths of a second.
 #[cfg(target_os = "linux")]
 fn worked(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -237,7 +237,7 @@ fn worked(pid: u32) -> u64 {
     times.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// A search that is interrupted ends in the middle of a case, shows what it has found, and keeps the cases that it has
+/// An interrupted search ends in the middle of a case, prints its results so far, and keeps the cases that were
 /// searched to their end.
 #[cfg(target_os = "linux")]
 #[test]
@@ -252,7 +252,7 @@ fn a_search_that_is_interrupted_says_what_it_has_found() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let search = command.spawn().unwrap();
-    // It listens before it makes the file, and has long begun to search when it has worked for a third of a second.
+    // The search handles signals before it creates the file. After a third of a second of CPU time it surely searches.
     while !kept.exists() || worked(search.id()) < 30 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -265,7 +265,7 @@ fn a_search_that_is_interrupted_says_what_it_has_found() {
     assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 1);
 }
 
-/// Stopped while both signals arrive, so that the second comes before the search has looked.
+/// We stop the search while both signals arrive, so that it can't check for the first before the second arrives.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
@@ -281,14 +281,14 @@ fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
     }
     let pid = Pid::from_child(&search);
     kill_process(pid, Signal::STOP).unwrap();
-    // Returns once all threads have stopped.
+    // This returns once all threads have stopped.
     waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
-    // Two different ones: of one that is pending already, a second is lost.
+    // We send two different signals: a second one of a kind that is already pending is lost.
     for signal in [Signal::INT, Signal::TERM, Signal::CONT] {
         kill_process(pid, signal).unwrap();
     }
     let output = search.wait_with_output().unwrap();
-    // Whichever of both comes second.
+    // Either of the two may be delivered second.
     assert!(
         [130, 143].map(Some).contains(&output.status.code()),
         "{output:?}"

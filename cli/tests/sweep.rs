@@ -1,7 +1,7 @@
-//! Sweeps: a grid in parts, interrupted and resumed, comes to the same file, byte for byte.
+//! Sweeps: a grid in parts, or interrupted and resumed, gives the same file, byte for byte.
 
-/// What writes Parquet, with its tests: here so that they run with those of the command, and the library is not built
-/// twice with a writer that takes half a minute to build.
+/// The writer of Parquet and its tests. They run with the command's tests, so that the library isn't built a second
+/// time with this writer, which takes half a minute to build.
 #[cfg(feature = "parquet")]
 #[path = "../src/sweep/parquet.rs"]
 mod writer;
@@ -107,7 +107,7 @@ fn parts_that_are_merged_are_the_file_of_one_machine() {
     ));
     assert!(fs::read(at.join("merged.jsonl")).expect("results") == whole);
 
-    // Two that differ in what came of a run are no parts of one grid.
+    // Files that disagree about a run aren't parts of one grid.
     let text = String::from_utf8(whole).expect("text");
     let (head, rest) = text.split_once('\n').expect("lines");
     let first = rest.lines().next().expect("a line");
@@ -138,7 +138,7 @@ fn two_sweeps_do_not_write_their_results_over_each_other() {
     let at = folder.path();
     good(sweep(at, &["--results", "shared.jsonl"]));
     let whole = fs::read(at.join("shared.jsonl")).unwrap();
-    // Another sweep has it.
+    // Another sweep holds the lock of the file.
     let other = fs::File::open(at.join("shared.jsonl")).unwrap();
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let refused = sweep(at, &["--results", "shared.jsonl"]);
@@ -155,7 +155,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     let at = folder.path();
     good(sweep(at, &["--results", "whole.jsonl"]));
     let whole = fs::read_to_string(at.join("whole.jsonl")).expect("results");
-    // Ten runs, in another order, and half of an eleventh.
+    // The file has ten runs, in another order, and half of an eleventh.
     let mut lines = whole.lines();
     let head = lines.next().expect("a head");
     let some: Vec<_> = lines.clone().take(10).collect();
@@ -194,7 +194,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     );
 }
 
-/// What a command that was built without the writer says of it.
+/// A command built without the Parquet writer must explain how to get it.
 #[cfg(not(feature = "parquet"))]
 #[test]
 fn a_command_without_parquet_says_how_to_get_it_before_it_runs_anything() {
@@ -210,7 +210,7 @@ fn a_command_without_parquet_says_how_to_get_it_before_it_runs_anything() {
     assert_eq!(left, 0, "nothing was run");
 }
 
-/// Parquet has the columns of the CSV, in order, with the same values under types that fit them.
+/// The Parquet file has the columns of the CSV, in order, with the same values in fitting types.
 #[cfg(feature = "parquet")]
 #[test]
 fn parquet_has_what_csv_has_with_types() {
@@ -277,8 +277,7 @@ fn parquet_has_what_csv_has_with_types() {
     assert!(first.expect("it") == again.expect("it"));
 }
 
-/// Runs what the folder `docs/cluster` has for the jobs of a queue, as the queue would: a shell with the number of the
-/// part.
+/// Runs the job scripts of `docs/cluster` as a queue would: in a shell that has the number of the part.
 #[cfg(unix)]
 mod queues {
     use super::*;
@@ -288,7 +287,7 @@ mod queues {
         fs::read_to_string(file.join(name)).expect("an example")
     }
 
-    /// What stands behind these words in the only line that has them.
+    /// Returns the text after these words, which only one line may contain.
     fn behind<'t>(text: &'t str, words: &str) -> &'t str {
         let mut found = text
             .lines()
@@ -326,7 +325,7 @@ mod queues {
         fs::read(folder.join("all.jsonl")).expect("results")
     }
 
-    /// What one host comes to, and the jobs of either queue, by the examples of that name.
+    /// Checks that one host and the jobs of each queue produce the same results with the examples of this name.
     fn come_to_the_same(example_of: &str) {
         let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
         let [one, slurm, kubernetes] =

@@ -1,4 +1,4 @@
-//! A system without more threads or memory: each command ends soon, with an error and 1.
+//! A system that has no more threads or memory: each command ends soon, with an error and exit code 1.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getuid, setrlimit};
 
-/// A user who runs nothing else, so that the limit counts what the command makes. Only root can become it.
+/// A user without other processes, so that the limit counts only those of the command. Only root can become this user.
 const NOBODY_ELSE: u32 = 64_917;
 
 /// A short run of every command that does more than print lists.
@@ -32,7 +32,7 @@ const COMMANDS: &[&str] = &[
     "try --env N=1 --seconds 1 -- true",
 ];
 
-/// The command with so much of something at most; how it ended, and what it wrote to standard error.
+/// Runs the command with a limit. Returns its exit code, its output and its errors.
 fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String) {
     let arguments: Vec<_> = line.split(' ').collect();
     let folder = tempfile::tempdir().expect("a folder");
@@ -65,7 +65,7 @@ fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String)
     let left: Vec<_> = left
         .map(|entry| entry.expect("a file").file_name())
         .collect();
-    // Results of a sweep, however few, are there to go on with.
+    // A sweep keeps its results, however few, so that it can continue.
     let left = left
         .iter()
         .filter(|name| *name != "quell-sweep.jsonl")
@@ -79,14 +79,14 @@ fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String)
 #[test]
 fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
     for arguments in COMMANDS {
-        // Others of this user's processes count, too, unless it is nobody else's.
+        // Without root, the limit also counts this user's other processes.
         let limits: &[u64] = if getuid().is_root() { &[1, 2, 3] } else { &[1] };
         for &threads in limits {
             let (code, shown, said) = limited(arguments, Resource::Nproc, threads);
-            // A measurement of the host names each benchmark that failed among its results.
+            // A measurement of the host lists each failed benchmark among its results.
             let failed = "Resource temporarily unavailable";
             let refused = said.contains("no more threads") || (shown + &said).contains(failed);
-            // Some commands make no thread, and with two or three others have all that they need.
+            // Some commands start no thread. With two or three threads, other commands have all that they need.
             let whole = threads > 1
                 || ["record", "try", "measure clear"]
                     .iter()
@@ -104,7 +104,7 @@ fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
 #[test]
 fn no_command_is_aborted_where_memory_runs_out() {
     let mut refused = 0;
-    // A search catches the panics of the programs that it searches, those for want of memory among them.
+    // A search catches the panics of the programs that it searches, including those for lack of memory.
     let is_search = |line: &&&str| line.starts_with("explore");
     for line in COMMANDS.iter().filter(|line| !is_search(line)) {
         for megabytes in [40, 90, 200] {

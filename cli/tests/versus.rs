@@ -1,9 +1,8 @@
-//! Compares with Linux in the emulator.
+//! Compares quell with Linux in the emulator.
 //!
-//! Where the emulator, a Linux kernel or a toolchain for bare metal is missing, a test says
-//! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_LINUX` (or
-//! `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine) is set: then it fails. The kernel is
-//! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
+//! If the emulator, a Linux kernel or a toolchain for bare metal is missing, a test prints `SKIPPED` and the reason,
+//! and passes. If `QUELL_REQUIRE_LINUX` is set (or `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine), it fails
+//! instead. We use a kernel fetched by `quell versus linux --fetch`, or the one in `QUELL_LINUX`.
 
 use quell_boot::linux::make::Flavour;
 use serde_json::Value;
@@ -18,7 +17,7 @@ fn quell(arguments: &[&str]) -> Output {
     command.output().expect("quell starts")
 }
 
-/// Whether the comparison can run here; says so loudly if not.
+/// Returns whether the comparison can run here; prints the reason if not.
 fn can_compare() -> bool {
     let check = quell(&["--check"]);
     if check.status.success() {
@@ -60,24 +59,24 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
             .as_f64()
             .unwrap_or_else(|| panic!("no {key} of {side} in {first}"))
     };
-    // The other CPU runs the process, so each page discarded interrupts it, and it invalidates.
+    // The other CPU runs the process, so each discarded page interrupts it and makes it invalidate.
     for side in ["linux", "quell"] {
         let interrupts = count("others busy", side, "interrupts");
         assert!((0.98..1.02).contains(&interrupts), "{side}: {interrupts}");
         let remote = count("others busy", side, "remote_invalidations");
         assert!((0.98..1.02).contains(&remote), "{side}: {remote}");
-        // It sleeps, so it is left alone.
+        // A sleeping CPU isn't interrupted.
         assert!(count("others asleep", side, "interrupts") < 0.2, "{side}");
         assert!(
             count("others busy", side, "instructions") > 1_000.0,
             "{side}"
         );
     }
-    // Counted instructions make a run repeat itself.
+    // Instructions are counted, so a run repeats itself.
     assert_eq!(compare(&arguments), first);
 }
 
-/// A file of one's own, and one that was written from a recording, are compared as built-in workloads are.
+/// The user's own files, and files written from recordings, are compared like built-in workloads.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_workload_file_and_a_recording_run_on_both_sides() {
@@ -86,7 +85,7 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    // The example of the documents, which one file is enough to describe.
+    // This is the example in the documents.
     let document = include_str!("../../docs/workloads.md");
     let mine = document.split("```toml\n").nth(1).expect("an example");
     let mine = mine.split("```").next().expect("its end");
@@ -103,8 +102,8 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
     let result = compare(&["--quick", "--cpus", "2", "--workload", &files]);
     let rows = result["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2, "{result}");
-    // In the first an operation is a page, of which sixteen go with one call; in the second a call, and some ask
-    // nobody.
+    // In the first file an operation is a page, and one call discards sixteen. In the second an operation is a call,
+    // and some calls interrupt no CPU.
     for (row, name, interrupts) in [
         (&rows[0], "mine", 0.06..0.07),
         (&rows[1], "recorded", 0.8..0.95),
@@ -135,12 +134,12 @@ fn a_mistake_is_named_before_anything_is_built_or_booted() {
         .expect("quell starts");
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Without the emulator, that is said first.
+    // If the emulator is missing, that error comes first.
     let known = ["no image of a Linux kernel", "is not installed"];
     assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
 }
 
-/// The two kernels that `kernels/linux/run both` builds, if they are there; says so loudly if not.
+/// Returns the two kernels that `kernels/linux/run both` builds, if they exist; prints a message if not.
 fn kernels() -> Option<[String; 2]> {
     let images = [Flavour::Stock, Flavour::Quell].map(Flavour::image);
     if let Some(missing) = images.iter().find(|image| !image.is_file()) {
@@ -157,7 +156,7 @@ fn kernels() -> Option<[String; 2]> {
     Some(images.map(|image| image.to_string_lossy().into_owned()))
 }
 
-/// Linux on quell swaps dirty pages out with a tenth of the interrupts, and every run counts the same.
+/// Linux on quell swaps dirty pages out with a tenth of the interrupts, and every run has the same counts.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn linux_on_quell_interrupts_less_each_time() {
@@ -201,10 +200,11 @@ fn linux_on_quell_interrupts_less_each_time() {
     let dirty = |side| count("swap", "dirty, others busy", side);
     assert!(dirty("linux") > 0.5, "{report}");
     assert!(dirty("linux_on_quell") <= dirty("linux") / 10.0, "{report}");
-    // One page at a time has nothing to gather.
+    // With one page at a time there is nothing to batch.
     let one = |side| count("dontneed", "others busy", side);
     assert!(one("linux_on_quell") <= one("linux") * 1.05, "{report}");
-    // QEMU delivers timers of idle CPUs from a thread of its own: where the host gives that no time, a run may differ.
+    // QEMU delivers the timers of idle CPUs from its own thread. If the host gives that thread no time, a run may
+    // differ.
     let second = run();
     assert!(
         second == first || [first, second].contains(&run()),

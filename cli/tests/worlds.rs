@@ -1,9 +1,8 @@
-//! Every workload file that lies in the repository runs in every world that is cheap: under the clock, under the
-//! adversary and on threads.
+//! Every workload file in the repository runs on every machine that is cheap: the clock, the adversary and threads.
 //!
-//! The files are those of the folders, so that a new one is tried without being named here. Each has parameters as
-//! small as it takes: a schedule of the adversary's is to be short. With their own parameters the files run on
-//! threads in `quell-threads`, and in the kernel that boots and beside Linux where those are tested.
+//! We search folders, so a new file is tested without a change here. Each file gets parameters as small as possible,
+//! because a schedule of the adversary must be short. With their own parameters, the files run in the tests of
+//! `quell-threads`, of our kernel and of the comparison with Linux.
 
 use quell::Policy;
 use quell_adversary::rehearsal::rehearse;
@@ -19,7 +18,7 @@ use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-/// The files below the root's folders of workloads, and of published tables, that are workloads.
+/// Returns the workload files below the repository's folders of workloads and of published tables.
 fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut folders = vec![root.join("workloads"), root.join("held-out")];
@@ -34,7 +33,7 @@ fn files() -> Vec<PathBuf> {
                 .is_some_and(|extension| extension == "toml")
             {
                 let text = fs::read_to_string(&path).expect("a file of text");
-                // Beside the published tables there are machines, and the tables.
+                // The folder of published tables also contains tables and machines.
                 if text.contains("\n[[threads]]") {
                     files.push(path);
                 }
@@ -45,12 +44,12 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The workload of a file on so many CPUs, with parameters as small as it takes.
+/// Returns a file's workload on this number of CPUs, with parameters as small as possible.
 fn small(path: &Path, cpus: usize) -> Workload {
     let text = fs::read_to_string(path).expect("a file of text");
     let workload = Workload::parse(&path.display().to_string(), &text);
     let mut small = workload.unwrap_or_else(|wrong| panic!("{wrong}"));
-    // One parameter may stand in the way of another: what is refused at first is tried again.
+    // One parameter may prevent a smaller value of another. So we try refused values a second time.
     for _ in 0..2 {
         for parameter in small.parameters() {
             let few = match parameter.unit {
@@ -111,14 +110,14 @@ fn every_file_runs_under_the_clock() {
 #[test]
 #[ignore = "seconds: `cargo xtask ci figures`"]
 fn every_file_runs_under_the_adversary() {
-    // On every core: together they are the longest of this program's tests.
+    // We use every core, because these are the longest of this program's tests.
     files().par_iter().for_each(|path| {
         let workload = small(path, 2);
         let schedules =
             Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{workload:?}: {why}"));
         let scenario = match rehearse(&schedules, workload.name()) {
             Ok(scenario) => scenario,
-            // A published table's sizes are its own; those of the built-in workloads can be made small.
+            // Built-in workloads can be made small, but the sizes of a published table are fixed.
             Err(why) if !workload.is_built_in() && why.ends_with("let it do less") => {
                 println!("{workload:?}: {why}");
                 return;

@@ -8,9 +8,9 @@ fn main() {
         println!("cargo:rerun-if-changed={script}");
         println!("cargo:rustc-link-arg-bin={bin}=-T{script}");
     }
-    // The code is position independent (it lives above 2 GB), the images are not.
+    // The code is position independent, because it's above 2 GB, but the images aren't.
     println!("cargo:rustc-link-arg-bins=-no-pie");
     println!("cargo:rustc-link-arg-bins=-zmax-page-size=4096");
-    // Nothing is relocated, so nothing becomes read-only later.
+    // We relocate nothing, so nothing becomes read-only later.
     println!("cargo:rustc-link-arg-bins=-znorelro");
 }

@@ -1,4 +1,4 @@
-//! What `quell explore` takes.
+//! The arguments of `quell explore`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ pub struct ExploreArgs {
     pub coverage: bool,
 }
 
-/// The names of all that can be searched.
+/// Returns the names of everything that can be searched.
 fn programs() -> Vec<&'static str> {
     let scenarios = Scenario::ALL.iter().map(|scenario| scenario.name);
     let all = scenarios.chain(workloads::names());
@@ -129,7 +129,7 @@ fn machines() -> Vec<&'static str> {
     MachineKind::ALL.iter().map(|kind| kind.name).collect()
 }
 
-/// Minutes, up to a year.
+/// Parses a number of minutes, up to a year.
 fn minutes(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(minutes) if (0.001..=525_600.0).contains(&minutes) => Ok(minutes),
@@ -138,7 +138,7 @@ fn minutes(text: &str) -> Result<f64, String> {
 }
 
 impl ExploreArgs {
-    /// How many schedules generated programs get, if that is said.
+    /// Returns the number of schedules for generated programs, if it was given.
     pub fn generated_schedules(&self) -> Option<u64> {
         self.schedules
     }

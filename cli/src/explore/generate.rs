@@ -1,6 +1,6 @@
 //! `quell explore --generate`: the adversary writes its own programs.
 //!
-//! The search itself is [`quell_adversary::generate`]; here are its budget and what is printed.
+//! [`quell_adversary::generate`] contains the search itself; this module has its budget and its output.
 
 use super::args::ExploreArgs;
 use super::output::{self, Outcome};
@@ -27,19 +27,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a search takes unless told otherwise.
+/// The length of a search by default, in minutes.
 const MINUTES: f64 = 1.0;
 
-/// How many points of a survival curve are printed.
+/// The number of points that we print of a survival curve, at most, apart from the last one.
 const POINTS: usize = 24;
 
-/// Lines of a failing run that are printed.
+/// The number of lines that we print of a failing run.
 const LINES: usize = 60;
 
-/// Runs a campaign.
+/// Runs a search with generated programs.
 ///
 /// # Errors
-/// If the corpus cannot be read or written.
+/// If the corpus can't be read or written.
 pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
     let opened = args
         .corpus
@@ -108,10 +108,10 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     Ok(super::ended(&campaign.stop, found, violated))
 }
 
-/// Reads a program's file.
+/// Reads a recorded program from a file.
 ///
 /// # Errors
-/// If it cannot be read, or is none.
+/// If the file can't be read, or contains no program.
 pub fn read(path: &Path) -> anyhow::Result<Recorded> {
     cases::recorded(&path.display().to_string(), &machines::read).map_err(usage)
 }
@@ -234,7 +234,7 @@ fn row(killed: &Killed) -> [String; 6] {
     ]
 }
 
-/// Mutants alive against schedules spent.
+/// Prints the number of surviving mutants after more and more schedules.
 fn curve(campaign: &Campaign) {
     let points = campaign.survival();
     let all = campaign.alive.len() + campaign.killed.len();
@@ -251,10 +251,10 @@ fn curve(campaign: &Campaign) {
     }
 }
 
-/// Repeats the run of a program that was written down.
+/// Repeats the run of a recorded program.
 ///
 /// # Errors
-/// If the trace cannot be written.
+/// If the trace can't be written.
 pub fn replay(
     args: &ExploreArgs,
     recorded: &Recorded,

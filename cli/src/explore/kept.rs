@@ -1,8 +1,7 @@
-//! A search whose results are kept in a file: it goes on where it was interrupted, and is cut into parts that any host
-//! may search.
+//! A search that keeps its results in a file. It continues after an interruption, and any host may search a part of it.
 //!
-//! What comes of a case depends on the case, the effort, the seed and the depth alone. So a file of results has nothing
-//! of the host in it, and parts that are merged are the file that one machine writes.
+//! The result of a case depends only on the case, the effort, the seed and the depth. So the file contains nothing
+//! about the host, and merged parts are identical to the file that one machine would write.
 
 use quell_conformance::PolicyText;
 use std::path::Path;
@@ -17,27 +16,27 @@ use serde::{Deserialize, Serialize};
 use super::args::ExploreArgs;
 use super::output::{self, Outcome};
 
-/// What is searched: the first line of its results.
+/// The description of a search: the first line of its results.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Head {
-    /// The names that were asked for; everything if there is none.
+    /// The names on the command line; empty if everything is searched.
     search: Vec<String>,
-    /// The texts of those that are files, so that a change of one is noticed.
+    /// The texts of the names that are files, so that we notice a changed file.
     files: Vec<String>,
-    /// How many cases there are.
+    /// The number of cases.
     cases: usize,
-    /// Of the name, machine and policy of each case, in order.
+    /// The digest of the name, machine and policy of each case, in order.
     digest: String,
-    /// How much each gets.
+    /// The effort for each case.
     effort: Effort,
     seed: u64,
     depth: u32,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// Its place in the search.
+    /// The index of the case in the search.
     index: usize,
     #[serde(flatten)]
     row: cases::Row,
@@ -58,10 +57,10 @@ impl Header for Head {
 }
 
 impl Head {
-    /// What a search of all these cases is.
+    /// Describes a search of all these cases.
     ///
     /// # Errors
-    /// If a file can no longer be read.
+    /// If a file can't be read any more.
     pub fn of(
         args: &ExploreArgs,
         choice: &Choice<'_>,
@@ -95,33 +94,33 @@ impl Head {
 }
 
 impl Found {
-    /// What came of the case at that place.
+    /// Creates the result of the case with this index.
     pub fn of(index: usize, case: &Case<'_>, report: &Report) -> Found {
         let row = cases::row(case, report);
         Found { index, row }
     }
 }
 
-/// Whether this first line of a file of results is that of a search.
+/// Returns whether this first line of a results file describes a search.
 pub fn is_search(first: &[u8]) -> bool {
     serde_json::from_slice::<Head>(first).is_ok()
 }
 
-/// Prints what there is.
+/// Prints all results.
 pub fn print(results: &Results<Head>) -> Outcome {
     let (rows, exhaustive) = rows(results);
     output::rows(&rows, exhaustive);
     Outcome::of(&rows, exhaustive)
 }
 
-/// The same as the object that `--json` prints.
+/// Returns all results as the object that `--json` prints.
 pub fn json(results: &Results<Head>) -> (serde_json::Value, Outcome) {
     let (rows, exhaustive) = rows(results);
     let outcome = Outcome::of(&rows, exhaustive);
     (serde_json::json!({ "scenarios": rows }), outcome)
 }
 
-/// What came of the cases, and whether every schedule of each was asked for.
+/// Returns all results, and whether every schedule of each case was to run.
 fn rows(results: &Results<Head>) -> (Vec<cases::Row>, bool) {
     let rows = results.rows().map(|found| found.row).collect();
     let exhaustive = matches!(results.head.effort, Effort::Exhaustive(_));

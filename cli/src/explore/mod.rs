@@ -1,7 +1,7 @@
 //! `quell explore`: the search for interleavings that break the contract.
 //!
-//! Cases (a scenario on a machine under a policy) are spread over threads; each is searched on its
-//! own and the same way on every host, so a failure that is found once is found again.
+//! A case is a scenario on a machine under a policy. We spread the cases over threads. Each case is searched alone and
+//! in the same way on every host, so a failure that was found once is found again.
 
 mod args;
 mod generate;
@@ -34,15 +34,15 @@ use quell_vm::contract::timeline;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If a file cannot be written.
+/// If a file can't be written.
 pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         output::list(args.json);
         return Ok(ExitCode::SUCCESS);
     }
-    // A search catches the panics of what it runs and would go on without memory.
+    // A search catches the panics of the code that it runs. Without this call, it would continue without memory.
     crate::output::end_without_memory();
-    // Tried before the work, which may take long.
+    // Checked before the work, which may take long.
     let trace = args.trace.as_deref();
     let trace = trace
         .map(|path| Destination::open("--trace", Some(path), ""))
@@ -141,7 +141,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     Ok(ended(&stop, outcome, violated))
 }
 
-/// Returns the exit code of a search. An interrupted search that found no violation has not shown that there is none.
+/// Returns the exit code of a search. An interrupted search without a violation hasn't shown that there is none.
 fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode {
     if !stop.load(Relaxed) {
         return found.into();
@@ -153,7 +153,7 @@ fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode 
     }
 }
 
-/// Searches those cases of which the file has no result, and prints what there is then.
+/// Searches the cases that have no result in the file yet, and prints all results.
 fn search_and_keep(
     args: &ExploreArgs,
     mut cases: Vec<(usize, Case<'static>)>,
@@ -193,7 +193,7 @@ fn search_and_keep(
     Ok(ended(stop, outcome, violated))
 }
 
-/// The mutants that the arguments name.
+/// Returns the mutants that the arguments name, or all mutants if they name none.
 fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     let known = |name: &String| Mistake::find(name).map_err(usage);
     if args.names.is_empty() {
@@ -202,7 +202,7 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     args.names.iter().map(known).collect()
 }
 
-/// Whether one of these is a mistake of the source, which takes the copy that holds the mutants.
+/// Returns whether one of these mistakes is in the source, which requires the copy with the mutants.
 fn makes_source(mistakes: impl IntoIterator<Item = Option<Mistake>>) -> bool {
     mistakes
         .into_iter()

@@ -1,4 +1,4 @@
-//! Results for people and for programs.
+//! Output of results for people and for programs.
 
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
@@ -17,10 +17,10 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How many lines of a failing run are printed.
+/// The number of lines that we print of a failing run.
 const LINES: usize = 60;
 
-/// Scenarios, machines, policies, mutants.
+/// Prints scenarios, machines, policies and mutants.
 pub fn list(as_json: bool) {
     let machines = |scenario: &Scenario| -> Vec<&str> {
         let all = MachineKind::ALL.iter();
@@ -60,25 +60,25 @@ pub fn list(as_json: bool) {
     say!("{}", tables::mistakes());
 }
 
-/// What a search came to: the worst of its cases.
+/// The outcome of a search: that of its worst case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
     /// Nothing was found.
     Holds,
-    /// Nothing was found, but a case needs more schedules: every one was to run, or the case never reached the events
-    /// it exists for.
+    /// Nothing was found, but a case needs more schedules: not all of them were run as requested, or the case never
+    /// reached the events that it exists for.
     GivenUp,
-    /// A case broke the contract, or reaches the events it exists for in no schedule.
+    /// A case broke the contract, or no schedule of it reaches the events that it exists for.
     Wrong,
 }
 
 impl Outcome {
-    /// The worst of these cases, of each of which every schedule may have been asked for.
+    /// Returns the worst outcome of these cases. If `exhaustive_asked`, every schedule of each was to run.
     pub fn of(rows: &[Row], exhaustive_asked: bool) -> Self {
         let of_one = |row: &Row| match () {
             () if row.violation.is_some() => Outcome::Wrong,
             () if row.exhaustive && !row.never_fired.is_empty() => Outcome::Wrong,
-            // What has not fired may be in the schedules that were not run.
+            // A missing event may occur in a schedule that wasn't run.
             () if !row.exhaustive && (exhaustive_asked || !row.never_fired.is_empty()) => {
                 Outcome::GivenUp
             }
@@ -98,7 +98,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Prints what a search found.
+/// Prints the results of a search.
 pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> Outcome {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
@@ -177,7 +177,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
             pace.decisions_each()
         );
     }
-    // One failure in full is enough to begin with; the others have their codes.
+    // We print the first failure in full, which is enough to begin with. The others only have their replay codes.
     let mut failures = results
         .iter()
         .filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
@@ -208,7 +208,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
     outcome
 }
 
-/// Prints what came of cases, wherever they were searched.
+/// Prints the results of cases, which several hosts may have searched.
 pub fn rows(rows: &[Row], exhaustive_asked: bool) {
     say!("{}", tables::found(rows, exhaustive_asked));
     let schedules: u64 = rows.iter().map(|row| row.schedules).sum();
@@ -230,8 +230,8 @@ pub fn rows(rows: &[Row], exhaustive_asked: bool) {
     }
 }
 
-/// How fast programs of one kind were searched. Both kinds cost so much per decision, about, and those over the manager
-/// take more of them.
+/// The speed at which programs of one kind were searched. A decision costs about the same in both kinds, but programs
+/// over the memory manager take more decisions.
 struct Pace {
     over_manager: bool,
     schedules: u64,
@@ -245,7 +245,7 @@ impl Pace {
     }
 }
 
-/// That of each kind that was searched.
+/// Returns the pace of each kind that was searched.
 fn paces(results: &[Searched]) -> impl Iterator<Item = Pace> {
     let kinds = [false, true].into_iter();
     let paces = kinds.map(|over_manager| {
@@ -263,7 +263,7 @@ fn paces(results: &[Searched]) -> impl Iterator<Item = Pace> {
     paces.filter(|pace| pace.schedules > 0)
 }
 
-/// A replayed run for programs.
+/// Prints a replayed run as JSON.
 pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline::Line]) {
     let mutant = case.mistake.map(|mistake| mistake.name());
     let policy = PolicyText(case.policy).to_string();
@@ -271,7 +271,7 @@ pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline
     steps_json(name, machine, &policy, mutant, found, lines);
 }
 
-/// The same of any program.
+/// Prints the run of any program as JSON.
 pub fn steps_json(
     name: &str,
     machine: &str,
@@ -295,7 +295,7 @@ pub fn steps_json(
     crate::output::object(all);
 }
 
-/// Prints what became of the mutants.
+/// Prints the fate of each mutant.
 pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> ExitCode {
     let survivors = tested.iter().filter(|h| h.killed.is_none()).count();
     if args.json {
@@ -342,7 +342,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
 /// Writes a run as a trace.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If the file can't be written.
 pub fn write_trace(
     place: &Destination,
     lines: &[timeline::Line],
@@ -354,7 +354,7 @@ pub fn write_trace(
     Ok(())
 }
 
-/// The run that killed a mutant.
+/// Returns the run that killed a mutant, or `None` if no run did.
 fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
     match killed {
         Some(Kill::Run(case, failure)) => Some((case, failure)),

@@ -1,12 +1,12 @@
-//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as
-//! `search/adversary/results/survival.txt`.
+//! `quell explore --generate --mutants --markdown`: prints the results of the adversary's own programs, in the format
+//! of `search/adversary/results/survival.txt`.
 
 use crate::output::say;
 use quell_adversary::generate::Campaign;
 use quell_adversary::generate::campaign::Killed;
 
-/// Findings of people, by reading the engine and the manager or by writing programs by hand, and the mutants that stand
-/// for each.
+/// Mistakes that people found by reading the engine and the manager or by writing programs, each with the mutants that
+/// repeat it.
 const FINDINGS: &[(&str, &[&str])] = &[
     (
         "An initiator waits for a CPU that has left for good, and closed its inbox while another wrote to it (C7)",
@@ -38,7 +38,7 @@ const FINDINGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Every so many schedules the curve has a line, and then twice as many, and so on.
+/// The first point of the curve, in schedules. Each further point has twice as many.
 const FIRST_POINT: u64 = 10_000;
 
 /// Prints the whole document.
@@ -57,7 +57,7 @@ pub fn print(campaign: &Campaign) {
     mutants(campaign);
 }
 
-/// What broke without a mutant: the project's own mistake, so it comes first.
+/// Prints violations without a mutant. They come first, because they are our own mistakes.
 fn broken(campaign: &Campaign) {
     if campaign.finds.is_empty() {
         return;
@@ -69,7 +69,7 @@ fn broken(campaign: &Campaign) {
     }
 }
 
-/// How many lived after 10 000, 20 000, 40 000 … schedules.
+/// Prints the number of mutants alive after 10 000, 20 000, 40 000 … schedules.
 fn curve(campaign: &Campaign) {
     say!("\n## The curve\n");
     say!("| schedules | alive | |");

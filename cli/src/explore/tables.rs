@@ -6,12 +6,12 @@ use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
 use crate::table::{Cell, Table, number, verdict, words};
 
-/// The mutants that a scenario is there to find.
+/// Returns the mutants that a scenario must find.
 pub fn finds(scenario: &Scenario) -> Vec<&'static str> {
     scenario.finds.to_vec()
 }
 
-/// The scenarios.
+/// Returns a table of the scenarios.
 pub fn scenarios() -> Table {
     let mut rows = Table::new([
         words("scenario"),
@@ -32,7 +32,7 @@ pub fn scenarios() -> Table {
     rows
 }
 
-/// The machines.
+/// Returns a table of the machines.
 pub fn machines() -> Table {
     let mut rows = Table::new([words("machine"), words("properties")]);
     for kind in MachineKind::ALL {
@@ -41,7 +41,7 @@ pub fn machines() -> Table {
     rows
 }
 
-/// The mutants.
+/// Returns a table of the mutants.
 pub fn mistakes() -> Table {
     let mut rows = Table::new([words("mutant"), words("mistake")]);
     for mistake in Mistake::all() {
@@ -50,7 +50,7 @@ pub fn mistakes() -> Table {
     rows
 }
 
-/// What a search found, a row for each scenario on each machine.
+/// Returns a table of a search's results, one row for each scenario on each machine.
 pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
     let mut rows = Table::new([
         words("scenario"),
@@ -104,7 +104,7 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
     rows
 }
 
-/// How often each transition of the protocol fired.
+/// Returns a table of how often each transition of the protocol fired.
 pub fn fired(coverage: &Coverage) -> Table {
     let mut rows = Table::new([words("transition"), number("fired, times")]);
     for (reach, count) in coverage.iter() {
@@ -113,7 +113,7 @@ pub fn fired(coverage: &Coverage) -> Table {
     rows
 }
 
-/// Scenario, machine and clause, for tables.
+/// Returns the scenario, machine and clause that killed a mutant, or `None` if it survived.
 pub fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
     let kill = tested.killed.as_ref()?;
     Some((
@@ -123,7 +123,7 @@ pub fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
     ))
 }
 
-/// What became of the mutants.
+/// Returns a table of the fate of each mutant.
 pub fn became(tested: &[Tested]) -> Table {
     let mut rows = Table::new([
         words("mutant"),

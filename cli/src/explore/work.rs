@@ -1,4 +1,4 @@
-//! Cases over threads, and progress.
+//! Runs cases on threads, and shows the progress.
 
 use super::args::ExploreArgs;
 use anyhow::Context;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Makes Ctrl-C and other signals that end a program set `stop`, so that the search prints its results. A second signal
-/// ends the command at once.
+/// Makes Ctrl-C and the other signals that end a program set `stop`, so that the search prints its results. A second
+/// signal ends the command at once.
 pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     #[cfg(unix)]
     for &signal in signal_hook::consts::TERM_SIGNALS {
         let stop = Arc::clone(stop);
-        // One step, because two threads may take two signals at the same time.
+        // We use one exchange, because two threads may receive two signals at the same time.
         let ends = move || {
             if stop.swap(true, Relaxed) {
                 signal_hook::low_level::exit(128 + signal);
@@ -33,25 +33,25 @@ pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a case came to.
+/// A case that was searched, with its result.
 pub struct Searched {
     pub case: Case<'static>,
     pub report: Report,
-    /// The processor time that it took, if the host says.
+    /// The CPU time of the search, if the host measures it.
     pub spent: Option<Duration>,
 }
 
-/// Does `task` for each number below `count`, on `jobs` threads; results in order.
+/// Runs `task` for each number below `count` on `jobs` threads, and returns the results in order.
 ///
 /// # Errors
-/// If the host has no room for so many threads.
+/// If the host can't start the threads.
 fn spread<T: Send>(
     count: usize,
     jobs: usize,
     task: impl Fn(usize) -> T + Sync + Send,
 ) -> Result<Vec<T>, ThreadPoolBuildError> {
     let threads = ThreadPoolBuilder::new().num_threads(jobs.min(count).max(1));
-    // One at a time: a case may take a thousand times as long as its neighbour.
+    // Threads take one number at a time, because a case may take a thousand times as long as its neighbour.
     let all = || {
         (0..count)
             .into_par_iter()
@@ -62,10 +62,12 @@ fn spread<T: Send>(
     Ok(threads.build()?.install(all))
 }
 
-/// Searches all cases, or, when it is to `stop`, those that were begun as far as they are; `found` is told of each that
-/// was searched to its end, by its place in them.
+/// Searches all cases, until `stop` is set. Cases that had begun by then have partial results.
+///
+/// Calls `found` for each case that was searched to its end, with the index of the case.
 ///
 /// # Errors
+/// If the host can't start the threads.
 /// If the host has no room for so many threads.
 pub fn explore_all(
     args: &ExploreArgs,
@@ -112,7 +114,7 @@ pub fn explore_all(
                     now as f64 / all.div_ceil(case.scenario.one_in).max(1) as f64
                 }
                 Budget::Until(end) => begun.elapsed().div_duration_f64(end - begun),
-                // How many there are is known when all were run.
+                // We know the number of schedules only when all of them were run.
                 Budget::Exhaustive(_) => 0.0,
             };
             spent.tell(now, share);
@@ -129,7 +131,7 @@ pub fn explore_all(
             report,
             spent: time,
         };
-        // A result that is kept is of the whole case.
+        // A case that `stop` cut short mustn't be kept as a result.
         if !stop.load(Relaxed) {
             found(index, &searched);
         }
@@ -139,7 +141,7 @@ pub fn explore_all(
     Ok(results.into_iter().flatten().collect())
 }
 
-/// How far the search of a case is.
+/// The progress of a case's search.
 #[derive(Default)]
 struct Spent {
     schedules: AtomicU64,
@@ -163,10 +165,10 @@ fn rate(schedules: u64, began: Instant) -> String {
     format!("{schedules} schedules, {rate:.0}/s")
 }
 
-/// Tests all mutants.
+/// Tests these mutants.
 ///
 /// # Errors
-/// If the host has no room for so many threads.
+/// If the host can't start the threads.
 pub fn test_all(
     args: &ExploreArgs,
     mutants: &[Mistake],

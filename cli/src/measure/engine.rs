@@ -1,7 +1,7 @@
-//! `quell measure engine`: what the engine costs by itself, on a machine of threads.
+//! `quell measure engine`: measures the cost of the engine itself, on a machine of threads.
 //!
-//! The measurement is [`quell_threads::cost`]; here are its arguments, its tables and its JSON. It says
-//! nothing about real invalidations and interrupts: for those there is `quell measure host`.
+//! [`quell_threads::cost`] contains the measurement; this module has its arguments, tables and JSON. Real invalidations
+//! and interrupts aren't included: `quell measure host` measures those.
 
 use anyhow::Result;
 use clap::Args;
@@ -29,10 +29,10 @@ pub struct EngineArgs {
     guards: bool,
 }
 
-/// Measures and prints. The exit code is 1 if a target is missed.
+/// Measures the costs and prints them. The exit code is 1 if a target is missed.
 ///
 /// # Errors
-/// If the document cannot be written as JSON.
+/// If the document can't be written as JSON.
 pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     if args.guards {
         return run_guards(args);
@@ -104,7 +104,7 @@ fn print(costs: &Costs) {
     ));
 }
 
-/// Each operation beside what it replaces.
+/// Returns a table of each operation beside the one that it replaces.
 pub fn cost_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         words("operation"),
@@ -137,7 +137,7 @@ pub fn cost_table(rows: &[Row]) -> Table {
     table
 }
 
-/// What each guard costs, beside the same operation without it.
+/// Returns a table of each guard's cost: the operation with its guard and without it.
 pub fn guard_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         words("operation, and the guard in it"),

@@ -1,6 +1,6 @@
-//! `quell measure`: figures from real hardware, next to the model's predictions.
+//! `quell measure`: figures from real hardware, beside the model's predictions.
 //!
-//! Each prints either tables for a person or one JSON document for a program.
+//! Each subcommand prints tables for a person or one JSON document for a program.
 
 #[cfg(target_os = "linux")]
 pub mod clear;
@@ -14,14 +14,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// What `quell measure` takes.
+/// The arguments of `quell measure`.
 #[derive(Debug, Args)]
 pub struct MeasureArgs {
     #[command(subcommand)]
     what: What,
 }
 
-/// What to measure.
+/// The measurement to run.
 #[derive(Debug, Subcommand)]
 enum What {
     /// Measure zeroing: each strategy at each length, and the engine's choices
@@ -35,11 +35,11 @@ enum What {
     Paths(paths::PathsArgs),
 }
 
-/// Measures and prints.
+/// Runs the chosen measurement and prints the results.
 ///
 /// # Errors
 ///
-/// As the chosen measurement has them.
+/// The errors of the chosen measurement.
 pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         #[cfg(target_os = "linux")]

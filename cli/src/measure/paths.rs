@@ -1,4 +1,4 @@
-//! `quell measure paths`: what the running kernel's own code costs, as a kernel file.
+//! `quell measure paths`: measures the cost of the running kernel's own code, and writes a kernel file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,10 +35,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl PathsArgs {
-    /// Measures and prints.
+    /// Measures the costs and prints them.
     ///
     /// # Errors
-    /// If the measurement fails, or a file cannot be written.
+    /// If the measurement fails, or a file can't be written.
     pub fn run(&self) -> Result<ExitCode> {
         let place = self.kernel_file.as_deref();
         let place = place

@@ -1,4 +1,4 @@
-//! `quell advise`: of a recording, what would remove its interrupts, and nothing else.
+//! `quell advise`: prints the changes that would remove a recording's interrupts, and nothing else.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,10 +31,10 @@ pub struct AdviseArgs {
     replay: replay::ReplayArgs,
 }
 
-/// Reads a recording, and advises.
+/// Reads a recording and prints advice on it.
 ///
 /// # Errors
-/// If it cannot be read, or there is no such machine.
+/// If the recording can't be read, or there is no such machine.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let machine = args.replay.machine()?;
     let (mut source, _) = open(&args.recording)?;

@@ -1,4 +1,4 @@
-//! `quell try`: whether a setting helps a command: it runs as it is and with the setting, by turns.
+//! `quell try`: tests whether a setting helps a command. It runs the command with and without the setting, in turn.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub struct TryArgs {
     command: Vec<OsString>,
 }
 
-/// A measure of a run: its key and its name, how it is shown, and how it is read.
+/// A measure of a run: its key in JSON, its name, and the functions that format and read it.
 struct Measure {
     key: &'static str,
     name: &'static str,
@@ -52,7 +52,7 @@ struct Measure {
     of: fn(&CommandUsage) -> Option<f64>,
 }
 
-/// What is measured. The first one decides.
+/// The measures of each run. The first one decides.
 const MEASURES: [Measure; 6] = [
     Measure {
         key: "cpu_ns",
@@ -92,10 +92,10 @@ const MEASURES: [Measure; 6] = [
     },
 ];
 
-/// Tries it.
+/// Tries the setting and prints the result.
 ///
 /// # Errors
-/// If the command fails or cannot be started, or the recording cannot be read or advises no setting.
+/// If the command fails or can't be started, or if the recording can't be read or advises no setting.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let set = args.set()?;
@@ -124,7 +124,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         Ok(spent)
     };
     let begun = Instant::now();
-    // What comes into caches and memory with the first run is nobody's difference.
+    // We don't count the first run, because it fills caches and memory for all others.
     run(false)?;
     let mut pairs: [PairedRuns; MEASURES.len()] = std::array::from_fn(|_| PairedRuns::default());
     let mut done = 0;
@@ -159,7 +159,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl TryArgs {
-    /// What is to be set.
+    /// Returns the variables to set.
     fn set(&self) -> anyhow::Result<Vec<String>> {
         let Some(path) = &self.advice else {
             return match self.env.is_empty() {
@@ -189,7 +189,7 @@ impl TryArgs {
     }
 }
 
-/// What came of it, in one sentence.
+/// Returns the result in one sentence.
 fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> String {
     let change = cpu.change().map(signed);
     let change = change.unwrap_or_else(|| "not known".to_owned());
@@ -206,7 +206,7 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
     }
 }
 
-/// Each measure before and after.
+/// Returns a table of each measure before and after.
 fn table(pairs: &[PairedRuns]) -> Table {
     let mut table = Table::new([
         words("what"),
@@ -235,7 +235,7 @@ fn table(pairs: &[PairedRuns]) -> Table {
     table
 }
 
-/// A measure as JSON: medians, the bounds of the change, and what these say.
+/// Returns a measure as JSON: the medians, the bounds of the change, and the finding.
 fn told(pairs: &PairedRuns) -> Value {
     if pairs.before.is_empty() {
         return Value::Null;
@@ -244,7 +244,7 @@ fn told(pairs: &PairedRuns) -> Value {
     json!({"before": before, "after": after, "change": pairs.change(), "finding": pairs.finding()})
 }
 
-/// A variable and its value.
+/// Checks that a setting has the form `NAME=VALUE`.
 fn setting(word: &str) -> Result<String, String> {
     match word.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(word.to_owned()),

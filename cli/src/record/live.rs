@@ -1,4 +1,4 @@
-//! Recording what runs here: the options, the file, and what is left without rights.
+//! Records programs on this host: the options, the output file, and the fallback without privileges.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,7 +25,7 @@ use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// What is recorded, for how long, and into which file.
+/// The processes to record, the duration, and the output file.
 #[derive(Debug, Args)]
 #[group(id = "live", multiple = true)]
 pub struct LiveArgs {
@@ -53,43 +53,44 @@ pub struct LiveArgs {
     command: Vec<OsString>,
 }
 
-/// What came of it.
+/// The result of an attempt to record.
 pub enum Outcome {
-    /// A recording, by which name it goes, and how the command failed, if it did.
+    /// A recording, its title, and the command's exit code if the command failed.
     Recorded(Box<Recording>, String, Option<ExitCode>),
-    /// Only what the kernel counts anyway; it has been said.
+    /// Only the kernel's own counters, which have been printed: the privileges for more were missing.
     Counted,
-    /// Nothing: it was told to end before it began.
+    /// Nothing: a signal arrived before recording began.
     Interrupted,
 }
 
-/// Where a recording is written.
+/// The file to which a recording is written.
 struct Output {
     file: File,
-    /// How it is opened again.
+    /// The path that opens the file again.
     path: PathBuf,
-    /// What it is called in what is said of it.
+    /// The file's name in messages.
     name: String,
-    /// Whether it was not there before.
+    /// Whether this command created the file.
     made: bool,
 }
 
-/// For how long the kernel's counters are watched without rights, unless something else says so.
+/// The time between two readings of the kernel's counters without privileges, by default.
 const COUNTED: Duration = Duration::from_secs(5);
 
 impl LiveArgs {
-    /// Whether anything is to be recorded.
+    /// Returns whether there is anything to record.
     pub fn any(&self) -> bool {
         !self.pids.is_empty() || self.all || self.cgroup.is_some() || !self.command.is_empty()
     }
 
-    /// Records. Without rights it shows what the kernel counts anyway, as a table or as an object of JSON.
+    /// Records the chosen processes. Without privileges, prints the kernel's own counters as a table or as JSON
+    /// instead.
     ///
     /// # Errors
-    /// If the process or control group does not exist, the command does not start, or the file cannot be written.
+    /// If the process or control group doesn't exist, the command doesn't start, or the file can't be written.
     pub fn record(&self, json: bool, folded: bool) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
-        // What cannot be kept is not recorded.
+        // We open the file first, because a recording that can't be kept is useless.
         let Output {
             file,
             path,
@@ -107,7 +108,7 @@ impl LiveArgs {
         if let Scope::Command(command) = &mut scope
             && (json || folded)
         {
-            // Standard output is for what we say.
+            // We need standard output for our own results.
             command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
         }
         let opened = Recorder::open(options, scope);
@@ -145,12 +146,12 @@ impl LiveArgs {
             note!("interrupted before anything was recorded");
             return Ok(Outcome::Interrupted);
         }
-        // Not before there is something to write: what could be recorded earlier is still there.
+        // We empty the file only now, so that an error before this point doesn't lose an earlier recording in it.
         if file.metadata().with_context(|| name.clone())?.is_file() {
             file.set_len(0).with_context(|| name.clone())?;
         }
         let bar = self.bar();
-        // A file that has no name lives as long as it is open.
+        // A temporary file without a name exists as long as it's open.
         let written = file.try_clone().with_context(|| name.clone())?;
         let summary = recorder.write(written, &mut |progress| {
             bar.set_message(format!("{} events, {} lost", progress.kept, progress.lost));
@@ -172,7 +173,7 @@ impl LiveArgs {
         Ok(Outcome::Recorded(Box::new(recording), self.title(), failed))
     }
 
-    /// Says what is left of a recording that could not go on.
+    /// Prints where to find the beginning of a recording that broke off.
     fn broken_off(&self, why: &RecordError, name: &str) {
         if let RecordError::Command { .. } = why {
             return;
@@ -191,14 +192,14 @@ impl LiveArgs {
         }
     }
 
-    /// What recording may cost, in percent. A command that is started to be recorded is there for the answer; what runs
-    /// anyway is there for others.
+    /// Returns the limit of the cost of recording, in percent. We allow more for a command that runs only to be
+    /// recorded than for programs that serve others.
     fn overhead(&self) -> f64 {
         let default = if self.command.is_empty() { 1.0 } else { 5.0 };
         self.overhead.unwrap_or(default)
     }
 
-    /// What is recorded.
+    /// Returns the processes to record.
     fn scope(&self) -> Scope {
         match (self.command.split_first(), &self.cgroup) {
             (Some((program, arguments)), _) => {
@@ -212,7 +213,7 @@ impl LiveArgs {
         }
     }
 
-    /// What was recorded, in a few words.
+    /// Returns a short title of the recording.
     fn title(&self) -> String {
         match (self.command.first(), &self.cgroup) {
             (Some(program), _) => program.to_string_lossy().into_owned(),
@@ -225,7 +226,7 @@ impl LiveArgs {
         }
     }
 
-    /// Where it is recorded: the file that was named, with what is in it, or one that goes when it is closed.
+    /// Opens the named file without emptying it, or creates a temporary file that disappears when it's closed.
     fn file(&self) -> anyhow::Result<Output> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
@@ -239,7 +240,7 @@ impl LiveArgs {
                 .truncate(false)
                 .open(path)
                 .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
-            // Two would overwrite each other's events; the lock ends with the process.
+            // Two recordings would overwrite each other's events. The lock ends with the process.
             let is_file = file.metadata().is_ok_and(|about| about.is_file());
             if is_file
                 && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
@@ -274,7 +275,7 @@ impl LiveArgs {
         })
     }
 
-    /// How far the recording is; nothing where standard error is no terminal, or the command's own.
+    /// Returns a progress bar, hidden if standard error isn't a terminal or is shared with the command.
     fn bar(&self) -> ProgressBar {
         if !self.command.is_empty() || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -288,7 +289,7 @@ impl LiveArgs {
         bar
     }
 
-    /// Without rights: what the kernel counts of the whole machine, and in how many seconds.
+    /// Returns the kernel's own counts of the whole machine and the time in seconds. This needs no privileges.
     fn counted(&self, over: &AtomicBool) -> anyhow::Result<(Vec<(String, u64)>, f64)> {
         let begin = Instant::now();
         let before = counters::read(ReadTime::Before, 0)?;
@@ -312,7 +313,7 @@ impl LiveArgs {
     }
 }
 
-/// What was recorded, on standard error: what it shows comes after.
+/// Prints a summary of a recording on standard error, before its results.
 fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
@@ -335,7 +336,7 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     }
 }
 
-/// What a shell says of a command that ended so.
+/// Returns the exit code that a shell reports for this exit status.
 fn code(exit: ExitStatus) -> ExitCode {
     let signal = || exit.signal().map(|signal| 128 + signal);
     let code = exit
@@ -345,7 +346,7 @@ fn code(exit: ExitStatus) -> ExitCode {
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// How often something happened, in so many seconds.
+/// Returns a table of counts during this number of seconds.
 pub fn table(times: &[(String, u64)], seconds: f64) -> Table {
     let mut table = Table::new([words("what"), number("times"), number("a second")]);
     for (name, times) in times {
@@ -355,7 +356,7 @@ pub fn table(times: &[(String, u64)], seconds: f64) -> Table {
     table
 }
 
-/// How often what has to do with shootdowns happened in between, as the kernel counts it.
+/// Returns how often events related to shootdowns occurred between two readings of the kernel's counters.
 pub fn counts(before: &Statistics, after: &Statistics) -> Vec<(String, u64)> {
     let mut rows = Vec::new();
     let mut row = |name: String, before: Option<u64>, after: Option<u64>| {
@@ -364,7 +365,7 @@ pub fn counts(before: &Statistics, after: &Statistics) -> Vec<(String, u64)> {
         }
     };
     for interrupt in &after.interrupts {
-        // Of x86 and of Arm; the interrupts of devices are numbers.
+        // These are the names on x86 and Arm. Interrupts of devices have numbers instead.
         if interrupt.name.parse::<u32>().is_err()
             && ["TLB", "CAL", "RES", "IPI0", "IPI1"].contains(&&*interrupt.name)
         {
@@ -387,20 +388,20 @@ pub fn counts(before: &Statistics, after: &Statistics) -> Vec<(String, u64)> {
     rows
 }
 
-/// Set when this process is told to end, by Ctrl-C or otherwise; it goes on until it has looked.
+/// Returns a flag that Ctrl-C and other signals set. The process continues until it checks the flag.
 pub fn told_to_end() -> std::io::Result<Arc<AtomicBool>> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in signal_hook::consts::TERM_SIGNALS {
         signal_hook::flag::register(*signal, told.clone())?;
     }
-    // A terminal that goes ends what was recorded in it as Ctrl-C does, unless that was to outlive it.
+    // Closing the terminal ends a recording like Ctrl-C, unless the recording was started to outlive the terminal.
     if !is_ignored(signal_hook::consts::SIGHUP) {
         signal_hook::flag::register(signal_hook::consts::SIGHUP, told.clone())?;
     }
     Ok(told)
 }
 
-/// Whether whoever started this process had it ignore this signal, as `nohup` does.
+/// Returns whether this process was started with the signal ignored, for example by `nohup`.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -408,7 +409,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Seconds, with a fraction or without.
+/// Parses a number of seconds, with or without a fraction.
 pub fn seconds(word: &str) -> Result<Duration, String> {
     let wrong = "expected a number of seconds, more than 0".to_owned();
     let seconds: f64 = word.parse().map_err(|_| wrong.clone())?;
@@ -418,7 +419,7 @@ pub fn seconds(word: &str) -> Result<Duration, String> {
         .ok_or(wrong)
 }
 
-/// A share in percent; 100 or more for as much as it takes.
+/// Parses a share in percent. With 100 or more there is no limit.
 pub fn percent(word: &str) -> Result<f64, String> {
     let percent: f64 = word.parse().unwrap_or(f64::NAN);
     match percent {

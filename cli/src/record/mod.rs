@@ -1,4 +1,4 @@
-//! `quell record`: what TLB shootdowns cost the programs that run here, or ran where a recording was made.
+//! `quell record`: measures the cost of TLB shootdowns for programs, on this host or from a recording of another.
 
 pub mod advise;
 #[cfg(all(
@@ -60,7 +60,7 @@ pub struct RecordArgs {
     show: ShowArgs,
 }
 
-/// How what was recorded is shown.
+/// The ways to show a recording.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Show only sites and advice of this program
@@ -85,7 +85,7 @@ pub struct ShowArgs {
     replay: replay::ReplayArgs,
 }
 
-/// What the width of a flame stands for.
+/// The weight of a call stack, which is the width of its flame.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Weigh {
     /// Interrupts sent
@@ -96,10 +96,10 @@ enum Weigh {
     Waited,
 }
 
-/// Records, or reads the recording that is named, and shows what it says.
+/// Records, or reads the named recording, and shows the results.
 ///
 /// # Errors
-/// If it cannot be recorded or read, or what was asked for cannot be written.
+/// If recording or reading fails, or a file can't be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.import {
         let (mut source, name) = open(path)?;
@@ -110,7 +110,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         any(target_arch = "x86_64", target_arch = "aarch64")
     ))]
     if args.live.any() {
-        // What cannot be shown is not recorded.
+        // We check this first, because a recording that can't be shown is useless.
         let places = args.show.places()?;
         return match args
             .live
@@ -130,7 +130,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     ))
 }
 
-/// What else is asked for, and can be had.
+/// The machine and the files that the options name, checked before recording.
 struct OutputPlaces {
     machine: Option<MachineFile>,
     html: Option<Destination>,
@@ -139,10 +139,11 @@ struct OutputPlaces {
 }
 
 impl ShowArgs {
-    /// Looks whether what is asked for can be read and written: told before a recording, which cannot be made twice.
+    /// Checks that the machine can be read and the files can be written. We report errors before a recording, because
+    /// it can't be repeated.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If one of these checks fails.
     fn places(&self) -> anyhow::Result<OutputPlaces> {
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
@@ -157,10 +158,10 @@ impl ShowArgs {
         })
     }
 
-    /// Reads a recording to its end, and shows what it says.
+    /// Reads a recording to its end and shows the results.
     ///
     /// # Errors
-    /// If it cannot be read, or what was asked for cannot be written.
+    /// If the recording can't be read, or a file can't be written.
     fn of(
         &self,
         source: &mut dyn Source,

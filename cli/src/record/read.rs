@@ -1,4 +1,4 @@
-//! A recording that is opened and read to its end.
+//! Opens recordings and reads them to their end.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use quell_record::workload::{CallCollector, Calls};
 
 use crate::usage::usage;
 
-/// Reads a recording to its end, and says how far it is; what it comes to, and the calls in it.
+/// Reads a recording to its end and returns its analysis and its calls. Shows the progress.
 pub fn analysed(
     source: &mut dyn Source,
     observer: &mut dyn Observer,
@@ -29,7 +29,7 @@ pub fn analysed(
     Ok((all?, heard.calls))
 }
 
-/// Opens a recording: one that `-o` kept, or text of other recorders; and how it is called.
+/// Opens a recording, or the text of another recorder, and returns it with its name.
 pub fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
     if path != Path::new("-")
         && let Some(what) = is_endless(path)
@@ -46,9 +46,9 @@ pub fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
     Ok((source, path.display().to_string()))
 }
 
-/// What a file is that has no end of its own, if it is one.
+/// Returns a description of a file that may never end, or `None` for other files.
 fn is_endless(path: &Path) -> Option<&'static str> {
-    // Of the files in tracefs and procfs, which look like all others, these wait for more.
+    // These files in tracefs and procfs look like all others, but reading them waits for more.
     const WAIT: [&str; 3] = ["trace_pipe", "trace_pipe_raw", "kmsg"];
     let about = std::fs::metadata(path).ok()?;
     if about.is_dir() {
@@ -63,7 +63,7 @@ fn is_endless(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// How far reading is; nothing where standard error is no terminal.
+/// Returns a progress bar, hidden if standard error isn't a terminal.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::new(1000);
     if let Ok(style) = ProgressStyle::with_template("reading {bar:30} {percent} % {msg}") {

@@ -1,5 +1,5 @@
-//! `--replay`: the recorded calls on the machine in software, as they were made, and with the kernel or the calls
-//! changed.
+//! `--replay`: repeats the recorded calls on the machine in software, unchanged and with changes to the kernel or the
+//! calls.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::output::{object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// On which machine recordings are replayed where no file says what this host is.
+/// The machine for replays if there is no file about this host.
 const BUILT_IN: &str = "haswell-server";
 
-/// Whether the recording is replayed, and where.
+/// The options of a replay.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// Predict the effect of other mechanisms (S0 to S4), and of larger calls: repeats the calls of the busiest process
@@ -30,7 +30,7 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// The machine, if a replay is wanted.
+    /// Returns the machine for a replay, or `None` if no replay was requested.
     ///
     /// # Errors
     /// If there is no such machine, or its file is wrong.
@@ -45,7 +45,7 @@ impl ReplayArgs {
     }
 }
 
-/// Prints what a replay came to, if one was wanted, or why there is none.
+/// Prints the results of a replay, or the reason why there are none.
 pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
     match replayed {
         Some(Ok(replayed)) => show(replayed),
@@ -54,10 +54,10 @@ pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
     }
 }
 
-/// Prints an object of JSON, with what a replay came to as its key `replay`, if one was wanted.
+/// Prints a JSON object. The results of a replay, if there was one, are under its key `replay`.
 ///
 /// # Errors
-/// If it cannot be written as JSON.
+/// If the results can't be written as JSON.
 pub fn print_json(
     mut json: serde_json::Value,
     replayed: Option<&anyhow::Result<Replayed>>,
@@ -71,7 +71,7 @@ pub fn print_json(
     Ok(())
 }
 
-/// Prints what a replay came to.
+/// Prints the results of a replay.
 fn show(replayed: &Replayed) {
     let told = replayed.told();
     say!("\nWhat a change would do");
@@ -91,7 +91,7 @@ fn show(replayed: &Replayed) {
     told.after.iter().for_each(paragraph);
 }
 
-/// That a recording could not be replayed, and why.
+/// Returns a sentence that explains why a recording couldn't be replayed.
 pub fn nothing(why: &anyhow::Error) -> String {
     format!("Nothing is predicted: {why}.")
 }

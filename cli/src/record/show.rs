@@ -8,10 +8,10 @@ use quell_record::report::Report;
 use crate::output::{filled, paragraph, say, width};
 use crate::table::{Table, number, words};
 
-/// How many rows a table has; files and `--json` have all.
+/// The largest number of rows of a table in a terminal. Files and `--json` have all rows.
 const ROWS: usize = 12;
 
-/// How many pieces of advice stand among other tables.
+/// The largest number of pieces of advice among other tables.
 const MOST_ADVICE: usize = 6;
 
 /// Prints the report.
@@ -53,7 +53,7 @@ pub fn report(report: &Report) {
     }
 }
 
-/// Prints the lines that answer the question. Where a terminal is too narrow for them, they go on behind their labels.
+/// Prints the lines of the answer. In a narrow terminal they continue below their own text, to the right of the label.
 pub fn answer(report: &Report) {
     match width().filter(|width| (2 * LABEL..COLUMNS).contains(width)) {
         None => report.answer.iter().for_each(|line| say!("{line}")),
@@ -69,7 +69,7 @@ pub fn answer(report: &Report) {
     }
 }
 
-/// Prints pieces of advice, a paragraph each.
+/// Prints each piece of advice as a paragraph.
 pub fn advice<'a>(all: impl Iterator<Item = &'a Advice>) {
     for advice in all {
         let next = advice.next.as_ref();
@@ -78,7 +78,7 @@ pub fn advice<'a>(all: impl Iterator<Item = &'a Advice>) {
     }
 }
 
-/// Each piece of advice before and after.
+/// Returns a table of the interrupts before and after each change.
 pub fn before_and_after(report: &Report) -> Table {
     let mut table = Table::new([
         words("site"),
@@ -103,7 +103,7 @@ pub fn before_and_after(report: &Report) -> Table {
     table
 }
 
-/// Sites that interrupted others.
+/// Returns a table of the sites that interrupted other CPUs.
 pub fn sites(report: &Report) -> Table {
     let mut table = Table::new([
         words("site"),
@@ -139,7 +139,7 @@ pub fn sites(report: &Report) -> Table {
     table
 }
 
-/// Programs that sent or took interrupts.
+/// Returns a table of the programs that sent or took interrupts.
 pub fn programs(report: &Report) -> Table {
     let mut table = Table::new([
         words("program"),
@@ -164,7 +164,7 @@ pub fn programs(report: &Report) -> Table {
     table
 }
 
-/// Interrupts between programs: sender, target, how often.
+/// Returns a table of the number of interrupts from each sender to each target.
 pub fn matrix(report: &Report) -> Table {
     let mut table = Table::new([words("sender"), words("target"), number("interrupts")]);
     for (sender, target, interrupts) in report.matrix.iter().take(ROWS) {
@@ -173,7 +173,7 @@ pub fn matrix(report: &Report) -> Table {
     table
 }
 
-/// Other interrupts that call functions.
+/// Returns a table of other interrupts that call functions.
 pub fn others(report: &Report) -> Table {
     let mut table = Table::new([
         words("whose"),

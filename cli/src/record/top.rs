@@ -1,4 +1,4 @@
-//! `quell top`: what shootdowns cost each process, second by second.
+//! `quell top`: shows the cost of shootdowns for each process, second by second.
 
 use std::io;
 use std::process::ExitCode;
@@ -37,10 +37,10 @@ pub struct TopArgs {
     json: bool,
 }
 
-/// Shows each second until it is told to end.
+/// Shows each second until a signal, the end of the time or the end of the chosen processes.
 ///
 /// # Errors
-/// If a process does not exist, or the kernel does not do what it did before.
+/// If a process doesn't exist, or the kernel refuses a request that it granted before.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let options = Options {
@@ -55,7 +55,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
             "--pid {pid}: there is no such process"
         )));
     }
-    // Interrupts begin in one process and end in another, so all are recorded whichever are shown.
+    // An interrupt begins in one process and ends in another. So we record all processes, whichever are shown.
     let recorder = match Recorder::open(options, Scope::Everything) {
         Ok(recorder) => recorder,
         Err(refused @ (RecordError::Missing(_) | RecordError::Event { .. })) => {
@@ -84,10 +84,10 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The last second is told a little after its end.
+/// We wait this long after the last second, because each second is reported a little after its end.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Lines below the table: how many processes more there are, and one for the cursor.
+/// Lines below the table: one for the number of processes left out, and one for the cursor.
 const BELOW: usize = 2;
 
 fn show(second: &TopSecond, json: bool) -> io::Result<()> {
@@ -120,8 +120,8 @@ fn show(second: &TopSecond, json: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The first processes of a second in at most so many lines: how many they are, and their table. A row may take several
-/// lines, and headings and what was left out take some, too.
+/// Returns the number of processes that fit into `lines` lines, and their table. A row may take several lines, and the
+/// headings and the note about columns left out take some, too.
 fn fitting(second: &TopSecond, width: Option<usize>, lines: usize) -> (usize, String) {
     let mut rows = second.processes.len();
     loop {
@@ -135,7 +135,7 @@ fn fitting(second: &TopSecond, width: Option<usize>, lines: usize) -> (usize, St
     }
 }
 
-/// The first processes of a second, so many of them.
+/// Returns a table of the first `rows` processes of a second.
 fn first(second: &TopSecond, rows: usize) -> Table {
     let mut table = Table::new([
         number("PID"),

@@ -1,6 +1,6 @@
 //! `quell sweep`: a grid of runs.
 //!
-//! The file of results is all the state that there is ([`results`](crate::results)).
+//! The file of results is the only state ([`results`](crate::results)).
 
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -26,7 +26,7 @@ use crate::output::{Destination, note, say, several};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
 
-/// What `quell sweep` takes.
+/// The arguments of `quell sweep`.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// A built-in workload or the path of a workload file
@@ -70,10 +70,10 @@ pub struct SweepArgs {
     summary: summary::SummaryArgs,
 }
 
-/// The values of a machine's parameter.
+/// Splits the values of a machine's parameter: `section.key=value,value`.
 ///
 /// # Errors
-/// What was expected.
+/// A message with the expected form.
 fn figures(text: &str) -> Result<(String, Vec<String>), String> {
     let expected = "expected section.key=value,value";
     let (name, values) = text.split_once('=').ok_or(expected)?;
@@ -81,10 +81,10 @@ fn figures(text: &str) -> Result<(String, Vec<String>), String> {
     Ok((name.trim().to_owned(), values.collect()))
 }
 
-/// The values of a parameter: a list, or each doubling of a range.
+/// Splits the values of a workload's parameter: a list, or each doubling of a range such as `1..64`.
 ///
 /// # Errors
-/// What was expected.
+/// A message with the expected form.
 fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), String> {
     let expected = "expected name=value,value or name=first..last";
     let (name, values) = text.split_once('=').ok_or(expected)?;
@@ -174,10 +174,10 @@ impl SweepArgs {
     }
 }
 
-/// Runs what is not there yet, and prints what there is.
+/// Runs the cells that have no result yet, and prints all results.
 ///
 /// # Errors
-/// If something asked for does not exist, or the results cannot be read or written.
+/// If something chosen doesn't exist, or the results can't be read or written.
 pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     let grid = args.grid()?;
     let cells = grid.cells().map_err(usage)?;

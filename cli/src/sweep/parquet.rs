@@ -1,8 +1,8 @@
 //! A sweep's results as Parquet: the columns of the CSV with their types, in one row group.
 //!
-//! Words are strings, counts unsigned numbers of 64 bits, figures doubles. Only a figure and the reason why there is
-//! none may be missing. Nothing is compressed but by the format's own dictionaries and runs. Nothing in the
-//! file says when or where it was written.
+//! Texts are strings, counts are unsigned 64-bit numbers, and figures are doubles. A run may lack its figure or the
+//! reason why it has none; other columns are optional only if a value is missing. We compress only with the format's
+//! own dictionaries and run lengths. The file doesn't record when or where it was written.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use parquet::schema::types::Type;
 
 use quell_experiments::sweep::columns::{Cells, Column};
 
-/// Whether each run has a value.
+/// Returns whether each run has a value.
 fn is_whole(cells: &Cells) -> bool {
     match cells {
         Cells::Text(cells) => cells.iter().all(Option::is_some),
@@ -26,7 +26,8 @@ fn is_whole(cells: &Cells) -> bool {
     }
 }
 
-/// Whether a value may be missing: a matter of the column alone, so that files of different results have one schema.
+/// Returns whether a value may be missing. Always `true` for `value` and `error`, so that files of different results
+/// have the same schema.
 fn may_miss(column: &Column) -> bool {
     matches!(column.name.as_str(), "value" | "error") || !is_whole(&column.cells)
 }
@@ -47,7 +48,7 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Writes those values that are there, and where they are.
+/// Writes the existing values and, if values may be missing, which ones exist.
 fn put<T: DataType>(
     to: &mut ColumnWriterImpl<'_, T>,
     cells: impl Iterator<Item = Option<T::T>> + Clone,
@@ -86,7 +87,7 @@ fn written(columns: &[Column], to: &mut Vec<u8>) -> Result<(), ParquetError> {
                 )?;
             }
             Cells::Count(cells, _) => {
-                // The bits of an unsigned number: that is how the format keeps it.
+                // The format stores an unsigned number in the bits of a signed one.
                 let cells = cells.iter().map(|&count| Some(count as i64));
                 put::<Int64Type>(get_typed_column_writer_mut(to), cells, may_miss)?;
             }
@@ -105,7 +106,7 @@ fn written(columns: &[Column], to: &mut Vec<u8>) -> Result<(), ParquetError> {
 /// Writes the columns as a Parquet file.
 ///
 /// # Errors
-/// If it cannot be written, or two columns have one name.
+/// If writing fails, or two columns have the same name.
 pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
     let mut bytes = Vec::new();
     written(columns, &mut bytes).map_err(io::Error::other)?;

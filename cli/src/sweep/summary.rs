@@ -1,4 +1,4 @@
-//! What a sweep came to, as a table, and in files: the plot, every run as CSV and as Parquet.
+//! Prints a sweep's results as a table, and writes them to files: a plot, and every run as CSV and Parquet.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// Where else a sweep's results go.
+/// The other files for a sweep's results.
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
     /// Write every run to this file, as comma-separated values
@@ -30,7 +30,7 @@ pub struct SummaryArgs {
     plot: Option<PathBuf>,
 }
 
-/// These places, tried before the work.
+/// The files of [`SummaryArgs`], checked before the work.
 pub struct Places {
     csv: Option<Destination>,
     #[cfg(feature = "parquet")]
@@ -39,7 +39,7 @@ pub struct Places {
 }
 
 impl SummaryArgs {
-    /// The first option that was given.
+    /// Returns the first option that was given.
     pub fn asked(&self) -> Option<&'static str> {
         let options = [
             ("--csv", &self.csv),
@@ -50,8 +50,10 @@ impl SummaryArgs {
         asked.next().map(|(option, _)| *option)
     }
 
+    /// Checks that the files can be written.
+    ///
     /// # Errors
-    /// If one cannot be written, or this command was built without what writes Parquet.
+    /// If a file can't be written, or this command was built without support for Parquet.
     pub fn open(&self) -> Result<Places> {
         let open = |option, path: &Option<PathBuf>| {
             path.as_deref()
@@ -72,10 +74,10 @@ impl SummaryArgs {
     }
 }
 
-/// Prints and writes it; whether every run kept the contract and came to a figure.
+/// Prints the results and writes the files. Returns whether every run kept the contract and has a figure.
 ///
 /// # Errors
-/// If something cannot be written.
+/// If something can't be written.
 pub fn print(results: &Results<Head>, places: &Places) -> Result<bool> {
     let records: Vec<Record> = results.rows().collect();
     let points = points(&records);

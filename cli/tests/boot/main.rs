@@ -1,8 +1,8 @@
-//! Boots the kernel on every architecture: `cargo xtask ci boots`, which `cargo test` leaves out.
+//! Boots the kernel on every architecture: `cargo xtask ci boots`. `cargo test` leaves these tests out.
 //!
-//! Where the emulator or a toolchain for bare metal is missing, a test says `SKIPPED` and why, past
-//! the test harness, which keeps what passing tests print to itself; and it passes, unless
-//! `QUELL_REQUIRE_BOOT` (or `QUELL_REQUIRE_BOCHS`) is set: then it fails.
+//! If the emulator or a toolchain for bare metal is missing, a test prints `SKIPPED` and the reason, and passes. It
+//! bypasses the test harness, which hides the output of passing tests. If `QUELL_REQUIRE_BOOT` (or
+//! `QUELL_REQUIRE_BOCHS`) is set, the test fails instead.
 
 mod mistakes;
 
@@ -16,12 +16,12 @@ fn quell(arguments: &[&str]) -> Output {
         .expect("quell starts")
 }
 
-/// Whether the architecture can be booted here; says so loudly if not.
+/// Returns whether the architecture can be booted here; prints the reason if not.
 fn can_boot(arch: &str) -> bool {
     can(arch, &["--arch", arch], "QUELL_REQUIRE_BOOT")
 }
 
-/// As [`can_boot`], in Bochs.
+/// Returns whether Bochs can boot the kernel here, like [`can_boot`].
 fn can_boot_in_bochs() -> bool {
     can("in Bochs", &["--accel", "bochs"], "QUELL_REQUIRE_BOCHS")
 }
@@ -36,7 +36,7 @@ fn can(what: &str, arguments: &[&str], required: &str) -> bool {
         std::env::var_os(required).is_none(),
         "{what} must boot here: {why}"
     );
-    // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+    // Every run must show this, but the harness captures `eprintln!`.
     let line = format!("SKIPPED: booting {what}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
@@ -74,7 +74,7 @@ fn self_test(arch: &str) {
             tests.iter().all(|test| test["passed"] == true),
             "{arch}: {tests:?}"
         );
-        // The counters are those of this run: a CPU interrupted another, if there was another.
+        // The counters belong to this run: a CPU interrupted another if there was another.
         let taken: u64 = of("counters")
             .iter()
             .map(|c| c["shootdowns_taken"].as_u64().unwrap())
@@ -105,8 +105,8 @@ fn the_kernel_passes_its_self_test_on_riscv64() {
     self_test("riscv64");
 }
 
-/// The code for PCIDs, INVPCID and the x2APIC is legal, and flushes end global pages, which Bochs
-/// keeps across loads of roots.
+/// Tests code that QEMU can't execute: for PCIDs, INVPCID and the x2APIC. It also tests that flushes end global pages,
+/// which Bochs keeps when a root is loaded.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn what_qemu_lacks_passes_in_bochs() {
@@ -129,7 +129,7 @@ fn what_qemu_lacks_passes_in_bochs() {
 
     let events = boot("x86_64", &[&["conformance"], &bochs[..]].concat());
     assert_eq!(tests(&events), (29, 0), "{events:?}");
-    // Tags were lent and found again.
+    // The run assigned tags and found them again.
     assert!(
         last(&events, "tags")["kept"].as_u64() > Some(0),
         "{events:?}"
@@ -144,7 +144,7 @@ fn tests(events: &[serde_json::Value]) -> (usize, usize) {
     )
 }
 
-/// The conformance suite passes, and has stale translations to look at.
+/// Tests that the conformance suite passes, and that there were stale translations to find.
 fn conformance(arch: &str) {
     if !can_boot(arch) {
         return;
@@ -181,7 +181,7 @@ fn the_contract_holds_on_riscv64() {
     conformance("riscv64");
 }
 
-/// One completion barrier for a batch instead of one for each page (S0), counted.
+/// A batch makes one completion barrier instead of one for each page (S0).
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn batches_wait_once_on_aarch64() {
@@ -253,7 +253,7 @@ fn last<'e>(events: &'e [serde_json::Value], kind: &str) -> &'e serde_json::Valu
     of_kind.unwrap_or_else(|| panic!("no {kind} in {events:?}"))
 }
 
-/// Everything at random: it passes, and a seed replays the operations.
+/// Runs random operations, which must pass, and checks that a seed repeats them.
 fn stress(arch: &str) {
     if !can_boot(arch) {
         return;
@@ -265,7 +265,7 @@ fn stress(arch: &str) {
         let done = last(&events, "progress");
         assert_eq!(done["operations"], 4 * 2 * 1000, "{arch}");
         let nmis = events.iter().filter_map(|e| e["nmis"].as_u64());
-        // RISC-V has none, and says so.
+        // RISC-V has no non-maskable interrupts, and reports that.
         assert_eq!(
             nmis.sum::<u64>() > 0,
             arch != "riscv64",

@@ -1,9 +1,9 @@
-//! What is left out on purpose is noticed: each boot makes one mistake, and must not pass.
+//! Checks that mistakes are noticed: each boot makes one on purpose, and must not pass.
 
 use crate::boot::{boot, can_boot, last, quell, tests};
 
-/// Boots with something left out; returns what noticed: the names of the checks that failed, `watchdog`,
-/// `panic`, or what could not go on. Nothing if the boot passed, and what it printed.
+/// Boots with a mistake and returns the names of everything that noticed it: failed checks, `watchdog`, `panic`, or an
+/// operation that couldn't continue. If the boot passed, returns its output as the error.
 fn attempt(arch: &str, arguments: &[&str], what: &str) -> Result<Vec<String>, String> {
     let option = format!("break={what}");
     let mut all = vec!["boot", "--arch", arch, "--json", "--option", &option];
@@ -15,7 +15,7 @@ fn attempt(arch: &str, arguments: &[&str], what: &str) -> Result<Vec<String>, St
     match output.status.code() {
         Some(0) => return Err(said),
         Some(1) => {}
-        // A command line that is refused shows nothing.
+        // If the command line was refused, the test shows nothing.
         other => panic!("{arch} without {what} did not run: {other:?}\n{said}"),
     }
     let noticed = text
@@ -31,15 +31,16 @@ fn attempt(arch: &str, arguments: &[&str], what: &str) -> Result<Vec<String>, St
     Ok(noticed.collect())
 }
 
-/// As [`attempt`], of a boot that must not pass.
+/// Like [`attempt`], for a boot that must not pass.
 fn broken(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
     attempt(arch, arguments, what)
         .unwrap_or_else(|said| panic!("{arch} without {what} passed\n{said}"))
 }
 
-/// A stress in which the mistake needs luck: a CPU must use a translation that it still holds, before something else
-/// ends it. A boot that this check does not fail is followed by one with the next words: it has passed, or the mistake
-/// has broken something else so much that it ended before the check. The empty name is in whatever notices.
+/// Repeats a stress until this check notices the mistake, with the next words of `tries` each time.
+///
+/// The mistake needs luck: a CPU must use a stale translation before something else ends it. A boot may also pass, or
+/// the mistake may break so much that the boot ends before the check. An empty `check` matches anything that noticed.
 fn broken_with_luck(arch: &str, arguments: &[&str], tries: &[&[&str]], what: &str, check: &str) {
     let mut noticed = Vec::new();
     for words in tries {
@@ -51,10 +52,10 @@ fn broken_with_luck(arch: &str, arguments: &[&str], tries: &[&[&str]], what: &st
     panic!("{arch} without {what}, with each of {tries:?}: {noticed:?}, and not {check:?}");
 }
 
-/// A stress in which tags run out, longer and longer.
+/// Stresses in which tags run out, each longer than the one before.
 const LONGER: &[&[&str]] = &[&["--rounds", "2"], &["--rounds", "8"], &["--rounds", "24"]];
 
-/// Stresses of different seeds.
+/// Stresses with different seeds.
 const OTHERS: &[&[&str]] = &[
     &["--rounds", "20"],
     &["--rounds", "20", "--seed", "2"],
@@ -63,8 +64,8 @@ const OTHERS: &[&[&str]] = &[
     &["--rounds", "30", "--seed", "5"],
 ];
 
-/// A fault in the handler of a non-maskable interrupt must not let in the next: it would be handled
-/// on the same stack, and the first could never return.
+/// A fault in the handler of a non-maskable interrupt must not admit the next such interrupt. The CPU would handle it
+/// on the same stack, and the first handler could never return.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn a_fault_in_an_nmi_handler_lets_in_no_other() {
@@ -74,8 +75,8 @@ fn a_fault_in_an_nmi_handler_lets_in_no_other() {
     }
 }
 
-/// The emulated RISC-V processor has tags of each CPU's own: they are lent and found again, and lent without
-/// the flush that belongs to it they are noticed.
+/// The emulated RISC-V processor has tags per CPU. They are assigned and found again, and a tag assigned without its
+/// flush is noticed.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn tags_of_each_cpu_are_flushed_before_they_are_lent() {
@@ -89,7 +90,7 @@ fn tags_of_each_cpu_are_flushed_before_they_are_lent() {
     broken_with_luck("riscv64", &["stress"], LONGER, mutant, check);
 }
 
-/// Tags that run out all the time do no harm, and do without the flush that belongs to it.
+/// Tags that run out all the time do no harm, unless the flush that belongs to it is missing.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn tags_run_out_and_are_flushed() {
@@ -103,15 +104,15 @@ fn tags_run_out_and_are_flushed() {
         last(&events, "tags")["rollovers"].as_u64() > Some(10),
         "{events:?}"
     );
-    // On this machine a CPU flushes itself alone when it comes online and after a rollover, so `here` shows
-    // only where tags run out.
+    // On this machine a CPU flushes only itself when it comes online and after a rollover. So the mistake `here` is
+    // visible only if tags run out.
     for mutant in ["here", "RolloverSkipsFlush", "RolloverForgetsReserved"] {
         broken_with_luck("aarch64", &words, LONGER, mutant, "tags_are_flushed");
     }
 }
 
-/// Each mistake that the emulator can show is noticed by the check that is there for it.
-/// `docs/boot.md` lists those that it cannot show.
+/// Tests that the right check notices each mistake that the emulator can show. `docs/boot.md` lists the mistakes that
+/// it can't show.
 fn mistakes(arch: &str, mistakes: &[(&str, &str)]) {
     if !can_boot(arch) {
         return;
@@ -125,7 +126,7 @@ fn mistakes(arch: &str, mistakes: &[(&str, &str)]) {
     }
 }
 
-/// What all architectures show.
+/// Mistakes that all architectures show.
 const EVERYWHERE: [(&str, &str); 9] = [
     ("FinishSkipsFlush", "changed_pages_are_read_anew"),
     ("PendingNotRecorded", "second_actors_flush_pending"),
@@ -134,13 +135,13 @@ const EVERYWHERE: [(&str, &str); 9] = [
     ("ZeroSkipsTail", "zeroed_is_zero"),
     ("ZeroSkipsFaultingPage", "zeroed_is_zero"),
     ("VmRefillsDeferredSlot", "written_files_are_read_anew"),
-    // Pages, and tables, are made of what is not zero: which check meets one first, or whether the
-    // kernel stops before, depends on what the memory held.
+    // Pages and tables then contain garbage. Which check notices that first, or whether the kernel ends before, depends
+    // on the memory's content.
     ("VmSkipsZeroing", ""),
     ("VmKeepsZeroFlag", ""),
 ];
 
-/// What those show that flush other CPUs by interrupts.
+/// Mistakes that show where other CPUs are flushed by interrupts.
 const BY_INTERRUPTS: [(&str, &str); 10] = [
     ("request", "frames_come_back_unused"),
     ("here", "changed_pages_are_read_anew"),
@@ -179,14 +180,14 @@ fn what_is_left_out_is_noticed_on_aarch64() {
         "aarch64",
         &[
             ("broadcast", "changed_pages_are_read_anew"),
-            // The barrier of the CPU that sent the invalidation, and no other CPU's, completes it.
+            // Only a barrier on the CPU that sent the invalidation completes it.
             ("SkipBarrier", "changed_pages_are_read_anew"),
             ("FlushPendingOnlyWaits", "second_actors_flush_pending"),
         ],
     );
 }
 
-/// A stress ends with the first store that is lost.
+/// A stress ends at the first lost store.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn stress_notices_what_is_left_out() {

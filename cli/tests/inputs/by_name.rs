@@ -1,4 +1,4 @@
-//! What is refused, and how: each kind of bad input by its name.
+//! Refused input: each kind by its name, with its error.
 
 use assert_cmd::Command;
 use predicates::prelude::PredicateBooleanExt;
@@ -28,7 +28,7 @@ fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
             .stderr(contains(file.to_str().unwrap()).and(contains(format!("{option} FILE"))));
         assert!(!missing.exists(), "{command} makes no folders");
     }
-    // A disk that is full shows when it is written to.
+    // Only a write shows that a disk is full.
     let brief = [
         "run",
         "dontneed",
@@ -63,7 +63,7 @@ fn a_report_that_does_not_fit_on_the_disk_is_an_error() {
         .stderr(contains("--report /dev/full: No space"));
 }
 
-/// Runs with standard output going there; the code, and what was said.
+/// Runs with this standard output, and returns the exit code and the errors.
 fn printing_to(place: std::fs::File, args: &[&str]) -> (Option<i32>, String) {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(args)
@@ -175,7 +175,7 @@ fn what_has_no_end_or_is_no_number_is_refused() {
     }
 }
 
-/// The emulator that a boot has started ends with it, also where the signal reaches the command alone.
+/// A boot that a signal ends must end its emulator, even if only the command receives the signal.
 #[cfg(unix)]
 #[test]
 fn a_boot_that_is_told_to_end_takes_the_emulator_along() {
@@ -194,7 +194,7 @@ fn a_boot_that_is_told_to_end_takes_the_emulator_along() {
             .unwrap()
             .success()
     );
-    // It opens the pipe, which says that it runs, and keeps it open until it ends.
+    // The script opens the pipe, which shows that it runs, and keeps the pipe open until it ends.
     let script = format!(
         "#!/bin/sh\nexec 3>'{}'\nexec sleep 100000\n",
         pipe.display()
@@ -220,7 +220,7 @@ fn a_boot_that_is_told_to_end_takes_the_emulator_along() {
             .success()
     );
     assert_eq!(boot.wait().unwrap().code(), Some(143), "128 and SIGTERM");
-    // Nothing is ever written: it has an end when the emulator is gone.
+    // Nobody writes to the pipe: reading it ends when the emulator has ended.
     assert_eq!(std::io::Read::read(&mut pipe, &mut [0]).unwrap(), 0);
 }
 
@@ -371,9 +371,9 @@ fn a_reader_that_stops_is_no_failure_to_talk_about() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // On a busy host the run may take so long that it says how far it is.
+    // On a busy host the run may take so long that it prints its progress.
     let is_progress = |line: &str| line.starts_with("running dontneed: ");
     assert!(said.lines().all(is_progress), "{said}");
-    // As shells count a closed pipe.
+    // A shell reports a closed pipe with this code.
     assert_eq!(output.status.code(), Some(141));
 }

@@ -1,8 +1,8 @@
-//! One run in a process with limits.
+//! Runs the command once, in a process with limits.
 //!
-//! Memory, processor time and the size of files are limits of the process itself, set by the shell that starts
-//! it; output beyond a size is not read. A process that wants no processor time for a while waits for something
-//! that does not come. No limit is one of the clock: a host that is busy changes nothing.
+//! The shell that starts the process limits its memory, CPU time and file sizes. We read output only up to a size. A
+//! process that uses and wants no CPU time for a while waits for something that never happens. No limit is one of
+//! wall-clock time, so a busy host makes no difference.
 
 use crate::inputs::files::Place;
 use crate::inputs::lines::Line;
@@ -12,60 +12,60 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Limits of a run.
+/// The limits of a run.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Seconds of processor time.
+    /// The limit of CPU time in seconds.
     seconds: u32,
-    /// Looks, a second apart, at which it had slept since the look before.
+    /// A process is hung if it slept through this many checks in a row, which are a second apart.
     asleep: u32,
 }
 
-/// Enough for most runs; others are cut short.
+/// Limits that suffice for most runs; others are cut short.
 pub const BRIEF: Limits = Limits {
     seconds: 1,
     asleep: 20,
 };
-/// So long that a run must have said how far it is.
+/// Limits so long that a run must have printed its progress.
 pub const LONG: Limits = Limits {
     seconds: 40,
     ..BRIEF
 };
-/// For the test of the verdict.
+/// Limits for the test of the verdict.
 pub const ASLEEP_SOON: Limits = Limits { asleep: 2, ..BRIEF };
 
-/// Address space in KiB: a run that needs more is to say so.
+/// The limit of address space, in KiB. A run that needs more must report that.
 const MEMORY: u64 = 8 << 20;
-/// Blocks of 512 bytes in a file.
+/// The limit of a file's size, in blocks of 512 bytes.
 const FILE: u64 = 1 << 18;
-/// Output that is read.
+/// The limit of output that we read, in bytes.
 const OUTPUT: u64 = 8 << 20;
 
 /// How a run ended.
 pub struct Ended {
     status: ExitStatus,
-    /// Why it was ended as one that waits for ever.
+    /// The reason why we ended a process that hung.
     pub hung: Option<String>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Number of the signal for a process that has used its processor time.
+/// The number of the signal for a process that has used up its CPU time.
 const SIGXCPU: i32 = 24;
 const SIGKILL: i32 = 9;
 
 impl Ended {
-    /// The code, if it ended by itself.
+    /// Returns the exit code, if the process ended by itself.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// The signal that ended it, but for the limit of processor time.
+    /// Returns the signal that ended the process, except for the limit of CPU time.
     pub fn signal(&self) -> Option<i32> {
         self.status.signal().filter(|_| !self.was_cut_short())
     }
 
-    /// Whether it ran into the limit of processor time.
+    /// Returns whether the limit of CPU time ended the process.
     pub fn was_cut_short(&self) -> bool {
         self.hung.is_none() && matches!(self.status.signal(), Some(SIGXCPU | SIGKILL))
     }
@@ -78,7 +78,7 @@ impl Ended {
         }
     }
 
-    /// The first lines of what it said.
+    /// Returns the first lines of the output and of the errors.
     pub fn head(&self) -> String {
         let head = |name: &str, text: &str| {
             let lines = text.lines().take(6);
@@ -100,7 +100,7 @@ pub fn run(line: &Line, place: &Place, limits: Limits) -> Ended {
     follow(command, place, limits)
 }
 
-/// Runs a script in the command's stead.
+/// Runs a script in place of the command.
 pub fn shell(script: &str, place: &Place, limits: Limits) -> Ended {
     follow(limited(limits, script), place, limits)
 }
@@ -161,7 +161,8 @@ fn follow(mut command: Command, place: &Place, limits: Limits) -> Ended {
     }
 }
 
-/// Hundredths of a second for which a process ran or waited for a processor; `None` where the host does not tell.
+/// Returns how long a process ran or waited for a CPU, in hundredths of a second, or `None` if the host doesn't count
+/// it.
 fn wanted(process: u32) -> Option<u64> {
     let mut sum = 0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {

@@ -1,7 +1,7 @@
-//! Files, and places that no file should be.
+//! Changed files, and paths where no file should be.
 //!
-//! The files are real ones, changed: machine files and programs in their structure as TOML, parameters, the
-//! images of kernels in their headers, and any of them in single bytes.
+//! The files are real ones with changes: in the TOML structure of machine files and programs, in parameters, in the
+//! headers of kernel images, and in single bytes of any of them.
 
 use crate::inputs::words::{choose, pick};
 use quell_clock::file::BUILT_IN;
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use toml::{Table, Value};
 
-/// Where all runs take place.
+/// The folder in which all runs take place.
 pub struct Folder {
     folder: tempfile::TempDir,
-    /// Programs that the adversary has written.
+    /// Programs that the adversary wrote.
     programs: Vec<String>,
 }
 
-/// Where one run takes place.
+/// The folder in which one run takes place.
 pub struct Place {
     path: PathBuf,
     programs: PathBuf,
 }
 
-/// What stands in for an emulator: it says what the kernel would, or something else, or nothing.
+/// A script in place of an emulator. It prints lines like those of a kernel, some of them broken.
 const EMULATOR: &str = r#"#!/bin/sh
 case "$*" in *--version*) echo "QEMU emulator version 9.2.0"; exit 0;; *help*) exit 0;; esac
 echo 'SeaBIOS'
@@ -83,7 +83,7 @@ impl Folder {
         Folder { folder, programs }
     }
 
-    /// An empty folder with one file, or what is none, of each kind.
+    /// Creates a folder with one file of each kind, and with things that aren't files.
     pub fn place(&self, rng: &mut Pcg64) -> Place {
         let path = self.folder.path().join("run");
         fs::create_dir(&path).expect("a folder");
@@ -126,7 +126,7 @@ impl Place {
         &self.path
     }
 
-    /// Where programs are looked for: the shell's own, and those that stand in for emulators.
+    /// Returns the path of programs: a folder of scripts in place of emulators.
     pub fn programs(&self) -> OsString {
         self.programs.clone().into()
     }
@@ -135,7 +135,7 @@ impl Place {
         fs::remove_dir_all(&self.path).expect("the run's folder goes");
     }
 
-    /// A path, and whether something can be read from it or written to it.
+    /// Returns a path, and whether it can be read or written.
     pub fn path_for(&self, rng: &mut Pcg64, folder: bool) -> (OsString, bool) {
         let good = [
             "machine.toml",
@@ -168,7 +168,7 @@ impl Place {
     }
 }
 
-/// A TOML file, changed in its structure or, more rarely, in its bytes.
+/// Changes a TOML file in its structure or, more rarely, in its bytes.
 fn changed(rng: &mut Pcg64, text: &str) -> Vec<u8> {
     let mut text = text.to_owned();
     if rng.random_range(0..4) > 0
@@ -249,7 +249,7 @@ fn change(rng: &mut Pcg64, value: &mut Value) {
     }
 }
 
-/// A value that few keys take.
+/// Returns a value that few keys accept.
 fn odd(rng: &mut Pcg64) -> Value {
     match rng.random_range(0..12) {
         0 => Value::Integer(rng.random::<i64>()),
@@ -267,7 +267,7 @@ fn odd(rng: &mut Pcg64) -> Value {
     }
 }
 
-/// A file of parameters of some workload.
+/// Returns a file of parameters for some workload.
 fn parameters(rng: &mut Pcg64) -> String {
     let workload = pick(rng, &Workload::all());
     let mut text = String::new();
@@ -280,7 +280,7 @@ fn parameters(rng: &mut Pcg64) -> String {
     text
 }
 
-/// An image with the header of an ELF file, whose fields are what they like.
+/// Returns an image with an ELF header, some fields of which are wrong.
 fn elf(rng: &mut Pcg64) -> Vec<u8> {
     let mut bytes = vec![0u8; 0x1000];
     bytes[..16].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
@@ -323,7 +323,7 @@ fn elf(rng: &mut Pcg64) -> Vec<u8> {
     bytes
 }
 
-/// What begins like an image of Linux, or does not.
+/// Returns an image with a changed header of Linux.
 fn linux(rng: &mut Pcg64) -> Vec<u8> {
     let mut bytes = vec![0u8; 0x2000];
     bytes[0x1fe..0x200].copy_from_slice(b"\x55\xaa");

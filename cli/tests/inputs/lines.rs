@@ -1,4 +1,4 @@
-//! Command lines, drawn from the command's own description.
+//! Draws command lines from the command's own description.
 
 use crate::inputs::files::Place;
 use crate::inputs::words::{self, Known, choose, pick};
@@ -14,12 +14,12 @@ use std::path::PathBuf;
 #[derive(Default)]
 pub struct Line {
     words: Vec<OsString>,
-    /// Places that nothing can be read from or written to.
+    /// Paths that can't be read or written.
     unusable: Vec<String>,
 }
 
 impl Line {
-    /// These words.
+    /// Creates a command line from these words.
     pub fn of(words: &[&str]) -> Self {
         let places = ["missing/x", "/dev/full"];
         Line {
@@ -36,7 +36,8 @@ impl Line {
         &self.words
     }
 
-    /// Whether a program can be started with it: Linux takes 128 KB in a word, and not much more in all.
+    /// Returns whether the line is short enough to start a program. Linux allows 128 KB in a word, and not much more in
+    /// all.
     pub fn can_be_typed(&self) -> bool {
         self.words.iter().map(|word| word.len()).sum::<usize>() < 100 << 10
     }
@@ -56,7 +57,7 @@ impl Line {
             .map(|word| word.to_string_lossy().into_owned())
     }
 
-    /// The words, without the option that a value is joined to.
+    /// Returns the words, each without an option to which a value is joined by `=`.
     pub fn values(&self) -> impl Iterator<Item = String> {
         self.words().map(|word| match word.split_once('=') {
             Some((option, value)) if option.starts_with("--") => value.to_owned(),
@@ -68,18 +69,18 @@ impl Line {
         self.unusable.iter()
     }
 
-    /// What a refusal may name: options, values and their parts.
+    /// Returns the words that an error may name: options, values and their parts.
     pub fn culprits(&self) -> impl Iterator<Item = String> {
         let parts = self.words().flat_map(|word| {
             let parts = word.split(['=', ',', ':', '\n', '\u{1}']).map(str::trim);
             parts.map(str::to_owned).collect::<Vec<_>>()
         });
-        // A refusal shortens what is long.
+        // An error shortens long words.
         let begins = parts.map(|part| part.chars().take(100).collect::<String>());
         begins.filter(|part| !part.is_empty())
     }
 
-    /// As a person would type it.
+    /// Returns the line as a person would type it.
     pub fn shown(&self) -> String {
         let mut text = String::from("quell");
         for word in &self.words {
@@ -92,9 +93,9 @@ impl Line {
     }
 }
 
-/// What is run only if it is refused: it would change the host, take what others use, or go on until it is told to end.
+/// Returns whether we leave this line out, because it's valid and would change the host, disturb others or never end.
 fn is_left_out(command: &Command, line: &Line) -> bool {
-    // A recording without a command of its own goes on until it is interrupted.
+    // A recording without its own command continues until it's interrupted.
     let endless = |word: String| {
         let option = word.split('=').next().unwrap_or_default();
         ["--all", "--pid", "-a", "-p"].contains(&option)
@@ -110,7 +111,7 @@ fn is_left_out(command: &Command, line: &Line) -> bool {
         .is_ok()
 }
 
-/// Draws a command line; `None` if it is one that is left out.
+/// Draws a command line, or `None` if it's one that we leave out.
 pub fn draw(rng: &mut Pcg64, root: &Command, known: &Known, place: &Place) -> Option<Line> {
     let mut line = Line::default();
     let mut command = root;
@@ -153,7 +154,7 @@ fn arguments(rng: &mut Pcg64, command: &Command, known: &Known, place: &Place, l
         .get_arguments()
         .filter(|argument| !asks(argument))
         .collect();
-    // A few at a time, or nearly all lines have a mistake.
+    // We draw only a few options, because otherwise nearly all lines contain a mistake.
     let one_in = (all.len() / 2).max(2);
     for argument in all {
         let wanted = match argument.is_required_set() {
@@ -175,7 +176,7 @@ fn arguments(rng: &mut Pcg64, command: &Command, known: &Known, place: &Place, l
     }
 }
 
-/// Whether it is an option that only asks about the command.
+/// Returns whether the argument only prints something about the command, for example `--help`.
 fn asks(argument: &Arg) -> bool {
     !matches!(
         argument.get_action(),
@@ -213,7 +214,7 @@ fn one(rng: &mut Pcg64, argument: &Arg, known: &Known, place: &Place, line: &mut
     }
 }
 
-/// Whether values become a `T`.
+/// Returns whether the parser returns a `T`.
 fn is<T: 'static>(parser: &ValueParser) -> bool {
     parser.type_id() == TypeId::of::<T>()
 }

@@ -1,17 +1,17 @@
-//! Bad input: by name ([`by_name`]), and drawn at random.
+//! Tests of bad input: known cases ([`by_name`]) and command lines drawn at random.
 //!
-//! Command lines are drawn at random: such as a person might type, and such as none would.
+//! The random command lines are some that a person might type, and some that nobody would. Subcommands, options and the
+//! kinds of their values come from the command's own description ([`quell_cli::command`]), so a new option is tested
+//! without a change here. Values are plausible, extreme or wrong ([`words`]). Files are real ones with changes, or
+//! paths where no file should be ([`files`]).
 //!
-//! Subcommands, options and the kinds of their values come from the command's own description
-//! ([`quell_cli::command`]), so an option that is added is tried without being named here. Values are plausible,
-//! extreme or wrong ([`words`]); files are the real ones changed in their structure, and places that no file
-//! should be ([`files`]). Each command line runs in a process of its own with little memory, processor time and
-//! room for output ([`child`]), and must end well ([`verdict`]): no panic, no wait without end, no success that
-//! was none, and a refusal of one line that names what is refused. Left out are measurements that are not
-//! refused: they change the host. In the place of emulators is a script.
+//! Each command line runs in its own process with little memory, CPU time and room for output ([`child`]), and must end
+//! well ([`verdict`]): without a panic, a hang or a false success, and with errors of one line that name the culprit. A
+//! script takes the place of the emulators. We leave out valid measurements, because they change the host.
 //!
-//! `cargo test` tries a few with a fixed seed. `QUELL_FUZZ_SEED=N` tries more, with that one. `QUELL_FUZZ_MINUTES=1`
-//! goes on for so long with a fresh seed, which is printed; with `QUELL_FUZZ_CASE=N` only that case of a seed runs.
+//! `cargo test` tries a few lines with a fixed seed. `QUELL_FUZZ_SEED=N` tries more, with that seed.
+//! `QUELL_FUZZ_MINUTES=1` runs for one minute with a fresh seed, which it prints. `QUELL_FUZZ_CASE=N` runs only that
+//! case of a seed.
 
 #![cfg(unix)]
 
@@ -26,12 +26,12 @@ use files::Folder;
 use rand_pcg::Pcg64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Cases of a run that has no minutes: without a seed, and with one.
+/// The number of cases without `QUELL_FUZZ_MINUTES`: without a given seed, and with one.
 const FEW: u64 = 20;
 const MORE: u64 = 60;
-/// Its seed.
+/// The seed by default.
 const SEED: u64 = 1;
-/// Runs that were cut short and are given time to show how far they are.
+/// The number of runs that were cut short and run again, with enough time to print their progress.
 const FOLLOWED: usize = 2;
 
 fn number(name: &str) -> Option<u64> {
@@ -40,7 +40,7 @@ fn number(name: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}")))
 }
 
-/// The seed of one case: cases do not depend on one another.
+/// Returns the generator of one case, which depends on no other case.
 fn rng(seed: u64, case: u64) -> Pcg64 {
     Pcg64::new(seed.into(), case.into())
 }
@@ -81,7 +81,7 @@ fn every_command_line_ends_well() {
                     "{wrong}\n  QUELL_FUZZ_SEED={seed} QUELL_FUZZ_CASE={case}\n  {}\n{said}",
                     line.shown()
                 );
-                // At once: the rest may take long.
+                // We print a finding at once, because the rest may take long.
                 println!("{finding}");
                 findings.push(finding);
             }
@@ -94,7 +94,7 @@ fn every_command_line_ends_well() {
     }
     println!("{case} command lines: {codes:?}");
     if minutes.is_some() {
-        // Of those at hand, some: the first ones are as good as any.
+        // The first few are as good as any others.
         long.truncate(FOLLOWED);
         for case in long {
             let mut rng = rng(seed, case);
@@ -117,7 +117,7 @@ fn every_command_line_ends_well() {
         findings.len(),
         findings.join("\n\n")
     );
-    // A generator whose lines are all refused, or a verdict that takes everything, shows nothing.
+    // If all lines were refused, or the verdict accepted everything, the test would show nothing.
     if only.is_none() {
         for code in ["exit 0", "exit 2"] {
             assert!(codes.contains_key(code), "no run ended with {code}");
@@ -125,7 +125,7 @@ fn every_command_line_ends_well() {
     }
 }
 
-/// What the verdict is for is found: each of these is an end that no command may have.
+/// Checks that the verdict finds each end that no command may have.
 #[test]
 fn ends_that_are_not_well_are_told_apart() {
     let folder = Folder::new();

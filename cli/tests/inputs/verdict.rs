@@ -1,9 +1,9 @@
-//! Whether a run has ended well.
+//! Checks whether a run ended well.
 
 use crate::inputs::child::Ended;
 use crate::inputs::lines::Line;
 
-/// Codes that the command's help names, by the first two words of the command line.
+/// Returns the exit codes that a command line may have.
 fn codes(line: &Line) -> &'static [i32] {
     match line.begins_with(&["measure", "host"]) {
         true => &[0, 1, 2, 3, 4],
@@ -11,7 +11,7 @@ fn codes(line: &Line) -> &'static [i32] {
     }
 }
 
-/// What is wrong with how the run of a command line has ended; `None` if nothing is.
+/// Returns the fault in how a run ended, or `None` if it ended well.
 pub fn of(line: &Line, ended: &Ended) -> Option<String> {
     if let Some(why) = &ended.hung {
         return Some(format!("hung: {why}"));
@@ -22,7 +22,7 @@ pub fn of(line: &Line, ended: &Ended) -> Option<String> {
     if let Some(signal) = ended.signal() {
         return Some(format!("ended by signal {signal}"));
     }
-    // One that was cut short has not shown how it ends.
+    // A run that was cut short hasn't shown how it ends.
     let code = ended.code()?;
     if !codes(line).contains(&code) {
         return Some(format!("exit code {code}"));
@@ -37,7 +37,7 @@ pub fn of(line: &Line, ended: &Ended) -> Option<String> {
     }
 }
 
-/// A refusal is one line that names the culprit, or one for each mistake in a file, before anything was done.
+/// Checks an error: one line that names the culprit, or one line for each mistake in a file, and no output before.
 fn refusal(line: &Line, ended: &Ended) -> Option<String> {
     if !ended.stdout.is_empty() {
         return Some("something was done before it was refused".into());
@@ -46,19 +46,19 @@ fn refusal(line: &Line, ended: &Ended) -> Option<String> {
     let Some(first) = lines.next().and_then(|line| line.strip_prefix("error: ")) else {
         return Some("refused, not in a line that begins with `error: `".into());
     };
-    // Of a file, each mistake has a line, which begins with the file's name.
+    // For a file, each mistake has its own line, which begins with the file's name.
     let file = first.split_once(':').map_or(first, |(file, _)| file);
     if !lines.all(|line| line.starts_with(file)) {
         return Some("refused, not in one line".into());
     }
-    // Where more help is to be had names nothing.
+    // The hint about help names no culprit.
     let said = ended.stderr.split("; `quell").next().unwrap_or_default();
     let named = line.culprits().any(|word| said.contains(&word))
-        // What is missing is named as the help names it, or by its option.
+        // An error names a missing argument as the help does, or by its option.
         || said.contains('<')
         || said.contains("--")
         || (said.contains("``") || said.contains("''")) && line.words().any(|word| word.trim_end_matches('=').is_empty())
-        // A blank, a comma or what stands for a control character is between quotes.
+        // An error quotes a blank, a comma, or the replacement of a control character.
         || line.values().any(|value| {
             let value = value.replace(char::is_control, "\u{fffd}");
             said.contains(&format!("`{value}`")) || said.contains(&format!("'{value}'"))
@@ -66,13 +66,13 @@ fn refusal(line: &Line, ended: &Ended) -> Option<String> {
     (!named).then(|| "refused without the culprit's name".into())
 }
 
-/// Whether it is help, or the version, that is asked for.
+/// Returns whether the line requests help or the version.
 fn asks(line: &Line) -> bool {
     let asks = ["--help", "-h", "--version", "-V"];
     line.words().any(|word| asks.contains(&word.as_str()))
 }
 
-/// Something was done, and with all that was given.
+/// Checks a success: there must be output, and every path must have been usable.
 fn success(line: &Line, ended: &Ended) -> Option<String> {
     if ended.stdout.is_empty() {
         return Some("said nothing, and calls it success".into());
@@ -86,7 +86,7 @@ fn success(line: &Line, ended: &Ended) -> Option<String> {
     ))
 }
 
-/// What `--json` prints is JSON, but for help.
+/// Checks that the output of `--json` is JSON, unless it's help.
 fn documents(line: &Line, ended: &Ended) -> Option<String> {
     if asks(line) || !line.words().any(|word| word == "--json") || ended.stdout.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Values: plausible, extreme and wrong ones.
+//! Draws values: plausible, extreme and wrong ones.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -7,14 +7,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
-/// Every name that the command itself lists, by what it is a name of.
+/// The names that the command itself lists, by their kind.
 pub struct Known {
     lists: Vec<(String, Vec<String>)>,
     parameters: Vec<String>,
 }
 
 impl Known {
-    /// Asks the command.
+    /// Reads the lists from the command.
     pub fn read() -> Self {
         let mut lists = Vec::new();
         let mut parameters = Vec::new();
@@ -41,7 +41,7 @@ impl Known {
         Known { lists, parameters }
     }
 
-    /// A name of what an argument of that name takes, if something of that name is listed.
+    /// Returns a name of the kind that an argument takes, if the command lists that kind.
     fn named(&self, rng: &mut Pcg64, argument: &str) -> Option<String> {
         let singular = argument.trim_end_matches('s');
         let lists = self.lists.iter().filter(|(what, _)| {
@@ -138,17 +138,17 @@ const STRANGE: [&str; 12] = [
     "'; exit 0; '",
 ];
 
-/// One of these, if there are some.
+/// Returns one of these, or `None` if there are none.
 pub fn choose<'a, T>(rng: &mut Pcg64, all: &'a [T]) -> Option<&'a T> {
     (!all.is_empty()).then(|| &all[rng.random_range(0..all.len())])
 }
 
-/// One of these.
+/// Returns one of these.
 pub fn pick<T: Copy>(rng: &mut Pcg64, all: &[T]) -> T {
     all[rng.random_range(0..all.len())]
 }
 
-/// A number as a person, or no person, would write it.
+/// Returns a number as a person might write it, or as nobody would.
 pub fn number(rng: &mut Pcg64) -> String {
     match rng.random_range(0..8) {
         0..3 => rng.random_range(1..10).to_string(),
@@ -157,7 +157,7 @@ pub fn number(rng: &mut Pcg64) -> String {
     }
 }
 
-/// Text for an argument of that name, whose value the help calls so.
+/// Returns text for an argument. `argument` is its name, and `value` the name of its value in the help.
 pub fn text(rng: &mut Pcg64, known: &Known, argument: &str, value: &str) -> OsString {
     if value.contains('=') && rng.random_range(0..4) > 0 {
         return pair(rng, known).into();
@@ -178,7 +178,7 @@ pub fn text(rng: &mut Pcg64, known: &Known, argument: &str, value: &str) -> OsSt
     word.replace('\u{0}', "\u{1}").into()
 }
 
-/// A name with a mistake in it.
+/// Returns a name with a mistake in it.
 fn changed(rng: &mut Pcg64, known: &Known) -> String {
     let name = known.any(rng);
     match rng.random_range(0..5) {
@@ -199,7 +199,7 @@ fn amount(rng: &mut Pcg64) -> String {
     }
 }
 
-/// NAME=VALUE.
+/// Returns text of the form NAME=VALUE.
 fn pair(rng: &mut Pcg64, known: &Known) -> String {
     let options = [
         "policy",
@@ -225,7 +225,7 @@ fn pair(rng: &mut Pcg64, known: &Known) -> String {
     format!("{name}{separator}{}", amount(rng))
 }
 
-/// A policy, by its grammar.
+/// Returns a policy built by its grammar.
 fn policy(rng: &mut Pcg64) -> String {
     let mut text = pick(rng, &["all", "baseline", "S0", "S3", ""]).to_owned();
     for _ in 0..rng.random_range(0..6) {
@@ -244,7 +244,7 @@ fn policy(rng: &mut Pcg64) -> String {
     text
 }
 
-/// A replay code: scenario, machine, policy, perhaps a mutant, and deviations.
+/// Returns a replay code: scenario, machine, policy, perhaps a mutant, and deviations.
 fn code(rng: &mut Pcg64, known: &Known) -> String {
     let mut code = String::new();
     for what in ["scenarios", "machines", "policies"] {
@@ -258,7 +258,7 @@ fn code(rng: &mut Pcg64, known: &Known) -> String {
     code
 }
 
-/// A value of a policy's argument.
+/// Returns a value for an argument that takes a policy.
 pub fn policy_text(rng: &mut Pcg64, known: &Known) -> OsString {
     match rng.random_range(0..3) {
         0 => known

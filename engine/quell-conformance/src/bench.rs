@@ -13,7 +13,7 @@ pub enum Rights {
     Write,
 }
 
-/// Provides what the suite needs besides [`Hardware`]: memory, table entries, and accesses.
+/// Provides memory, table entries and accesses, which the suite needs besides [`Hardware`].
 ///
 /// Every method may be called on every CPU at any time.
 ///
@@ -21,7 +21,7 @@ pub enum Rights {
 /// [`Bench::take_frames`] gives memory that nothing else uses, [`Bench::new_root`] gives a root of the machine's
 /// format that maps the kernel as every root does, and the accesses of words reach these frames alone.
 pub unsafe trait Bench: Hardware + Clear {
-    /// Returns how many CPUs will run the suite. Their numbers begin at 0.
+    /// Returns the number of CPUs that will run the suite. Their numbers begin at 0.
     fn cpus(&self) -> usize;
 
     /// Allocates physically contiguous frames that nothing else uses until they are given back.
@@ -32,7 +32,7 @@ pub unsafe trait Bench: Hardware + Clear {
         let _ = frames;
     }
 
-    /// Makes a root table in which nothing of the suite is mapped.
+    /// Creates a root table that maps nothing of the suite.
     fn new_root(&self) -> Frame;
 
     /// Takes back a root or an unlinked table, with the tables below. No walker reads them any more. By default it does

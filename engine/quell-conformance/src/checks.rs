@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_zero::{ClearPolicy, Clearer, Plan};
 
-/// Where the suite maps its pages: 2 MB apart if each needs its own table.
+/// The first page that the suite maps. Pages that need their own table are 2 MB apart.
 pub(crate) const BASE: Page = Page(0x10_0000_0000 >> 12);
 /// The pages of a leaf table.
 const TABLE: u64 = 512;
@@ -92,7 +92,7 @@ impl<H: Bench> Part<'_, '_, H> {
                     // The new owner.
                     self.hw.set_word(frame, 0, NEW);
                 }
-                // Gives the others time to read.
+                // Give the others time to read.
                 (0..8).for_each(|_| self.hw.relax());
                 self.shared.stage.store(1, SeqCst);
             } else {
@@ -146,7 +146,7 @@ impl<H: Bench> Part<'_, '_, H> {
     fn range(&self) -> Verdict {
         let above = self.hw.features().full_above.min(TABLE);
         let mut verdict = Ok(());
-        // First flushed page by page, then as a whole.
+        // We flush the first range page by page and the second as a whole.
         for pages in [above.min(16), above + 8] {
             let all = |value| (0..pages).all(|page| self.reads(BASE.plus(page), value));
             for (frame, value) in self.shared.pair.into_iter().zip([OLD, NEW]) {
@@ -188,7 +188,7 @@ impl<H: Bench> Part<'_, '_, H> {
             self.enter(0);
         }
         self.enter(1);
-        // Changed while no CPU has the space loaded.
+        // The page changes while no CPU has the space loaded.
         self.lead(|| {
             self.set(BASE, Some((three, Rights::Read)));
             self.flush(BASE, 1);
@@ -205,7 +205,7 @@ impl<H: Bench> Part<'_, '_, H> {
     }
 
     fn unlink(&self) -> Verdict {
-        // A table of its own.
+        // This page has its own table.
         let page = BASE.plus(TABLE);
         let mut verdict = Ok(());
         for _ in 0..4 {
@@ -221,7 +221,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 let mut batch = self.engine.batch(Purpose::Call);
                 batch.table_unlinked(&self.shared.spaces[0], range, table);
                 for table in batch.finish() {
-                    // Its next owner stores what is no entry.
+                    // The table's next owner stores zeros, which aren't present entries.
                     (0..512).for_each(|index| self.hw.set_word(table, index, 0));
                     self.hw.free_tables(table);
                 }
@@ -246,7 +246,7 @@ impl<H: Bench> Part<'_, '_, H> {
             self.hw.set_word(frame, 0, round);
             let were_on = (round % 3 == 0).then(|| {
                 let were_on = self.hw.mask_interrupts();
-                // The engine also nests like this, if its caller has masked them.
+                // The engine nests masking in the same way if its caller has masked interrupts.
                 let inner = self.hw.mask_interrupts();
                 self.hw.restore_interrupts(inner);
                 let after = self.hw.mask_interrupts();
@@ -273,7 +273,7 @@ impl<H: Bench> Part<'_, '_, H> {
         expect(right, "a page had its old content after a change")
     }
 
-    /// Lets a later observer flush what is pending: it finds an entry that another CPU has cleared and not flushed yet.
+    /// Makes a later observer flush: it finds an entry that another CPU has cleared but not flushed yet.
     fn flush_pending(&self) -> Verdict {
         let mut verdict = Ok(());
         for round in 0..ROUNDS {
@@ -295,7 +295,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 if first == second {
                     flushes_pending();
                 }
-                // Waits until the others have read.
+                // Wait until the others have read.
                 self.until(2 + self.hw.cpus() as u64 - 1);
                 let gone = self.hw.try_read(BASE.address()).is_none();
                 verdict = verdict.and(expect(
@@ -344,7 +344,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 "a frame changed before its deferred flush was made",
             ));
             self.lead(|| {
-                // `None` where nothing was deferred: flushed at once.
+                // This returns `None` if the flush wasn't deferred but made at once.
                 let _ = self.engine.flush_before_reuse(deferred_flush);
                 self.hw.set_word(frame, 0, NEW);
             });
@@ -354,8 +354,8 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// Changes a page of the kernel's half while CPUs run, are idle, are not to be disturbed, or hold it under two
-    /// tags. Then unmaps it without a flush, and uses its address again.
+    /// Changes a page of the kernel's half while CPUs run, are idle or undisturbed, or hold it under two tags. Then
+    /// unmaps it without a flush, and uses its address again.
     fn own_half(&self) -> Verdict {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
             return Ok(());
@@ -399,7 +399,7 @@ impl<H: Bench> Part<'_, '_, H> {
                         let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
                         batch.changed(space, range, Scope::Leaf);
                         if let Outcome::Deferred(deferred) = batch.finish_deferred() {
-                            // Makes none of its deferred flushes.
+                            // A flush of a user space makes none of the kernel's deferred flushes.
                             let mut users = self.engine.batch::<_, Frame>(Purpose::Call);
                             users.changed_all(&self.shared.spaces[1], Scope::Leaf);
                             users.finish().for_each(drop);
@@ -416,7 +416,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 right &= reads(value);
                 self.enter(0);
                 right &= reads(value);
-                // Reads through the tables of one of the kernel's processes, if one runs.
+                // We also read through the tables of one of the kernel's processes, if one runs.
                 if self.enter_before() {
                     right &= reads(value);
                     self.enter(0);
@@ -432,8 +432,8 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// Changes a page, and unmaps another with a deferred flush. The device must have dropped both without being asked
-    /// again.
+    /// Changes a page, and unmaps another with a deferred flush. The device must have dropped both translations by
+    /// then.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;

@@ -1,11 +1,12 @@
 #![cfg_attr(not(test), no_std)]
-//! Checks, inside a kernel, that its [`Hardware`](quell::Hardware) does what the trait promises and that the engine
-//! keeps the contract on it.
+//! Checks, inside a kernel, that its [`Hardware`](quell::Hardware) keeps the trait's promises and that the engine keeps
+//! the contract on it.
 //!
 //! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for memory. For this
-//! suite it adds a [`Bench`], which does what the engine never does: write table entries and access memory. It makes an
-//! engine, and a [`Suite`] from it, and every CPU calls [`Suite::run`]. It needs no page allocator, no processes and no
-//! user mode: the kernel itself may make the accesses, through the user half of the loaded root.
+//! suite it adds a [`Bench`], with operations that the engine never performs: writing table entries and accessing
+//! memory. It creates an engine and a [`Suite`] from it, and every CPU calls [`Suite::run`]. The suite needs no page
+//! allocator, no processes and no user mode. For example, the kernel itself may make the accesses, through the user
+//! half of the loaded root.
 //!
 //! In this example a machine with one CPU runs the suite. Its TLB and memory are maps. Its `Hardware` is like the one
 //! in `quell`'s example, and is hidden here:
@@ -150,7 +151,7 @@
 //!
 //! Each check makes one change as a kernel would, on every CPU in turn. All CPUs read through their translations
 //! before, during and after the change. Targets read with interrupts masked for a while, because this catches an
-//! initiator that does not wait.
+//! initiator that doesn't wait.
 //!
 //! # What it cannot see
 //!

@@ -14,7 +14,7 @@ use quell::{
 pub(crate) const OLD: u64 = 0xaaaa;
 pub(crate) const NEW: u64 = 0xbbbb;
 
-/// How TLBs keep the entries of the two pages in the kernel's half.
+/// The kinds of kernel entries of the two pages in the kernel's half.
 pub(crate) const OWN_ENTRIES: [KernelEntries; 2] = [KernelEntries::Global, KernelEntries::Tagged];
 
 /// The state that all CPUs share.
@@ -26,12 +26,12 @@ pub(crate) struct Shared<H: Bench> {
     pub pair: [Frame; 2],
     /// Two more for each CPU.
     pub own: Vec<[Frame; 2]>,
-    /// Adjacent frames, to be zeroed.
+    /// Adjacent frames for the check of zeroing.
     pub block: Extent,
     pub deferred_flush: DeferredFlush<H>,
-    /// Not a word of the machine, because those are checked too.
+    /// The number of arrivals at barriers. We don't use a word of the machine, because those are checked, too.
     pub arrivals: AtomicUsize,
-    /// For each CPU number, how many CPUs have taken it.
+    /// For each CPU number, the number of CPUs that have it.
     pub seats: Vec<H::Word>,
     /// The words that [`Part::words`] tests.
     pub words: [H::Word; 4],
@@ -69,7 +69,7 @@ impl<H: Bench> Shared<H> {
         }
     }
 
-    /// Gives back everything that was taken. No CPU has a space loaded any more.
+    /// Gives back all memory that the suite took. No CPU may have one of its spaces loaded.
     pub fn give_back(&self, engine: &Engine<'_, H>) {
         for space in &self.spaces {
             engine.hw().detach_device(space.root());
@@ -90,7 +90,7 @@ pub(crate) struct Part<'s, 'm, H: Bench> {
     pub hw: &'s H,
     pub me: usize,
     crossed: Cell<usize>,
-    /// Which CPU makes the next change.
+    /// The CPU that makes the next change.
     pub turn: Cell<usize>,
     /// The space that the CPU had loaded when the suite began.
     before: Option<&'s AddressSpace<H>>,
@@ -131,7 +131,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.current.set(Some(index));
     }
 
-    /// Loads the space that was loaded before the suite began, if any.
+    /// Loads the space that was loaded before the suite began, and returns whether there was one.
     pub fn enter_before(&self) -> bool {
         if let Some(space) = self.before {
             self.engine
@@ -146,7 +146,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
     /// Loads the space that was loaded before the suite began.
     pub fn leave(&self) {
         if !self.enter_before() {
-            // Nothing to do: a CPU that goes offline leaves every space.
+            // The CPU had no space loaded, and taking it offline makes it leave the suite's.
             self.engine.cpu_offline(self.loaded());
             self.engine.cpu_online();
             self.current.set(None);
@@ -162,7 +162,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         }
     }
 
-    /// Lets the CPU whose turn it is act between two barriers. `stage` is 0 before.
+    /// Runs `action` between two barriers, on the CPU whose turn it is. `stage` is 0 before.
     pub fn lead(&self, action: impl FnOnce()) {
         self.barrier();
         if self.turn.get() == self.me {
@@ -204,7 +204,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.hw.try_read(page.address()) == Some(value)
     }
 
-    /// Maps the page to a frame that holds [`OLD`], and lets every CPU read it.
+    /// Maps the page to a frame that contains [`OLD`], and checks that every CPU can read it.
     pub fn begin(&self, page: Page, rights: Rights) -> Verdict {
         let frame = self.shared.pair[0];
         self.lead(|| {

@@ -66,7 +66,7 @@ impl<const N: usize> Short<N> {
     };
 
     fn as_str(&self) -> &str {
-        // Only whole characters are ever taken.
+        // `write_str` accepts only whole characters.
         core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 }

@@ -10,9 +10,9 @@ use crate::verdict::{Verdict, expect};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use quell::Word;
 
-/// How often each CPU adds to a shared word.
+/// The number of additions that each CPU makes to a shared word.
 const ADDS: u64 = 2000;
-/// How many values one CPU passes to the others through a word.
+/// The number of values that one CPU passes to the others through a word.
 const HANDED: u64 = 200;
 
 /// The checks that come first, and end the suite if they fail.

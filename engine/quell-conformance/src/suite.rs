@@ -9,13 +9,13 @@ use quell::{AddressSpace, Engine, Word};
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// Its name, after the clauses of the contract.
+    /// The check's name, after the clauses of the contract.
     pub name: &'static str,
-    /// On how many CPUs it failed.
+    /// The number of CPUs on which it failed.
     pub failures: u64,
-    /// What CPU 0 observed if the check failed there; otherwise empty.
+    /// CPU 0's observation if the check failed there; otherwise empty.
     pub saw: &'static str,
-    /// For the first check: on how many CPUs a stale translation was seen.
+    /// For the first check, the number of CPUs that saw a stale translation.
     pub kept: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub struct Suite<'e, 'm, H: Bench> {
 }
 
 impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
-    /// Creates a suite for the CPUs of the bench. The engine may also have spaces of its own.
+    /// Creates a suite for the CPUs of the bench. The engine may also have other spaces.
     pub fn new(engine: &'e Engine<'m, H>) -> Self {
         Suite {
             engine,
@@ -41,8 +41,8 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
     /// runs `current`, even if that was loaded lazily before. No CPU then has a space of the suite loaded, and the
     /// suite has given back everything that it took.
     ///
-    /// If two CPUs have the same number, or words are not shared, the suite ends early and keeps what it took, because
-    /// on such a machine a flush may never end.
+    /// If two CPUs have the same number, or words aren't shared, the suite ends early and keeps the memory that it
+    /// took, because on such a machine a flush may never end.
     ///
     /// # Panics
     /// If the suite has run already.
@@ -79,7 +79,7 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
         part.barrier();
     }
 
-    /// Runs one check on this CPU, and returns on how many CPUs it failed. CPU 0 reports it.
+    /// Runs one check on this CPU, and returns the number of CPUs on which it failed. CPU 0 reports it.
     fn check<'s>(
         &self,
         part: &Part<'s, 'm, H>,

@@ -1,9 +1,9 @@
-//! The suite on a machine of threads: what a kernel has to write to run it, and proof that it fails when something is
-//! left out.
+//! The suite on a machine of threads. It shows the code that a kernel must write to run the suite, and proves that the
+//! suite fails on a machine with a fault.
 //!
-//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves, so whatever an
-//! invalidation misses stays stale. Interrupts are taken at accesses and in waiting loops. Broadcasts are carried out
-//! when their sender waits for them, not before. The file is long because it is to be read alone.
+//! A CPU is a thread. Its TLB and its walker cache are maps that never forget an entry by themselves, so a missing
+//! invalidation leaves a stale entry. CPUs take interrupts at accesses and in waiting loops. A broadcast takes effect
+//! when its sender waits for it, not before. The file is long because it must be readable alone.
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
@@ -18,80 +18,80 @@ use std::sync::{Mutex, OnceLock};
 
 const CPUS: usize = 3;
 const FRAMES: usize = 128;
-/// After so many turns of a wait for an interrupt the machine's watchdog stops it.
+/// After this many turns of a wait for an interrupt, the machine's watchdog ends the wait.
 const HANG: u64 = 1000;
 
-/// What is wrong with the machine.
+/// The fault of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wrong {
     Nothing,
-    /// The engine makes a mistake, by its name.
+    /// The engine contains this mutant.
     #[cfg(quell_mutants)]
     Mutant(&'static str),
-    /// The initiator does not wait until broadcasts are complete.
+    /// The initiator doesn't wait until broadcasts are complete.
     NoCompletion,
-    /// Walker caches keep what they know of unlinked tables.
+    /// Walker caches keep the entries of unlinked tables.
     LeafOnly,
-    /// Invalidations of one CPU do nothing.
+    /// Local invalidations do nothing.
     NoInvalidation,
     /// Broadcasts reach only their sender.
     NoBroadcast,
-    /// Interrupts that were masked come on again when they are masked twice.
+    /// Interrupts that were masked twice are turned on by the first restore.
     MaskDoesNotNest,
-    /// A root is loaded with its tag's entries, whatever was asked for.
+    /// Loading a root always keeps its tag's entries.
     AlwaysKeeps,
-    /// Zeroing leaves out the last word.
+    /// Zeroing leaves out the last word of a frame.
     ShortZeroing,
-    /// The last CPU says that it is the one before it.
+    /// The last CPU has the number of the CPU before it.
     OneNumberForTwo,
-    /// The last CPU says that it is one more than there are.
+    /// The last CPU's number isn't below the number of CPUs.
     NumberTooHigh,
-    /// Additions to words are a load and a store.
+    /// An addition to a word is a load and a store.
     TornWords,
-    /// A root that is left stays loaded.
+    /// A root stays loaded when its CPU leaves it.
     RootStays,
-    /// Some roots do not map the kernel's half.
+    /// Some roots don't map the kernel's half.
     RootsWithoutKernel,
-    /// Whoever sends an interrupt waits until its target has taken it.
+    /// Sending an interrupt waits until its target has taken it.
     InterruptWaits,
-    /// The tables of a process do not map the kernel's half.
+    /// The tables of a process don't map the kernel's half.
     ProcessWithoutKernel,
-    /// The device is told nothing.
+    /// The device receives no commands.
     DeviceNotTold,
-    /// The device says that it is done before it is.
+    /// The device reports that it's done before it is.
     DeviceAnswersEarly,
-    /// A mark stands for nothing that was started.
+    /// A mark covers none of the commands that were started.
     MarkOfNothing,
 }
 
 impl Wrong {
-    /// Whether CPUs do not know who they are: then they neither come online nor load anything.
+    /// Returns whether CPUs have wrong numbers. Such CPUs neither come online nor load anything.
     fn is_of_numbers(self) -> bool {
         matches!(self, Wrong::OneNumberForTwo | Wrong::NumberTooHigh)
     }
 }
 
-/// What a device that walks the tables keeps, and what it was told.
+/// A device that walks the tables: its translations, and the commands sent to it.
 #[derive(Default)]
 struct Device {
     held: HashMap<(Frame, Page), u64>,
-    /// Roots that it has used.
+    /// The roots that the device has used.
     roots: BTreeSet<Frame>,
     told: Vec<(Frame, Option<PageRange>)>,
     carried_out: usize,
 }
 
-/// One CPU's translations, and the tables it remembers above them.
+/// The cached translations of one CPU, and the cached tables above them.
 #[derive(Default)]
 struct Tlb {
     root: Option<(Frame, Tag)>,
-    /// Those of the kernel's half that are global stand under [`GLOBAL_TAG`].
+    /// The global entries of the kernel's half are under [`GLOBAL_TAG`].
     leaves: HashMap<(Tag, Page), u64>,
     tables: HashMap<(Tag, u64), Frame>,
 }
 
 impl Tlb {
-    /// Where tags mean the same `everywhere`, what is of the kernel's half goes under all of them.
+    /// Drops entries. If tags mean the same `everywhere`, entries of the kernel's half are dropped under all tags.
     fn invalidate(&mut self, what: Invalidate, everywhere: bool) {
         match what {
             Invalidate::Range { tag, range, scope } => {
@@ -125,7 +125,7 @@ impl Tlb {
         }
     }
 
-    /// The tag that is loaded: the kernel's, if no root is.
+    /// Returns the loaded tag, or the kernel's if no root is loaded.
     fn loaded(&self) -> Tag {
         self.root.map_or(Tag::KERNEL, |(_, tag)| tag)
     }
@@ -143,12 +143,12 @@ struct Cpu {
 struct ToyWord(AtomicU64);
 
 thread_local! {
-    /// Whether additions of this CPU are torn.
+    /// Whether this CPU's additions are torn.
     static TORN: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies
-// on one.
+// SAFETY: the word is an atomic of the standard library. If additions are torn on purpose, the suite ends before the
+// engine relies on one.
 unsafe impl Word for ToyWord {
     fn new(value: u64) -> Self {
         ToyWord(AtomicU64::new(value))
@@ -193,7 +193,7 @@ unsafe impl Word for ToyWord {
     }
 }
 
-/// `SECONDARY`: the engine is told that a device walks the tables, too, which is so.
+/// A machine of threads. If `SECONDARY` is set, the engine knows that the machine's device walks the tables, too.
 struct Toy<const SECONDARY: bool = true> {
     wrong: Wrong,
     tagging: Tagging,
@@ -201,13 +201,13 @@ struct Toy<const SECONDARY: bool = true> {
     next_frame: AtomicUsize,
     /// The entries of the two pages of the kernel's half.
     own: [AtomicU64; 2],
-    /// Frames and roots that the suite has taken and not given back.
+    /// Frames and roots that the suite took and hasn't given back.
     taken: Mutex<BTreeSet<Frame>>,
     cpus: [Cpu; CPUS],
     device: Mutex<Device>,
-    /// The root of a process that runs already.
+    /// The root of a process that ran before the suite.
     process: OnceLock<Frame>,
-    /// The machine's watchdog has found a CPU that does not get on, and lets it go on.
+    /// Whether the watchdog found a CPU that made no progress, and let it continue.
     hung: AtomicBool,
     handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -216,13 +216,13 @@ thread_local! {
     static ME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What an entry of a leaf table holds besides the frame's address.
+/// The bits of a leaf entry besides the frame's address.
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
 const GLOBAL: u64 = 4;
-/// What global entries are kept under.
+/// The tag under which we keep global entries.
 const GLOBAL_TAG: Tag = Tag(u16::MAX);
-/// Where the kernel's half begins.
+/// The first page of the kernel's half.
 const OWN: Page = Page(1 << 40);
 
 impl<const S: bool> Toy<S> {
@@ -243,7 +243,7 @@ impl<const S: bool> Toy<S> {
         }
     }
 
-    /// Takes a pending interrupt if it may.
+    /// Takes a pending interrupt unless interrupts are masked.
     fn poll(&self) {
         let me = self.me();
         if !me.masked.load(SeqCst) && me.interrupted.swap(false, SeqCst) {
@@ -253,8 +253,8 @@ impl<const S: bool> Toy<S> {
         }
     }
 
-    /// The word that an address means, if the access is allowed. The access happens under the TLB's
-    /// lock, so that a broadcast waits for it.
+    /// Calls `then` with the word at an address, if the access is allowed. This happens under the TLB's lock, so that a
+    /// broadcast waits for it.
     fn access<T>(
         &self,
         address: u64,
@@ -296,7 +296,7 @@ impl<const S: bool> Toy<S> {
         matches!(self.tagging, Tagging::Global { .. })
     }
 
-    /// Where a page of the kernel's half leads.
+    /// Returns the frame of a page of the kernel's half, or `None` if the load faults.
     fn own_frame(&self, page: Page) -> Option<Frame> {
         self.poll();
         let mut tlb = self.me().tlb.lock().unwrap();
@@ -343,8 +343,8 @@ impl<const S: bool> Broadcast for Toy<S> {
     }
 }
 
-// SAFETY: a machine in software, whose translations reach no memory but its own words; where it is wrong on
-// purpose, nothing but its own words is read or written.
+// SAFETY: this is a machine in software, whose translations reach only its own words. That also holds for a machine
+// with a fault.
 unsafe impl<const S: bool> Hardware for Toy<S> {
     const HAS_SECONDARY: bool = S;
 
@@ -368,7 +368,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
         Features {
             tagging: self.tagging,
             broadcast: matches!(self.tagging, Tagging::Global { .. }),
-            // Above a table's pages where walker caches are to be told apart from leaf entries.
+            // To distinguish walker caches from leaf entries, this must exceed the number of pages in a table.
             full_above: match self.tagging {
                 Tagging::PerCpu { .. } => 600,
                 _ => 33,
@@ -429,7 +429,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
             return true;
         }
         let device = &mut *self.device.lock().unwrap();
-        // It carries out a command each time that somebody looks and waits for it.
+        // The device executes one command each time that somebody checks for completion.
         if (device.carried_out as u64) < mark {
             let (root, range) = device.told[device.carried_out];
             device.carried_out += 1;
@@ -484,7 +484,7 @@ impl<const S: bool> Clear for Toy<S> {
     }
 }
 
-// SAFETY: frames and roots are numbers, whose words are a table of this machine's own.
+// SAFETY: frames and roots are indices into this machine's own memory.
 unsafe impl<const S: bool> Bench for Toy<S> {
     fn cpus(&self) -> usize {
         CPUS
@@ -509,7 +509,7 @@ unsafe impl<const S: bool> Bench for Toy<S> {
     }
 
     fn free_tables(&self, top: Frame) {
-        // Tables below a root were made by `set`.
+        // Only roots are in `taken`: `set` made the tables below them.
         self.taken.lock().unwrap().remove(&top);
     }
 
@@ -517,7 +517,7 @@ unsafe impl<const S: bool> Bench for Toy<S> {
         let above = &self.frame(root)[(page.0 / 512) as usize % 512];
         if above.load(SeqCst) == 0 {
             let table = self.allocate(1).first;
-            // If another CPU has made one meanwhile, this frame is lost to the test.
+            // If another CPU has made a table meanwhile, the test loses this frame.
             let _ = above.compare_exchange(0, table.0, SeqCst, SeqCst);
         }
         let table = Frame(above.load(SeqCst));
@@ -594,17 +594,17 @@ unsafe impl<const S: bool> Bench for Toy<S> {
     }
 }
 
-/// A machine, and an engine on it.
+/// Returns a machine, and an engine on it.
 fn machine<const S: bool>(
     tagging: Tagging,
     policy: Policy,
     wrong: Wrong,
 ) -> (&'static Toy<S>, &'static EngineOf<S>) {
-    // Interrupt handlers refer to the engine as long as the machine exists: for ever, like a kernel's.
+    // Interrupt handlers refer to the engine as long as the machine exists, which is for ever, as in a kernel.
     let toy: &'static Toy<S> = Box::leak(Box::new(Toy {
         wrong,
         tagging,
-        // Frame 0 stands for "no table".
+        // Frame 0 means "no table".
         memory: (0..FRAMES)
             .map(|_| [const { AtomicU64::new(0) }; 512])
             .collect(),
@@ -617,7 +617,7 @@ fn machine<const S: bool>(
         hung: AtomicBool::new(false),
         handler: OnceLock::new(),
     }));
-    // One more than the machine has: an engine may know of CPUs that do not run the suite.
+    // One more than the machine has, because an engine may have CPUs that don't run the suite.
     let cpus: Vec<_> = (0..=CPUS).map(|_| PerCpu::new()).collect();
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine =
@@ -631,7 +631,7 @@ fn machine<const S: bool>(
 
 type EngineOf<const S: bool = true> = Engine<'static, Toy<S>>;
 
-/// Runs the suite on such a machine; returns what the first CPU was told.
+/// Runs the suite on such a machine, and returns the results that CPU 0 reported.
 fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
     run_on(machine::<true>(tagging, policy, wrong)).1
 }
@@ -641,7 +641,7 @@ fn run_on<const S: bool>(
 ) -> (&'static Toy<S>, Vec<Check>) {
     let suite = Suite::new(engine);
     let root = *toy.process.get_or_init(|| toy.allocate(1).first);
-    // SAFETY: in this machine in software a root is a number, and every number will do.
+    // SAFETY: in this machine in software a root is a number, and any number is valid.
     let process = unsafe { engine.new_space(root) };
     let checks = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -652,11 +652,11 @@ fn run_on<const S: bool>(
                 #[cfg(quell_mutants)]
                 mutants::make(toy.wrong);
                 TORN.set(toy.wrong == Wrong::TornWords);
-                // The engine itself refuses the second of two CPUs with one number; the suite is to find it.
+                // The engine would refuse the second CPU with the same number, but here the suite must find it.
                 if !toy.wrong.is_of_numbers() {
                     engine.cpu_online();
                 }
-                // One CPU runs nothing.
+                // One CPU runs no process.
                 let runs = (cpu > 0 && !toy.wrong.is_of_numbers()).then_some(process);
                 if let Some(process) = runs {
                     engine.this_cpu().mask_interrupts().switch(None, process);
@@ -689,7 +689,7 @@ fn the_suite_passes_where_nothing_is_wrong() {
     }
 }
 
-/// The check of that name fails.
+/// Checks that the check with this name fails.
 fn fails(tagging: Tagging, wrong: Wrong, name: &str) {
     let checks = run(tagging, Policy::ALL, wrong);
     failed(&checks, name, (tagging, wrong));
@@ -717,7 +717,7 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
         fails(tagging, Wrong::DeviceAnswersEarly, "devices_forget");
         fails(tagging, Wrong::MarkOfNothing, "devices_forget");
     }
-    // The device is there, and the engine was told that there is none.
+    // This machine has a device, but its engine doesn't know of it.
     let checks = run_on(machine::<false>(PCID, Policy::ALL, Wrong::Nothing)).1;
     failed(&checks, "devices_forget", (PCID, Wrong::Nothing));
     fails(PCID, Wrong::OneNumberForTwo, "number_of_its_own");
@@ -726,8 +726,8 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
 }
 
-/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog
-/// steps in.
+/// Two initiators that have masked interrupts wait for each other's interrupts. The suite then hangs, as documented,
+/// until a watchdog ends the wait.
 #[test]
 fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     let hangs = |wrong| {
@@ -740,7 +740,7 @@ fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     assert!(hangs(Wrong::InterruptWaits));
 }
 
-/// Which mutant is on, for each CPU's thread.
+/// Turns a mutant on, for each CPU's thread.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::Wrong;
@@ -789,27 +789,27 @@ fn mutants_of_the_engine_are_found() {
 
 #[test]
 fn barriers_that_are_left_out_are_found() {
-    // The barrier that was left out, and the one that another CPU waited at instead of its own.
+    // The first machine keeps the entries of unlinked tables. On the second, initiators don't wait for broadcasts.
     fails(PCID, Wrong::LeafOnly, "unlinked_tables");
     fails(ASID, Wrong::NoCompletion, "changed_pages");
 }
 
-/// A kernel runs the suite while it runs: afterwards each CPU has loaded what it had, takes part in
-/// flushes as before, and what was taken is given back.
+/// A kernel may run the suite at any time. Afterwards each CPU has loaded the same space as before and takes part in
+/// flushes, and the suite has given back its memory.
 #[test]
 fn the_suite_leaves_what_it_found() {
     for tagging in [Tagging::None, PCID, ASID] {
         let (toy, engine) = machine::<true>(tagging, Policy::ALL, Wrong::Nothing);
         let page = Page(7);
         let (root, frames) = (toy.allocate(1).first, toy.allocate(3));
-        // SAFETY: in this machine in software a root is a number, and every number will do.
+        // SAFETY: in this machine in software a root is a number, and any number is valid.
         let space = unsafe { engine.new_space(root) };
         let version = |version: u64| frames.first.plus(version);
         (0..3).for_each(|index| toy.set_word(version(index), 0, index));
         toy.set(root, page, Some((version(0), Rights::Read)));
         let suite = Suite::new(engine);
         let arrived = AtomicUsize::new(0);
-        // As the kernel's own CPUs wait for each other: they serve interrupts meanwhile.
+        // CPUs serve interrupts while they wait for each other, as in a kernel.
         let meet = |times: usize| {
             arrived.fetch_add(1, SeqCst);
             while arrived.load(SeqCst) < times * CPUS {
@@ -829,7 +829,7 @@ fn the_suite_leaves_what_it_found() {
                     ME.set(cpu);
                     let read = || toy.try_read(page.address());
                     engine.cpu_online();
-                    // The last has nothing loaded.
+                    // The last CPU has nothing loaded.
                     let runs = cpu + 1 < CPUS;
                     if runs {
                         engine.this_cpu().mask_interrupts().switch(None, space);

@@ -14,10 +14,10 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// All of them.
+    /// All architectures.
     pub const ALL: &[Arch] = &[Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
 
-    /// Its name, as in targets and in QEMU's.
+    /// Returns the architecture's name, as in targets and in QEMU's names.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",

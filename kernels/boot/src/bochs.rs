@@ -1,10 +1,10 @@
-//! Runs Bochs, the second emulator for x86-64: slower than QEMU, and stricter.
+//! Runs Bochs, the second emulator for x86-64, which is slower and stricter than QEMU.
 //!
 //! QEMU's translation has no PCIDs and no x2APIC, and drops global pages at every root load. Bochs has all of them and
-//! faults on everything that the manuals forbid. So a run there shows that the code for such processors is legal. It
-//! does not keep entries under the tag of another space.
+//! faults on everything that the manuals forbid. So a run there shows that our code for such processors is legal. Bochs
+//! doesn't keep entries under the tag of another space.
 //!
-//! Bochs boots from a disk: GRUB loads the kernel by multiboot2. Bochs needs a terminal, which `script` provides; the
+//! Bochs boots from a disk: GRUB loads the kernel by multiboot2. Bochs needs a terminal, which `script` provides. Its
 //! serial line is written to a file.
 
 use crate::images::Images;
@@ -15,13 +15,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the packages put the firmware.
+/// The folder to which packages install the firmware.
 const FIRMWARE: &str = "/usr/share/bochs";
 
-/// The processor: the oldest of Bochs' with PCIDs, INVPCID and an x2APIC.
+/// The processor: Bochs' oldest one with PCIDs, INVPCID and an x2APIC.
 const PROCESSOR: &str = "corei7_haswell_4770";
 
-/// The programs that a run needs besides.
+/// Other programs that a run needs.
 const PROGRAMS: [&str; 3] = ["grub-mkrescue", "xorriso", "script"];
 
 /// Finds Bochs and everything that a run needs.
@@ -46,10 +46,10 @@ pub fn find() -> anyhow::Result<PathBuf> {
     installed("bochs")
 }
 
-/// The command line, with the disk and the configuration in a directory that lives as long as it.
+/// Returns the command line. A directory with the disk and the configuration exists as long as it does.
 ///
 /// # Errors
-/// If the disk cannot be made.
+/// If the disk can't be created.
 pub fn command(
     machine: &Machine,
     emulator: &Path,
@@ -104,7 +104,7 @@ pub fn command(
         path("log"),
     );
     fs::write(at("settings"), settings)?;
-    // Debian's Bochs has its debugger built in, which waits for a command first.
+    // Debian's Bochs contains its debugger, which waits for a command first.
     fs::write(at("commands"), "c\n")?;
     fs::write(at(SERIAL), "")?;
     let run = format!(

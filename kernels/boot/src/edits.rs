@@ -1,27 +1,27 @@
 //! Edits third-party sources by a list of anchors.
 //!
-//! A kernel that gets the engine is not part of this project; only our changes are. A list, a TOML file, contains
-//! whole files of ours, and edits. An [`Edit`] gives a file, a short anchor in it, and text to put in the anchor's
-//! place, before its line or after it. It does not depend on the text around it. A missing or ambiguous anchor is an
-//! [`EditError`] that names file and anchor. Nothing is written unless every edit of the list can be made, because a
-//! kernel with half of them would be worse than none.
+//! A kernel that gets the engine isn't part of this project; only our changes are. A list, which is a TOML file,
+//! contains whole files of ours, and edits. An [`Edit`] gives a file, a short anchor in it, and text to put in the
+//! anchor's place, before its line or after it. It doesn't depend on the text around it. A missing or ambiguous anchor
+//! is an [`EditError`] that names file and anchor. We write nothing unless every edit of the list is possible, because
+//! a kernel with half of them would be worse than none.
 //!
-//! [`Edits::changed`] takes delivered sources, makes every edit, and writes nothing. [`Edits::apply`] changes a copy
-//! in place and may be repeated: it skips edits that are made already.
+//! [`Edits::changed`] reads delivered sources, makes every edit, and writes nothing. [`Edits::apply`] changes a copy in
+//! place. It may be repeated, because it skips edits that were made before.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// A list of edits, and of files to put beside them.
+/// A list of edits, and of files to add.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Edits {
-    /// Whole files.
+    /// Whole files to add.
     #[serde(default)]
     pub file: Vec<NewFile>,
-    /// Edits, in order: an edit sees the result of earlier ones of its file.
+    /// Edits in order: each is applied to the result of earlier edits of its file.
     #[serde(default)]
     pub edit: Vec<Edit>,
 }
@@ -30,9 +30,9 @@ pub struct Edits {
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct NewFile {
-    /// Its path, from the list's folder. A folder includes all files below it.
+    /// The path, from the list's folder. A folder includes all files below it.
     pub from: PathBuf,
-    /// Its path in the sources. A folder's files keep their places in it.
+    /// The path in the sources. A folder's files keep their places in it.
     pub to: PathBuf,
 }
 
@@ -40,25 +40,25 @@ pub struct NewFile {
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
-    /// The file to be changed, from the root of the sources.
+    /// The file to change, from the root of the sources.
     pub file: PathBuf,
-    /// Its purpose.
+    /// The purpose of the edit.
     pub why: String,
-    /// The anchor: occurs exactly once in the file, or first after `within`.
+    /// The anchor. It occurs exactly once in the file, or is the first one after `within`.
     pub at: String,
     /// A text before the anchor that occurs exactly once in the file.
     pub within: Option<String>,
-    /// The end of the replaced text: the first of these after the anchor. By default the anchor's end.
+    /// The end of the replaced text: the first occurrence of this after the anchor. By default it's the anchor's end.
     pub through: Option<String>,
-    /// Replaces the anchor, or everything from it through the end.
+    /// The text that replaces the anchor, or everything from the anchor through the end.
     pub with: Option<String>,
-    /// Lines that go before the line in which the anchor begins.
+    /// Lines to insert before the line in which the anchor begins.
     pub before: Option<String>,
     /// Lines to insert after the line in which the replaced text ends.
     pub after: Option<String>,
 }
 
-/// Why an edit cannot be made.
+/// The reason why an edit is impossible.
 #[derive(thiserror::Error, Debug)]
 pub enum EditError {
     /// An anchor, or its `within`, is missing or not unique.
@@ -76,7 +76,7 @@ pub enum EditError {
         /// The number of occurrences.
         found: usize,
     },
-    /// The anchor is not there after `within`, or the end not after the anchor.
+    /// The anchor doesn't follow `within`, or the end doesn't follow the anchor.
     #[error(
         "{file}: no \"{missing}\" after \"{after}\" ({why}): these are not the sources that the edit was written for"
     )]
@@ -101,25 +101,25 @@ pub enum EditError {
         /// The anchor.
         at: String,
     },
-    /// A file cannot be read or written.
+    /// A file can't be read or written.
     #[error("{file}: {error}")]
     File {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
-    /// The list is no list of edits.
+    /// The list isn't a list of edits.
     #[error("{file}: {error}")]
     List {
         /// The list.
         file: PathBuf,
-        /// Why.
+        /// The error.
         error: toml::de::Error,
     },
 }
 
-/// Describes an error of a file.
+/// Returns a function that describes an error of this file.
 fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
     move |error| EditError::File {
         file: file.to_path_buf(),
@@ -127,11 +127,12 @@ fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
     }
 }
 
-/// Makes a file of this content, if it is not one: then nothing is built from it again in vain. It
-/// writes a new file: where the old one shares its content with others (hard links), those keep theirs.
+/// Gives a file this content, unless it already has it, so that builds don't repeat in vain.
+///
+/// Creates a new file. If the old one shares its content with others by hard links, those keep theirs.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file can't be written.
 pub fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), EditError> {
     let content = content.as_ref();
     if std::fs::read(file).is_ok_and(|held| held == content) {
@@ -147,10 +148,10 @@ pub fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), EditError> {
     std::fs::write(file, content).map_err(of(file))
 }
 
-/// All files below a folder, relative to it, in order. A file has one below it: itself, of no name.
+/// Returns all files below a folder, relative to it, in order. For a file, returns one empty path.
 ///
 /// # Errors
-/// If the folder cannot be read.
+/// If the folder can't be read.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
     let mut found = Vec::new();
     for entry in WalkDir::new(folder).sort_by_file_name() {
@@ -165,8 +166,8 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
 }
 
 impl Edit {
-    /// Returns the text with the edit; unchanged if the edit was made already, which means that its new text is there
-    /// and its old text is not.
+    /// Returns the text with the edit. Returns it unchanged if the edit was made before, which means that the new text
+    /// is there and the old text isn't.
     ///
     /// # Errors
     /// If the anchor is missing or ambiguous, the end is missing, or the edit is empty.
@@ -178,6 +179,8 @@ impl Edit {
         self.make(text)
     }
 
+    /// Checks that the edit isn't meaningless.
+    ///
     /// # Errors
     /// If the edit has no meaning in any text.
     fn check(&self) -> Result<(), EditError> {
@@ -199,7 +202,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Returns whether the edit's new text is there, and its old text is not.
+    /// Returns whether the edit's new text is there and its old text isn't.
     fn is_made(&self, text: &str) -> bool {
         let puts = [&self.with, &self.before, &self.after];
         let taken = match &self.with {
@@ -209,7 +212,7 @@ impl Edit {
         taken && puts.into_iter().flatten().all(|put| text.contains(put))
     }
 
-    /// Where the only occurrence of a text ends.
+    /// Returns the end of the only occurrence of a text.
     fn only(&self, text: &str, wanted: &str) -> Result<usize, EditError> {
         let mut found = text.match_indices(wanted);
         match (found.next(), found.count()) {
@@ -223,7 +226,7 @@ impl Edit {
         }
     }
 
-    /// Where the first occurrence of a text ends, from a place on, which is the end of another text.
+    /// Returns the end of the first occurrence of a text after `from`, which is the end of another text.
     fn first(
         &self,
         text: &str,
@@ -242,7 +245,7 @@ impl Edit {
         }
     }
 
-    /// The text with the edit, whether or not it was made before.
+    /// Returns the text with the edit, even if it was made before.
     fn make(&self, text: &str) -> Result<String, EditError> {
         let anchored = match &self.within {
             None => self.only(text, &self.at)?,
@@ -281,7 +284,7 @@ impl Edits {
     /// Reads a list, with each `@NAME@` replaced from `names`.
     ///
     /// # Errors
-    /// If it cannot be read or is no list.
+    /// If the list can't be read, or isn't a list.
     pub fn read(list: &Path, names: &[(&str, &str)]) -> Result<Self, EditError> {
         let mut text = std::fs::read_to_string(list).map_err(of(list))?;
         for (name, value) in names {
@@ -294,10 +297,11 @@ impl Edits {
     }
 
     /// Returns the files that the list changes or adds, by their paths in the sources, with their new contents.
-    /// `sources` are unedited, and `beside` is the folder of our files. Nothing is written.
+    ///
+    /// `sources` are unedited, and `beside` is the folder of our files. Writes nothing.
     ///
     /// # Errors
-    /// The first edit that cannot be made, or file that cannot be read.
+    /// The first edit that is impossible, or file that can't be read.
     pub fn changed(
         &self,
         sources: &Path,
@@ -306,11 +310,11 @@ impl Edits {
         self.contents(sources, beside, |_, _| false)
     }
 
-    /// Makes all edits in `sources` that are not made already; `beside` is the folder of our files. Nothing is written
+    /// Makes all edits in `sources` that weren't made before. `beside` is the folder of our files. Writes nothing
     /// unless every anchor is there.
     ///
     /// # Errors
-    /// The first edit that cannot be made, or file that cannot be read or written.
+    /// The first edit that is impossible, or file that can't be read or written.
     pub fn apply(&self, sources: &Path, beside: &Path) -> Result<(), EditError> {
         for (name, content) in self.contents(sources, beside, Edit::is_made)? {
             write(&sources.join(name), content)?;
@@ -318,8 +322,8 @@ impl Edits {
         Ok(())
     }
 
-    /// Applies the list to the sources. `made` decides about each edit from the file as it was read, not as earlier
-    /// edits have left it: texts of edits may be equal.
+    /// Applies the list to the sources. `made` decides about each edit from the original file, not from the result of
+    /// earlier edits, because several edits may have equal texts.
     fn contents(
         &self,
         sources: &Path,
@@ -356,7 +360,7 @@ impl Edits {
     /// Returns the files that the list adds: source path, and destination in the sources.
     ///
     /// # Errors
-    /// If a folder of them cannot be read.
+    /// If one of their folders can't be read.
     pub fn added(&self, beside: &Path) -> Result<Vec<(PathBuf, PathBuf)>, EditError> {
         let mut added = Vec::new();
         for file in &self.file {

@@ -1,9 +1,9 @@
 //! Ends emulators when a signal ends this process.
 //!
-//! A shell's Ctrl-C reaches the emulator too, but `kill` and a supervisor's SIGTERM reach only this process, and the
-//! emulator would run on without a reader. So a thread waits for these signals, ends the running emulators, and
-//! records the signal. The code that follows them sees their end and cleans up. Without an emulator, the signal has
-//! its usual effect.
+//! A shell's Ctrl-C also reaches the emulator. But `kill` and a supervisor's SIGTERM reach only this process, and the
+//! emulator would continue without a reader. So a thread waits for these signals, ends the running emulators, and
+//! records the signal. The code that follows the emulators notices their end and cleans up. Without an emulator, the
+//! signal has its usual effect.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -13,17 +13,17 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// The emulators that run.
+/// The process numbers of the running emulators.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// The signal that ended this process; 0 for none.
+/// The signal that arrived; 0 if none did.
 static TOLD: AtomicI32 = AtomicI32::new(0);
 
 fn running() -> MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the signal that ended this process while an emulator ran.
+/// Returns the signal that arrived while an emulator ran and that ends this process.
 pub fn told_to_end() -> Option<i32> {
     Some(TOLD.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
 }
@@ -37,13 +37,13 @@ impl Drop for EmulatorRecord {
     }
 }
 
-/// Starts an emulator that is ended with this process.
+/// Starts an emulator that ends with this process.
 ///
 /// # Errors
-/// If it cannot be started, or the signals cannot be waited for.
+/// If the emulator can't be started, or we can't wait for the signals.
 pub fn spawn(command: &mut Command) -> io::Result<(Child, EmulatorRecord)> {
     watch()?;
-    // The lock is held while the process starts, so a signal finds either nothing or all of it.
+    // We hold the lock while the process starts, so a signal finds either no process or a registered one.
     let mut running = running();
     let child = command.spawn()?;
     running.push(child.id());
@@ -80,7 +80,7 @@ fn end_all(signal: i32) {
             .ok()
             .and_then(rustix::process::Pid::from_raw);
         if let Some(process) = process {
-            // It may have ended by itself.
+            // The emulator may have ended by itself.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
         }
     }
@@ -94,7 +94,7 @@ mod tests {
     fn a_signal_ends_what_was_started_and_is_remembered() {
         let (mut child, watched) = spawn(Command::new("sleep").arg("1000")).unwrap();
         low_level::raise(SIGTERM).unwrap();
-        // Would wait for a quarter of an hour without.
+        // Without the signal, this would wait for a quarter of an hour.
         assert!(!child.wait().unwrap().success());
         assert_eq!(told_to_end(), Some(SIGTERM));
         drop(watched);

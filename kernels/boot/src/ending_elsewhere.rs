@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 /// Registers a running emulator until it is dropped.
 pub struct EmulatorRecord;
 
-/// Returns the signal that ended this process: none here.
+/// Returns the signal that ends this process: none on such hosts.
 pub fn told_to_end() -> Option<i32> {
     None
 }
@@ -14,7 +14,7 @@ pub fn told_to_end() -> Option<i32> {
 /// Starts an emulator.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the emulator can't be started.
 pub fn spawn(command: &mut Command) -> io::Result<(Child, EmulatorRecord)> {
     Ok((command.spawn()?, EmulatorRecord))
 }

@@ -1,7 +1,7 @@
 //! Writes files that another run of the command may be reading.
 //!
-//! Two comparisons at once are usual, by tests or by people. So a file is written beside its place under a name of its
-//! own, and moved there when it is complete.
+//! Tests or people often run two comparisons at the same time. So we write a file under a temporary name beside its
+//! place, and rename it when it's complete.
 
 use anyhow::Context;
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::io::Write;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// Writes a complete file and leaves it open: a process that opens it reads the old content or all of `content`. Its
-/// permissions follow the process's mask.
+/// Writes a complete file and leaves it open. A process that opens it reads either the old content or all of `content`.
+/// The file's permissions follow the process's mask.
 ///
 /// # Errors
-/// If its directory cannot be made, or the file not be written there.
+/// If the directory can't be created, or the file can't be written in it.
 pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<File> {
     let directory = match place.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -24,10 +24,10 @@ pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<File> {
         .with_context(|| format!("writing {}", place.display()))
 }
 
-/// Writes a file of a new name; it is deleted when the value is dropped.
+/// Writes a file with a new name, which is deleted when the value is dropped.
 ///
 /// # Errors
-/// As for [`replace`].
+/// The errors of [`replace`].
 pub(crate) fn temporary(
     directory: &Path,
     prefix: &str,

@@ -1,8 +1,8 @@
 //! Runs the emulator and follows the kernel's output.
 //!
-//! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A run passes only
-//! with that event and code 0: an emulator that ends by itself, a crash or a hang never passes. If the kernel is
-//! silent for too long ([`patience`]), the emulator's monitor lists every CPU's place before the machine is ended.
+//! Lines that begin with `quell: ` are events in JSON. The last one is `exit` with the kernel's code. A run passes only
+//! with that event and code 0; an emulator that ends by itself, a crash or a hang never passes. If the kernel is silent
+//! for too long ([`patience`]), we print every CPU's place from the emulator's monitor before we end the machine.
 
 use crate::ending;
 use crate::patience::{self, EmulatorWait};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The prefix of the kernel's lines.
 const PREFIX: &str = "quell: ";
 
-/// Lines kept for a report of a failure.
+/// The number of lines that we keep for the report of a failure.
 const KEPT: usize = 30;
 
 /// One line of the serial console.
@@ -32,18 +32,18 @@ pub enum Line<'a> {
     Text(&'a str),
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The kernel's events, in order.
     pub events: Vec<Value>,
-    /// The code of the `exit` event; `None` if it did not come.
+    /// The code of the `exit` event; `None` if there was no such event.
     pub code: Option<u64>,
-    /// Why the run has no good end.
+    /// The reason why the run failed.
     pub failure: Option<String>,
-    /// The last lines that were no events, after a failure.
+    /// After a failure, the last lines that weren't events.
     pub last_lines: Vec<String>,
-    /// How long it took.
+    /// The time that the run took.
     pub seconds: f64,
 }
 
@@ -54,14 +54,14 @@ impl Outcome {
     }
 }
 
-/// A file that an emulator writes, read to the end that it has when the emulator has ended.
+/// A file that an emulator writes. Reading it ends when the emulator has ended and everything was read.
 struct GrowingFile {
     file: File,
     ended: Arc<AtomicBool>,
 }
 
 impl GrowingFile {
-    /// `output` closes when the emulator ends; its content is discarded.
+    /// Opens the file. `output` closes when the emulator ends; its content is discarded.
     fn new(path: &Path, mut output: impl Read + Send + 'static) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
         let ended = Arc::new(AtomicBool::new(false));
@@ -77,7 +77,7 @@ impl GrowingFile {
 impl Read for GrowingFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            // Read first: everything written before the end is read after it.
+            // We load the flag before we read, so that we read everything that was written before the end.
             let ended = self.ended.load(Ordering::Acquire);
             match self.file.read(buffer) {
                 Ok(0) if !ended => std::thread::sleep(Duration::from_millis(20)),
@@ -87,7 +87,7 @@ impl Read for GrowingFile {
     }
 }
 
-/// Ends the emulator when dropped, whatever happens.
+/// Ends the emulator when dropped.
 struct EmulatorProcess(Child);
 
 impl Drop for EmulatorProcess {
@@ -97,11 +97,11 @@ impl Drop for EmulatorProcess {
     }
 }
 
-/// Runs the emulator until the kernel is done, or until it has run for `limit` without a word
-/// ([`EmulatorWait`]), handing each line to `line`.
+/// Runs the emulator until the kernel is done, or until it was silent for `limit` ([`EmulatorWait`]). Passes each line
+/// to `line`.
 ///
 /// # Errors
-/// If the emulator cannot be started.
+/// If the emulator can't be started.
 pub fn run(
     command: Command,
     limit: Duration,
@@ -204,7 +204,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Returns the kernel's meaning of a code.
+/// Returns the meaning of the kernel's exit code.
 fn meaning(code: u64) -> &'static str {
     match code {
         1 => "a test failed",
@@ -215,7 +215,7 @@ fn meaning(code: u64) -> &'static str {
     }
 }
 
-/// The emulator's monitor, by its machine protocol over a socket.
+/// The emulator's monitor, which we reach by its machine protocol over a socket.
 #[cfg(unix)]
 mod monitor {
     use super::*;
@@ -242,8 +242,8 @@ mod monitor {
             ]
         }
 
-        /// Returns one line for each CPU with its program counters at several moments, which shows the places of a
-        /// loop.
+        /// Returns a line for each CPU with its program counters at several moments. For a CPU in a loop, these show
+        /// the loop.
         pub fn where_cpus_are(&self) -> Vec<String> {
             const LOOKS: usize = 5;
             let mut places: BTreeMap<u32, Vec<String>> = BTreeMap::new();
@@ -280,7 +280,7 @@ mod monitor {
         }
     }
 
-    /// Each CPU's program counter in the monitor's list of registers.
+    /// Returns each CPU's program counter from the monitor's list of registers.
     fn program_counters(registers: &str) -> Vec<(u32, String)> {
         let mut cpu = 0;
         let mut found = Vec::new();
@@ -289,7 +289,7 @@ mod monitor {
                 line.split_whitespace()
                     .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
             };
-            // RISC-V's is alone on its line, after a blank.
+            // RISC-V prints it alone on a line, after a blank.
             let alone = || match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["pc", pc] => Some(pc.to_string()),
                 _ => None,
@@ -314,7 +314,7 @@ mod monitor {
     mod tests {
         use super::program_counters;
 
-        /// Lines as QEMU 7.2 prints them.
+        /// Uses lines as QEMU 7.2 prints them.
         #[test]
         fn program_counters_are_found_on_every_architecture() {
             let found = |registers: &str| program_counters(registers);
@@ -332,7 +332,7 @@ mod monitor {
     }
 }
 
-/// No monitor: the emulator is only ended.
+/// A replacement for hosts without sockets: the emulator can only be ended.
 #[cfg(not(unix))]
 mod monitor {
     pub struct Socket;

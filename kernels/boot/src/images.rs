@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 pub struct Images {
     /// The file that QEMU loads as the kernel.
     pub kernel: PathBuf,
-    /// The file that it loads as the initial RAM disk.
+    /// The file that QEMU loads as the initial RAM disk.
     pub program: PathBuf,
 }
 
-/// Builds the kernel for an architecture, or takes it from a directory. With `mutants`, one that can
-/// make mistakes on purpose.
+/// Builds the kernel for an architecture, or takes it from a directory. With `mutants`, the kernel can make mistakes on
+/// purpose.
 ///
 /// # Errors
-/// If no toolchain can build it, the build fails, or the directory lacks a file.
+/// If no toolchain can build the kernel, the build fails, or the directory lacks a file.
 pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Result<Images> {
     let directory = match built {
         Some(directory) => directory.to_path_buf(),
@@ -34,22 +34,22 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
     }
     let kernel = match arch {
         Arch::X86_64 | Arch::Riscv64 => kernel,
-        // QEMU passes the device tree only to flat images there.
+        // For this architecture, QEMU passes the device tree only to flat images.
         Arch::Aarch64 => flat_image(&kernel)?,
     };
     Ok(Images { kernel, program })
 }
 
 impl Images {
-    /// The same with a workload file, which the kernel then runs: a user program beside the other that has it behind
-    /// its end. `name` is the workload's.
+    /// Returns the images with a workload file, which the kernel then runs. The file is appended to a copy of the user
+    /// program. `name` is the workload's.
     ///
     /// # Errors
-    /// If the program cannot be read or the other not be written.
+    /// If the program can't be read, or the copy can't be written.
     pub fn with_file(&self, name: &str, text: &str) -> anyhow::Result<Images> {
         let mut program = usage::read(&self.program)?;
         program.extend(attached::ending(text));
-        // Another run of the command may boot a file of the same name.
+        // Another run of the command may boot a file with the same name.
         let mut hasher = DefaultHasher::new();
         program.hash(&mut hasher);
         let place = format!("quell-user-{name}-{:016x}", hasher.finish());
@@ -67,7 +67,7 @@ impl Images {
 /// The image contains zeros for memory that the file leaves uninitialized.
 ///
 /// # Errors
-/// If the file cannot be read, is no ELF file with segments ([`UsageError`]), or the image cannot be written.
+/// If the file can't be read, isn't an ELF file with segments ([`UsageError`]), or the image can't be written.
 fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
     let bytes = usage::read(kernel)?;
     let image =
@@ -77,10 +77,10 @@ fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
     Ok(flat)
 }
 
-/// No image is larger in memory: the machine has not much more.
+/// The largest image in memory. The machine has little more.
 const LARGEST: u64 = 1 << 30;
 
-/// Returns the memory image of an ELF file, from its first address to its last; `None` if it is none.
+/// Returns the memory image of an ELF file, from its first address to its last, or `None` if it isn't one.
 fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).ok()?;
     let all = file.segments()?;
@@ -122,7 +122,7 @@ mod tests {
             both.extend(attached::ending(&text));
             prop_assert_eq!(attached::text(&both), Some(text.as_str()));
             prop_assert_eq!(attached::text(&both[..both.len() - 1]), None);
-            // A length that reaches beyond the beginning.
+            // The length reaches beyond the beginning of the file.
             let tail = both.split_off(both.len().saturating_sub(16));
             if !text.is_empty() {
                 prop_assert_eq!(attached::text(&tail), None);

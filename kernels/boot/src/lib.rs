@@ -5,7 +5,7 @@
 //! changes third-party sources; [`linux`] and [`asterinas`] put the engine into those kernels. [`versus`] compares
 //! quell's kernel and Linux.
 
-/// Writes a line to standard error if possible; a closed one is no reason to end.
+/// Writes a line to standard error if possible. A closed standard error must not end the command.
 macro_rules! remark {
     ($($text:tt)*) => {{
         use std::io::Write as _;

@@ -1,9 +1,8 @@
 //! Builds Linux 6.12 from Debian's source package, stock and with quell's engine.
 //!
-//! [`tree`] fetches the source and makes a second tree of it with our files and the edits of
-//! `kernels/linux/edits.toml`; [`make`] configures and compiles. [`programs`] packs third-party programs, and [`soak`]
-//! runs them on the kernels. `kernels/linux/README.md` describes the changes and why they are safe. Nothing of Linux
-//! is part of this repository.
+//! [`tree`] fetches the source, and makes a second tree with our files and the edits of `kernels/linux/edits.toml`.
+//! [`make`] configures and compiles. [`programs`] packs third-party programs, and [`soak`] runs them on the kernels.
+//! `kernels/linux/README.md` describes our changes and why they're safe. Nothing of Linux is part of this repository.
 
 pub mod make;
 pub mod programs;

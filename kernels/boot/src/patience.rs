@@ -1,23 +1,23 @@
 //! Decides when to give up on a silent emulator.
 //!
-//! The duration of a boot depends on the host: on a busy one the emulator may get no time at all. So the emulator's
-//! own times since its last line decide, which Linux counts for each thread (`/proc/PID/task/*/schedstat`):
+//! The time of a boot depends on the host: on a busy one the emulator may get no CPU time at all. So we use the
+//! emulator's own times since its last line, which Linux counts for each thread (`/proc/PID/task/*/schedstat`):
 //!
 //! * *running time*: the guest runs and prints nothing;
 //! * *sleeping time*, neither running nor waiting for a processor: all CPUs of the guest are halted.
 //!
-//! Time waiting for a processor does not count. On hosts without these counts, and beyond them, there is a last resort
-//! in seconds, so long that no boot reaches it.
+//! Time spent waiting for a processor doesn't count. On hosts without these counts, and as a last resort on all others,
+//! there is a limit in seconds, so long that no boot reaches it.
 
 use std::time::{Duration, Instant};
 
-/// How often the emulator is looked at while it is silent.
+/// The time between two looks at a silent emulator.
 pub const LOOK: Duration = Duration::from_secs(1);
-/// Looks in a row at which it had slept all the time since the one before.
+/// The number of looks in a row after which an emulator that always slept is ended.
 const ASLEEP: u32 = 120;
-/// It has slept if it wanted a processor for less than this part of a look.
+/// The emulator slept if it wanted a processor for less than this fraction of the time between looks.
 const AWAKE: u32 = 50;
-/// The last resort.
+/// The limit of elapsed time for a silent emulator.
 const LAST_RESORT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Times of all threads of the emulator.
@@ -25,17 +25,17 @@ const LAST_RESORT: Duration = Duration::from_secs(2 * 60 * 60);
 struct EmulatorUsage {
     /// Time on a processor.
     ran: Duration,
-    /// Time ready to run, without one.
+    /// Time ready to run, without a processor.
     waited: Duration,
 }
 
 impl EmulatorUsage {
-    /// Reads the process's times so far; `None` on hosts without these counts.
+    /// Reads the process's times so far; returns `None` on hosts without these counts.
     fn read(process: u32) -> Option<Self> {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
         let mut sum = EmulatorUsage::default();
         for thread in threads.flatten() {
-            // A thread that has ended meanwhile has no file.
+            // A thread that has ended has no file.
             let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else {
                 continue;
             };
@@ -50,7 +50,7 @@ impl EmulatorUsage {
     }
 }
 
-/// Waits for one emulator.
+/// Decides when to give up on one emulator.
 pub struct EmulatorWait {
     process: u32,
     limit: Duration,
@@ -58,19 +58,19 @@ pub struct EmulatorWait {
     since: Instant,
 }
 
-/// Its times since its last line.
+/// The emulator's times since its last line.
 #[derive(Default)]
 struct QuietPeriod {
-    /// At the last look.
+    /// The times at the last look.
     before: Option<EmulatorUsage>,
-    /// How long it ran.
+    /// The time that it ran.
     ran: Duration,
-    /// At how many looks in a row it slept.
+    /// The number of looks in a row at which it slept.
     asleep: u32,
 }
 
 impl QuietPeriod {
-    /// Accounts for a look. Returns the reason to give up, if any.
+    /// Records a look. Returns the reason to give up, if any.
     fn look(&mut self, now: Option<EmulatorUsage>, limit: Duration) -> Option<String> {
         let before = std::mem::replace(&mut self.before, now);
         let (Some(before), Some(now)) = (before, now) else {
@@ -92,7 +92,7 @@ impl QuietPeriod {
 }
 
 impl EmulatorWait {
-    /// For a process that may run for `limit` without a word.
+    /// Creates a record for a process that may run for `limit` without output.
     pub fn new(process: u32, limit: Duration) -> Self {
         EmulatorWait {
             process,
@@ -108,7 +108,7 @@ impl EmulatorWait {
         self.since = Instant::now();
     }
 
-    /// Looks at the emulator, a [`LOOK`] after the last look or line. Returns the reason to give up, if any.
+    /// Checks the emulator, a [`LOOK`] after the last check or line. Returns the reason to give up, if any.
     pub fn look(&mut self) -> Option<String> {
         if self.since.elapsed() > LAST_RESORT {
             let seconds = LAST_RESORT.as_secs();
@@ -125,7 +125,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// Returns the number of looks until giving up, with these times between looks; `None` if never.
+    /// Returns the number of looks until we give up, with these times between looks, or `None` if we never do.
     fn looks(ran: Duration, waited: Duration) -> Option<(u32, String)> {
         let mut silence = QuietPeriod::default();
         (0..10_000).find_map(|look| {
@@ -142,7 +142,7 @@ mod tests {
         let (count, why) = looks(LOOK, Duration::ZERO).expect("it ran without a word");
         assert_eq!(count, 61);
         assert!(why.contains("60 s of its processor time"), "{why}");
-        // It runs for a tenth of the time, because others take the rest.
+        // The emulator runs for a tenth of the time, because others use the rest.
         let (count, _) = looks(LOOK / 10, LOOK * 9 / 10).expect("it ran without a word");
         assert_eq!(count, 601);
         assert_eq!(looks(Duration::ZERO, LOOK), None);
@@ -166,7 +166,7 @@ mod tests {
     fn linux_tells_what_a_process_has_gone_through() {
         let me = std::process::id();
         let before = EmulatorUsage::read(me).expect("schedstat");
-        // Counted when the thread leaves its processor or at the next tick: works until then.
+        // Linux counts the time when the thread leaves its processor, or at the next tick. So we work until then.
         while EmulatorUsage::read(me).expect("schedstat").ran == before.ran {}
         assert_eq!(EmulatorUsage::read(u32::MAX), None);
     }

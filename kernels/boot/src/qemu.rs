@@ -8,35 +8,35 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The execution of the guest's instructions.
+/// The way in which the guest's instructions are executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accelerator {
     /// QEMU's own translation: works everywhere, and keeps stale translations.
     Tcg,
     /// The host's processor: real TLBs.
     Kvm,
-    /// KVM where it works, else TCG.
+    /// KVM if it works, otherwise TCG.
     Auto,
 }
 
 /// A machine to boot.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its architecture.
+    /// The architecture.
     pub arch: Arch,
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: u16,
-    /// Memory in megabytes.
+    /// The memory in megabytes.
     pub memory_mb: u32,
-    /// One nanosecond of its clock per instruction, all CPUs in turn: reproducible.
+    /// The clock advances by one nanosecond per instruction, and CPUs run in turn, so that runs repeat themselves.
     pub icount: bool,
-    /// Runs each emulated CPU on its own thread.
+    /// Each emulated CPU runs on its own thread.
     pub threads: bool,
-    /// The execution of instructions.
+    /// The way in which instructions are executed.
     pub accelerator: Accelerator,
 }
 
-/// See [`Command::serial`].
+/// The name of the file in [`Command::serial`].
 pub const SERIAL: &str = "serial";
 
 /// A command line for the emulator.
@@ -44,15 +44,15 @@ pub const SERIAL: &str = "serial";
 pub struct Command {
     /// The emulator.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The emulator's arguments.
     pub arguments: Vec<OsString>,
-    /// The directory in which the serial line is written to the file [`SERIAL`], if not to standard output. Dropping
-    /// the last copy of this removes it.
+    /// The directory in which the serial line is written to the file [`SERIAL`], or `None` if it's written to standard
+    /// output. Dropping the last copy removes the directory.
     pub serial: Option<Arc<tempfile::TempDir>>,
 }
 
 impl Command {
-    /// The command as a shell would take it.
+    /// Returns the command in a form that a shell accepts.
     pub fn shown(&self) -> String {
         let words = std::iter::once(self.program.as_os_str())
             .chain(self.arguments.iter().map(OsString::as_os_str));
@@ -71,10 +71,10 @@ impl Command {
     }
 }
 
-/// The emulator for an architecture.
+/// Finds the emulator for an architecture.
 ///
 /// # Errors
-/// If it is not installed.
+/// If the emulator isn't installed.
 pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
     let name = format!("qemu-system-{arch}");
     which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
@@ -83,7 +83,7 @@ pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
 /// Returns an emulator's name and version.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If the emulator can't be started.
 pub fn version(emulator: &Path) -> anyhow::Result<String> {
     let output = std::process::Command::new(emulator)
         .arg("--version")
@@ -97,7 +97,7 @@ pub fn version(emulator: &Path) -> anyhow::Result<String> {
     Ok(format!("QEMU {number}"))
 }
 
-/// Returns whether this process can use KVM for the architecture.
+/// Checks that this process can use KVM for the architecture, or returns the reason why not.
 fn kvm_works(arch: Arch) -> Result<(), String> {
     if std::env::consts::ARCH != arch.name() {
         return Err(format!(
@@ -117,7 +117,7 @@ impl Machine {
     /// Returns the emulator's command line.
     ///
     /// # Errors
-    /// If KVM is requested and does not work, or is combined with counting instructions.
+    /// If KVM is requested and doesn't work, or is combined with counting instructions.
     pub fn command(
         &self,
         emulator: &Path,
@@ -153,10 +153,10 @@ impl Machine {
             "-cpu",
             match (self.arch, kvm) {
                 (_, true) => "host",
-                // No source of randomness where runs are to be reproduced, and no CMPXCHG16B: when
+                // Runs must repeat themselves, so we leave out sources of randomness. We also leave out CMPXCHG16B: if
                 // instructions are counted, QEMU 7.2 may take an interrupt after it with wrong flags.
                 (Arch::X86_64, _) if self.icount => "max,-rdrand,-rdseed,-cx16",
-                // QEMU 7.2 has no `max` of this architecture.
+                // QEMU 7.2 has no `max` for this architecture.
                 (Arch::Riscv64, _) => "rv64",
                 (Arch::X86_64 | Arch::Aarch64, _) => "max",
             },

@@ -1,4 +1,4 @@
-//! Refuses options before the boot that the booted kernel would refuse.
+//! Refuses, before the boot, options that the booted kernel would refuse.
 
 use quell_workloads::Workload;
 
@@ -15,8 +15,8 @@ const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
     "SkipInterrupt",
 ];
 
-/// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `is_rule` returns whether a name is that
-/// of a mutant of the engine's or the manager's rules.
+/// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `is_rule` returns whether a name is that of
+/// a mutant of the engine's or the manager's rules.
 ///
 /// # Errors
 /// The kernel's reason to refuse, in one line that names the option.

@@ -1,8 +1,8 @@
 //! Builds the kernel with an installed toolchain for bare metal.
 //!
-//! First choice is a toolchain with the target installed (`rustup target add`), second one with the library's source,
-//! which can build it for the target (`rustup component add rust-src`, or Debian's `rust-web-src`). Cargo can build
-//! the library only as an unstable feature, which is enabled for this build alone.
+//! Our first choice is a toolchain with the target installed (`rustup target add`). The second is one with the
+//! library's source, which can build it for the target (`rustup component add rust-src`, or Debian's `rust-web-src`).
+//! Cargo can build the library only as an unstable feature, which we enable for this build alone.
 
 use crate::arch::Arch;
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use std::process::Command;
 /// The command that installs everything missing.
 pub const SETUP: &str = "scripts/setup-boot";
 
-/// The target's name for the compiler.
+/// Returns the compiler's name of the target.
 const fn target(arch: Arch) -> &'static str {
     match arch {
         Arch::X86_64 => "x86_64-unknown-none",
@@ -29,9 +29,9 @@ pub struct Toolchain {
     rustc: PathBuf,
     cargo: PathBuf,
     version: String,
-    /// The library must be built too.
+    /// Whether the library must be built, too.
     builds_library: bool,
-    /// The linker, where it is not the target's own.
+    /// The linker, if it isn't the target's own.
     linker: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Toolchain {
     }
 }
 
-/// A program in `PATH`.
+/// Finds a program in `PATH`.
 pub fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -63,7 +63,7 @@ fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
 /// Finds a toolchain that can build the kernel.
 ///
 /// # Errors
-/// If there is none: the tried ones, and the command that installs one.
+/// If there is none: the toolchains that we tried, and the command that installs one.
 pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     let target = target(arch);
     let mut candidates: Vec<(PathBuf, PathBuf)> = Vec::new();
@@ -135,10 +135,10 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     }
 }
 
-/// The source of something to build, at a place relative to the source of this program.
+/// Returns the source of something to build, at a place relative to the source of this program.
 ///
 /// # Errors
-/// If it is not there.
+/// If the source isn't there.
 pub fn source(place: &str) -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(place);
     source.canonicalize().with_context(|| {
@@ -149,7 +149,7 @@ pub fn source(place: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Where something is built or kept: beside the host's own build.
+/// Returns the folder in which something is built or kept, beside the host's own build.
 pub fn target_directory(name: &str) -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => PathBuf::from(directory).join(name),
@@ -159,7 +159,7 @@ pub fn target_directory(name: &str) -> PathBuf {
     }
 }
 
-/// A build by `cargo` that settings for the host's build do not reach.
+/// Creates a `cargo` command that ignores settings for the host's build.
 pub fn command(cargo: &Path) -> Command {
     let mut command = Command::new(cargo);
     for name in [
@@ -180,14 +180,15 @@ pub fn command(cargo: &Path) -> Command {
 }
 
 impl Toolchain {
-    /// Its `cargo`, which settings for the host's build do not reach.
+    /// Returns the toolchain's `cargo`, which ignores settings for the host's build.
     pub fn cargo(&self) -> Command {
         let mut cargo = command(&self.cargo);
         cargo.env("RUSTC", &self.rustc);
         cargo
     }
 
-    /// A release build of the package in `source` for bare metal, to below `target`, with flags for the compiler.
+    /// Creates a command for a release build of the package in `source` for bare metal, with output below `target` and
+    /// compiler flags.
     pub fn build(&self, arch: Arch, source: &Path, target: &Path, flags: &str) -> Command {
         let mut cargo = self.cargo();
         cargo
@@ -212,11 +213,12 @@ impl Toolchain {
     }
 }
 
-/// Builds the kernel, or one that can make mistakes on purpose, in the copy of the workspace that holds the mutants;
-/// returns the directory of the results. Cargo shows its own progress.
+/// Builds the kernel and returns the directory of the results. Cargo shows its own progress.
+///
+/// With `mutants`, builds a kernel that can make mistakes on purpose, in the copy of the workspace with the mutants.
 ///
 /// # Errors
-/// If no toolchain can, or the build fails.
+/// If no toolchain can build it, or the build fails.
 pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     let toolchain = find(arch)?;
     let root = source("../..")?;
@@ -228,7 +230,7 @@ pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
         false => root,
     };
     let source = root.join("kernels/quell");
-    // Beside each other, so that neither build undoes the other.
+    // The two builds have separate folders, so that neither undoes the other.
     let directory = target_directory(if mutants { "boot-mutants" } else { "boot" });
     let flags = if mutants { run::CFG } else { "" };
     let mut cargo = toolchain.build(arch, &source, &directory, flags);

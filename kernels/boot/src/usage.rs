@@ -1,23 +1,23 @@
-//! Mistakes of the user who requests a boot or a comparison, as distinct from failures in it.
+//! Errors of the user who requests a boot or a comparison, as distinct from failures in it.
 
 use std::path::{Path, PathBuf};
 
-/// A mistake in the command line.
+/// An error in the command line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UsageError {
-    /// None of the workloads has rows on these numbers of CPUs.
+    /// No workload has rows on these numbers of CPUs.
     #[error("nothing to compare: {}", without.join("; "))]
     NoRows {
-        /// Why not, for each.
+        /// The reason for each workload.
         without: Vec<String>,
     },
-    /// No kernel was named and none was fetched.
+    /// The user named no kernel, and none was fetched.
     #[error(
         "no Linux kernel to compare with: name an image with --kernel, or let --fetch get Debian's \
          (needs apt-get and 35 MB)"
     )]
     NoKernel,
-    /// The directory that was named for modules has none.
+    /// The named directory for modules contains none.
     #[error("{} holds no modules: name the directory that has `kernel` in it", directory.display())]
     NoModules {
         /// The given path.
@@ -28,26 +28,26 @@ pub enum UsageError {
     Unfit {
         /// The given path.
         path: PathBuf,
-        /// Its kind, and the required one.
+        /// The file's kind, and the required one.
         why: String,
     },
 }
 
 impl UsageError {
-    /// That the file `path` cannot be used, and why.
+    /// Creates an error that the file `path` can't be used, with the reason.
     pub(crate) fn unfit(path: &Path, why: impl ToString) -> Self {
         let (path, why) = (path.to_path_buf(), why.to_string());
         UsageError::Unfit { path, why }
     }
 }
 
-/// No image of a kernel is longer.
+/// The size limit of a kernel's image in bytes.
 const LONGEST: u64 = 256 << 20;
 
-/// Reads a file that the user has named.
+/// Reads a file that the user named.
 ///
 /// # Errors
-/// If it cannot be read, is no ordinary file, or is longer than any image.
+/// If the file can't be read, isn't a regular file, or is larger than the limit.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
     let unfit = |error: std::io::Error| UsageError::unfit(path, error);
     let about = std::fs::metadata(path).map_err(unfit)?;

@@ -1,10 +1,10 @@
-//! Tests the lists of edits that make the two kernels.
+//! Tests the lists of edits that make both kernels.
 
 use quell_boot::asterinas::kernels::home;
 use quell_boot::edits::Edits;
 use std::path::PathBuf;
 
-/// Sources that contain every anchor of a list, in place of the crate's.
+/// Creates sources that contain every anchor of a list, in place of the crate's.
 fn stand_in(list: &Edits) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut files: Vec<(PathBuf, String)> = Vec::new();

@@ -71,7 +71,7 @@ fn what_the_runner_of_ostds_tests_prints_is_counted() {
             "test result: \u{1b}[31mFAILED\u{1b}[39m. {passed} passed; {failed} failed; 0 filtered out."
         )
     };
-    // A line that was lost is no test that passed.
+    // A lost line isn't a passed test.
     assert!(tests.clone().take(&end(2, 1)).is_err());
     assert!(tests.take(&end(1, 1)).unwrap());
     assert_eq!(tests.failed, ["ostd::mm::glue"]);

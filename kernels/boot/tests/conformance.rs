@@ -1,14 +1,14 @@
 //! Runs the conformance suite's programs on the built kernels, and on one whose engine lacks a rule.
 //!
-//! Without a kernel, a test prints `SKIPPED` and how to build it, and passes, unless `QUELL_REQUIRE_LINUX_BUILD` is
-//! set. `debug` and `mutants` are built apart, and never required.
+//! Without a kernel, a test prints `SKIPPED` and explains how to build it. It then passes, unless
+//! `QUELL_REQUIRE_LINUX_BUILD` is set. `debug` and `mutants` are built separately, and never required.
 
 use quell_boot::linux::make::{Flavour, RULES};
 use quell_boot::linux::soak::Request;
 use quell_boot::versus::{CheckOutcomes, Programs};
 use std::time::Duration;
 
-/// Returns whether there is such a kernel, and prints a message if not.
+/// Returns whether this kernel was built, and prints a message if not.
 fn is_there(flavour: Flavour) -> bool {
     let image = flavour.image();
     if image.is_file() {
@@ -25,14 +25,14 @@ fn is_there(flavour: Flavour) -> bool {
     false
 }
 
-/// The word for Linux's command line that leaves a rule out.
+/// Returns the word for Linux's command line that leaves a rule out.
 fn forgetting(rule: Option<&str>) -> Vec<String> {
     rule.map(|rule| format!("quell_forget={rule}"))
         .into_iter()
         .collect()
 }
 
-/// Runs the programs on two CPUs, with one round of the stress; `None` where there is no such kernel.
+/// Runs the programs on two CPUs, with one round of the stress. Returns `None` if this kernel wasn't built.
 fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<CheckOutcomes>> {
     if !is_there(flavour) {
         return None;
@@ -91,7 +91,7 @@ fn the_contract_holds_where_linux_checks_itself() {
     holds(Flavour::Debug);
 }
 
-/// A rule that is left out shows: in a check, or because Linux does not get to its end.
+/// If a rule is left out, a check fails or Linux doesn't reach its end.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_that_the_engine_forgets_shows() {
@@ -107,7 +107,7 @@ fn a_rule_that_the_engine_forgets_shows() {
 }
 
 /// Returns the parts of our program that find stale data, with all mechanisms on and perhaps a rule of the glue left
-/// out. The emulator counts instructions and runs one CPU at a time, so the host cannot delay one between two steps.
+/// out. The emulator counts instructions and runs one CPU at a time, so the host can't delay one between two steps.
 fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
@@ -126,7 +126,8 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     ran[0].failed.clone()
 }
 
-/// Each rule of the glue is needed: without it one part of a program finds stale data, and with all of them none does.
+/// Each rule of the glue is necessary: without it one part of a program finds stale data, and with all of them none
+/// does.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
@@ -137,7 +138,7 @@ fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
         ("LinuxPendingUnseen", fresh, "write while reclaim goes on"),
         ("LinuxFrameUnclaimed", fresh, "reuse of the frames"),
         ("LinuxNmiUnasked", nmi, "an NMI before the flush"),
-        // The engine's, which shares flushes for the glue.
+        // This is a rule of the engine, which shares flushes for the glue.
         ("CoalescedLate", coalesced, "discard beside others"),
     ];
     assert_eq!(finds.map(|(rule, ..)| rule)[..RULES.len()], RULES);

@@ -207,7 +207,7 @@ at = "two"
 after = "three\n"
 "#;
 
-/// A folder with a list, a file of ours, and sources: the list, and where the sources are.
+/// Creates a folder with a list, a file of ours, and sources. Returns the list and the path of the sources.
 fn delivered(folder: &Path) -> (Edits, PathBuf) {
     let list = folder.join("list.toml");
     std::fs::write(&list, LIST).unwrap();
@@ -231,7 +231,7 @@ fn edits_of_a_file_build_on_each_other_and_leave_what_was_delivered_alone() {
     assert!(!sources.join("src").exists());
 }
 
-/// In place, a list may be repeated; on delivered sources every edit is made, even if its text is there already.
+/// In place, a list may be repeated. On delivered sources, every edit is made, even if its text is there already.
 #[test]
 fn only_in_place_is_an_edit_taken_for_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,8 +250,7 @@ fn only_in_place_is_an_edit_taken_for_made() {
     );
 }
 
-/// Whether an edit was made is decided from the original file, not from the result of earlier edits with the same
-/// text.
+/// We decide whether an edit was made from the original file, not from the result of earlier edits with the same text.
 #[test]
 fn the_same_text_goes_to_all_its_places() {
     let folder = tempfile::tempdir().unwrap();

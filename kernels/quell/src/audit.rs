@@ -1,42 +1,42 @@
-//! Detects translations that a tag carries from one address space to another, which no emulator shows.
+//! Detects translations that a tag carries from one address space to another. No emulator shows these.
 //!
-//! QEMU drops a CPU's translations when another tag is loaded. So with an engine that lends a tag to a new owner
-//! without a flush (C5), programs still read correct data there. A processor may keep the entries. So the kernel
-//! records, for each CPU and tag, the root whose translations may be cached under the tag: the last one loaded, until
-//! the tag is flushed. Loading a root under another's tag and keeping its entries is a violation.
+//! QEMU drops a CPU's translations when it loads another tag. So even if an engine lends a tag to a new owner without a
+//! flush (C5), programs read correct data there. A processor may keep the entries, though. So the kernel records, for
+//! each CPU and tag, the root whose translations may be cached under the tag. That is the last root loaded, until the
+//! tag is flushed. A CPU commits a violation if it loads a root under another root's tag and keeps the entries.
 //!
-//! The audit sees only the engine's calls of [`quell::Hardware`]. It ignores tags from [`TAGS`] up, and does not
-//! distinguish a root table that was freed and reused for a new space under the same tag.
+//! The audit sees only the engine's calls of [`quell::Hardware`]. It ignores tags from [`TAGS`] up. It also can't
+//! detect that a root table was freed and reused for a new space under the same tag.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use quell::{Frame, Tag};
 
-/// How many tags are watched, from 0.
+/// The number of tags that we watch, from 0.
 pub const TAGS: usize = 64;
 
 static WATCHES: AtomicBool = AtomicBool::new(false);
-/// The root whose entries may be under a tag on a CPU; 0 for none.
+/// The root whose entries may be under a tag on a CPU, or 0 if there is none.
 static HELD: [[AtomicU64; TAGS]; cpu::MAX] =
     [const { [const { AtomicU64::new(0) }; TAGS] }; cpu::MAX];
-/// The tag that is loaded on a CPU, and one more; 0 for none.
+/// The tag that is loaded on a CPU, plus one, or 0 if there is none.
 static CURRENT: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
 static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
-/// CPU and tag of the last violation.
+/// The CPU and the tag of the last violation.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Watches from now on. Without it each call costs a load.
+/// Starts to watch. Until then, each call costs only a load.
 pub fn start() {
     WATCHES.store(true, Relaxed);
 }
 
-/// How many violations there were, and CPU and tag of the last.
+/// Returns the number of violations, and the CPU and the tag of the last one.
 pub fn violations() -> (u64, usize, u16) {
     let last = LAST.load(Relaxed);
     (VIOLATIONS.load(Relaxed), (last >> 16) as usize, last as u16)
 }
 
-/// This CPU loads a root under a tag.
+/// Records that this CPU loads a root under a tag.
 #[inline]
 pub fn loaded(root: Frame, tag: Tag, keep: bool) {
     if !WATCHES.load(Relaxed) {
@@ -53,7 +53,7 @@ pub fn loaded(root: Frame, tag: Tag, keep: bool) {
     }
 }
 
-/// This CPU leaves its root: nothing fills a tag any more.
+/// Records that this CPU leaves its root, so nothing fills a tag any more.
 #[inline]
 pub fn unloaded() {
     if WATCHES.load(Relaxed) {
@@ -61,7 +61,7 @@ pub fn unloaded() {
     }
 }
 
-/// A tag was flushed, or all were: on this CPU, or everywhere.
+/// Records that a tag, or every tag, was flushed on this CPU or everywhere.
 #[inline]
 pub fn flushed(tag: Option<Tag>, everywhere: bool) {
     if !WATCHES.load(Relaxed) {
@@ -74,7 +74,7 @@ pub fn flushed(tag: Option<Tag>, everywhere: bool) {
         me..me + 1
     };
     for index in cpus {
-        // The loaded root fills its tag again at once.
+        // The loaded root may fill its tag again at once.
         let current = CURRENT[index].load(Relaxed);
         let forget = |tag: usize| {
             if current != tag as u64 + 1 {

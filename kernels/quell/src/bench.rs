@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering::SeqCst;
 use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
-// SAFETY: the frames are taken from the kernel's allocator, roots are made by `machine::new_root`, and words are
-// reached through the direct map, after a check that the frame is memory.
+// SAFETY: the frames come from the kernel's allocator, and `machine::new_root` makes the roots. Words are accessed
+// through the direct map, after a check that the frame is memory.
 unsafe impl Bench for Platform {
     fn cpus(&self) -> usize {
         cpu::count()
@@ -81,7 +81,8 @@ unsafe impl Bench for Platform {
 
 static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
 
-/// Runs the suite on its own engine, in which no CPU is online afterwards: another engine may lend the same tags.
+/// Runs the suite on its own engine, in which no CPU is online afterwards, because another engine may lend the same
+/// tags.
 pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {

@@ -5,13 +5,13 @@
 pub struct Fault {
     /// The address.
     pub address: u64,
-    /// A store (or an atomic operation that stores).
+    /// The access was a store, or an atomic operation that stores.
     pub write: bool,
-    /// From user mode.
+    /// The fault came from user mode.
     pub user: bool,
-    /// There was a translation, and it did not allow the access.
+    /// There was a translation, but it didn't allow the access.
     pub present: bool,
-    /// An instruction fetch.
+    /// The access was an instruction fetch.
     pub fetch: bool,
 }
 
@@ -20,19 +20,19 @@ pub struct Fault {
 pub enum Interrupt {
     /// Serve the engine's requests.
     Shootdown,
-    /// Look at the threads again.
+    /// Check the threads again.
     Wake,
     /// A timer tick.
     Timer,
 }
 
-/// Why user mode was left.
+/// The reason for leaving user mode.
 #[derive(Clone, Copy, Debug)]
 pub enum Exit {
-    /// A system call: number and six operands.
+    /// A system call, with its number and six operands.
     Call([u64; 7]),
     /// A page fault.
     Fault(Fault),
-    /// An interrupt, which has been handled.
+    /// An interrupt, which we've already handled.
     Interrupt,
 }

@@ -3,7 +3,7 @@
 use crate::{arch, layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The architecture's clock when this one began.
+/// The architecture's clock when this clock began.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the clock. Returns the architecture's clock.
@@ -13,18 +13,18 @@ pub fn begin() -> u64 {
     ticks
 }
 
-/// Nanoseconds since the clock began, as the program counts them too.
+/// Returns the nanoseconds since the clock began. The program counts them in the same way.
 pub fn now() -> u64 {
     let ticks = arch::cpu::ticks().wrapping_sub(BEGAN.load(Relaxed));
     layout::nanoseconds(ticks, arch::cpu::ticks_per_ms())
 }
 
-/// Nanoseconds since an arbitrary moment.
+/// Returns the nanoseconds since an arbitrary moment.
 pub fn nanoseconds() -> u64 {
     layout::nanoseconds(arch::cpu::ticks(), arch::cpu::ticks_per_ms())
 }
 
-/// Waits until the condition holds, but no longer than a time; returns whether it holds.
+/// Waits until the condition holds, but no longer than a time. Returns whether it holds.
 pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
     let end = self::nanoseconds() + nanoseconds;
     while !condition() {

@@ -11,16 +11,16 @@ pub fn init(serial: Serial) {
     *SERIAL.lock() = Some(serial);
 }
 
-/// Writes one line; lines of different CPUs do not mix.
+/// Writes one line. Lines of different CPUs don't mix.
 pub fn line(text: Arguments<'_>) {
     if let Some(serial) = SERIAL.lock().as_mut() {
-        // The serial line cannot fail.
+        // The serial line can't fail.
         let _ = serial.write_fmt(format_args!("{text}\r\n"));
     }
 }
 
-/// Writes one line from code that may have interrupted the lock's holder: a panic, a non-maskable interrupt. Waits a
-/// little, then writes regardless.
+/// Writes one line from code that may have interrupted the lock's holder: a panic, or a non-maskable interrupt. Waits a
+/// little, and then writes even without the lock.
 pub fn urgent_line(text: Arguments<'_>) {
     for _ in 0..100_000 {
         if let Some(mut serial) = SERIAL.try_lock() {

@@ -1,17 +1,17 @@
 //! The kernel's state of each CPU.
 //!
-//! Only its own CPU (with its non-maskable interrupts) writes a [`Cpu`], and others read it only for reports. So its
-//! counters are updated with a plain load and store instead of a locked instruction.
+//! Only its own CPU (with its non-maskable interrupts) writes a [`Cpu`], and others read it only for reports. So we
+//! update its counters with a plain load and store instead of a locked instruction.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
-/// The most CPUs the kernel starts.
+/// The maximum number of CPUs that the kernel starts.
 pub const MAX: usize = 64;
 
-/// Nanoseconds in which a CPU must start: a last resort. It cannot be asked for a sign of life before it runs, and the
-/// host decides when it does.
+/// The nanoseconds in which a CPU must start. This is a last resort, because the host decides when the CPU runs, and
+/// before that it can't answer us.
 pub const START_LIMIT: u64 = 120_000_000_000;
 
 macro_rules! counters {
@@ -26,20 +26,20 @@ macro_rules! counters {
 
         impl LiveCounters {
             const fn new() -> Self { LiveCounters { $($name: Counter::new(),)* } }
-            /// The values now; not one moment's for a CPU that runs.
+            /// Returns the current values. They aren't from one moment if the CPU runs.
             pub fn read(&self) -> Counters { Counters { $($name: self.$name.get(),)* } }
         }
 
         impl Counters {
-            /// The difference to an earlier reading.
+            /// Returns the difference from an earlier reading.
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
-            /// Adds another CPU's.
+            /// Adds the counts of another CPU.
             pub fn add(&mut self, other: &Counters) { $(self.$name += other.$name;)* }
         }
 
-        /// As the inside of a JSON object.
+        /// Writes the counts as the inside of a JSON object.
         impl fmt::Display for Counters {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut first = true;
@@ -58,23 +58,23 @@ counters! {
     shootdowns_sent,
     /// Shootdown interrupts taken.
     shootdowns_taken,
-    /// Entries (or strides) invalidated one by one on this CPU alone.
+    /// Entries (or strides) invalidated one by one on only this CPU.
     local_pages,
-    /// Whole tags invalidated on this CPU alone.
+    /// Whole tags invalidated on only this CPU.
     local_tags,
-    /// Everything invalidated on this CPU alone.
+    /// Invalidations of everything on only this CPU.
     local_all,
-    /// Of these three, those done in a shootdown interrupt, for another CPU.
+    /// The number of these three that were done in a shootdown interrupt, for another CPU.
     remote_invalidations,
     /// Broadcast invalidations sent, one per instruction.
     broadcasts,
     /// Waits for the completion of broadcasts.
     completions,
-    /// Roots loaded with the entries of their tag kept.
+    /// Roots loaded while keeping the entries of their tag.
     loads_kept,
-    /// Roots loaded with the entries of their tag dropped.
+    /// Roots loaded while dropping the entries of their tag.
     loads_flushed,
-    /// User roots left for the kernel's own.
+    /// User roots unloaded in favour of the kernel's own root.
     unloads,
     /// Page faults taken from user mode.
     user_faults,
@@ -93,7 +93,7 @@ counters! {
 }
 
 impl LiveCounters {
-    /// Invalidations on this CPU alone, of any size.
+    /// Returns the number of invalidations on only this CPU, of any size.
     pub fn invalidations(&self) -> u64 {
         self.local_pages.get() + self.local_tags.get() + self.local_all.get()
     }
@@ -112,7 +112,7 @@ impl Counter {
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
-    /// The value.
+    /// Returns the value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -123,15 +123,15 @@ impl Counter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum CpuActivity {
-    /// Not started.
+    /// The CPU hasn't started.
     Off,
-    /// Kernel code.
+    /// It runs kernel code.
     Kernel,
-    /// User mode.
+    /// It runs user mode.
     User,
-    /// Waiting for another CPU.
+    /// It waits for another CPU.
     Waiting,
-    /// Halted.
+    /// It's halted.
     Halted,
 }
 
@@ -145,19 +145,19 @@ impl CpuActivity {
     ];
 }
 
-/// How a CPU waits for others: see [`crate::watchdog`].
+/// The state of a CPU's wait for others (see [`crate::watchdog`]).
 pub struct WaitState {
     /// Turns of the waiting loop.
     pub turns: AtomicU32,
-    /// The round that the wait is in, from 1; 0 if it has not been looked at yet.
+    /// The round of the wait, from 1. It's 0 if nothing has checked the wait yet.
     pub round: AtomicU32,
-    /// When the wait began, in nanoseconds.
+    /// The time at which the wait began, in nanoseconds.
     pub since: AtomicU64,
-    /// When its round began.
+    /// The time at which its round began.
     pub round_begun: AtomicU64,
     /// Whether the other CPUs got an interrupt in this round.
     pub asked: AtomicBool,
-    /// How many non-maskable interrupts each had taken before that.
+    /// The number of non-maskable interrupts that each CPU had taken before that.
     pub nmis: [AtomicU64; MAX],
 }
 
@@ -174,20 +174,20 @@ impl WaitState {
     }
 }
 
-/// One CPU. The architecture finds it through a register ([`crate::arch::cpu::index`]).
+/// The state of one CPU. The architecture finds it through a register ([`crate::arch::cpu::index`]).
 #[repr(C, align(128))]
 pub struct Cpu {
     /// The counters.
     pub counters: LiveCounters,
     /// The hardware's name of the CPU: the local APIC's id, or the affinity fields of MPIDR.
     pub hardware_id: AtomicU64,
-    /// The address and tag of the loaded user root, 0 for none: `root address | tag`.
+    /// The address and tag of the loaded user root: `root address | tag`. It's 0 if none is loaded.
     pub loaded: AtomicU64,
-    /// Where the last interrupt came from.
+    /// The address of the code that the last interrupt interrupted.
     pub last_pc: AtomicU64,
-    /// The wait that it is in, if it is in one.
+    /// The wait that the CPU is in, if there is one.
     pub waiting: WaitState,
-    /// Whether a shootdown interrupt is being served.
+    /// Whether the CPU is serving a shootdown interrupt.
     pub serving: AtomicBool,
     /// Whether the handler of a non-maskable interrupt runs.
     pub in_nmi: AtomicBool,
@@ -230,19 +230,19 @@ impl Cpu {
 static CPUS: [Cpu; MAX] = [const { Cpu::new() }; MAX];
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// The CPU with this number.
+/// Returns the CPU with this number.
 #[inline]
 pub fn cpu(index: usize) -> &'static Cpu {
     &CPUS[index]
 }
 
-/// The CPU that executes this.
+/// Returns the CPU that executes this.
 #[inline]
 pub fn this() -> &'static Cpu {
     cpu(crate::arch::cpu::index())
 }
 
-/// How many CPUs run; they are numbered from 0 without gaps.
+/// Returns the number of CPUs that run. They are numbered from 0 without gaps.
 #[inline]
 pub fn count() -> usize {
     STARTED.load(core::sync::atomic::Ordering::Acquire) as usize
@@ -254,7 +254,7 @@ pub fn set_started(index: usize) {
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
 }
 
-/// The counters of all CPUs together.
+/// Returns the counters of all CPUs together.
 pub fn sum() -> Counters {
     let mut sum = Counters::default();
     for index in 0..count() {

@@ -8,7 +8,7 @@ unsafe extern "C" {
     static kernel_end: u8;
 }
 
-/// How large a device tree may be.
+/// The maximum size of a device tree.
 const TREE: u64 = 1 << 20;
 
 /// The kernel's requirements from a device tree.
@@ -17,20 +17,20 @@ pub struct DeviceTree {
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
     pub module: Option<Range<u64>>,
-    /// Where memory ends.
+    /// The end of memory.
     pub end: u64,
-    /// Memory in which nothing is yet.
+    /// Memory that is still empty.
     pub free: Range<u64>,
 }
 
-/// A big-endian number of four or eight bytes.
+/// Returns a big-endian number of four or eight bytes.
 pub fn number(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// A text that ends with a zero.
+/// Returns a text that ends with a zero.
 pub fn text(bytes: &'static [u8]) -> Option<&'static str> {
     core::ffi::CStr::from_bytes_until_nul(bytes)
         .ok()?
@@ -39,10 +39,10 @@ pub fn text(bytes: &'static [u8]) -> Option<&'static str> {
 }
 
 impl DeviceTree {
-    /// Reads the tree at a physical address; `memory` is the name of the node that describes the memory.
+    /// Reads the tree at a physical address. The node with the name `memory` describes the memory.
     ///
     /// # Panics
-    /// If it lacks a requirement.
+    /// If the tree lacks a requirement.
     pub fn read(dtb: &Dtb<'static>, tree: u64, memory: &str) -> Self {
         let chosen = |name| dtb.get_property("chosen", name);
         let module = match (chosen("linux,initrd-start"), chosen("linux,initrd-end")) {
@@ -55,9 +55,9 @@ impl DeviceTree {
             .get_property(memory, "reg")
             .expect("the tree describes the memory");
         let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
-        // SAFETY: only the address of the linker's symbol is taken.
+        // SAFETY: we only take the address of the linker's symbol.
         let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
-        // The loader puts the file and the tree behind the image: take the larger part, before or after.
+        // The loader puts the file and the tree behind the image. We take the larger part, before or after.
         for taken in [Some(tree..tree + TREE), module.clone()]
             .into_iter()
             .flatten()

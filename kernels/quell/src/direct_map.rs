@@ -2,13 +2,13 @@
 
 use crate::arch::DIRECT_MAP;
 
-/// Where the byte at a physical address is in the direct map.
+/// Returns the address of the byte at a physical address in the direct map.
 #[inline]
 pub fn pointer<T>(physical: u64) -> *mut T {
     (DIRECT_MAP + physical) as *mut T
 }
 
-/// The physical address of something in the direct map, the kernel's image included.
+/// Returns the physical address of something in the direct map, including the kernel's image.
 #[inline]
 pub fn physical<T>(pointer: *const T) -> u64 {
     pointer as u64 - DIRECT_MAP

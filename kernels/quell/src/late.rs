@@ -1,8 +1,8 @@
 //! Delays broadcast invalidations as long as an architecture allows.
 //!
-//! A broadcast is complete only after its sender has waited for it; a wait on another CPU completes nothing. An
-//! emulator completes broadcasts at once, which hides a missing wait, or one on the wrong CPU. So for conformance and
-//! stress, a CPU keeps its broadcasts here until it waits, as a processor may.
+//! A broadcast is complete only after its sender has waited for it, and a wait on another CPU completes nothing. But an
+//! emulator completes broadcasts at once. That hides a missing wait, for example, or a wait on the wrong CPU. So for
+//! conformance and stress, a CPU keeps its broadcasts here until it waits, as a processor may.
 
 use crate::arch;
 use crate::cpu;
@@ -10,10 +10,10 @@ use crate::sync::Lock;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use quell::Invalidate;
 
-/// The most broadcasts that a CPU keeps; a further one starts the oldest.
+/// The maximum number of broadcasts that a CPU keeps. A further one starts the oldest.
 const MOST: usize = 64;
 
-/// A CPU's broadcasts: those from `first` on, each at its number modulo [`MOST`].
+/// A CPU's broadcasts. Those from `first` on are each at their number modulo [`MOST`].
 struct DelayedRequests {
     held: [Invalidate; MOST],
     first: usize,
@@ -29,13 +29,12 @@ static KEPT: [Lock<DelayedRequests>; cpu::MAX] = [const {
     })
 }; cpu::MAX];
 
-/// Keeps broadcasts from now on.
+/// Starts to keep broadcasts.
 pub fn start() {
     KEEPS.store(true, Relaxed);
 }
 
-/// Starts a broadcast, now or when this CPU waits for it; returns how many instructions were
-/// executed.
+/// Starts a broadcast, now or when this CPU waits for it. Returns the number of instructions executed.
 pub fn broadcast(what: Invalidate) -> u64 {
     if !KEEPS.load(Relaxed) {
         return arch::paging::broadcast(what);

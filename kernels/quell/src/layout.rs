@@ -1,21 +1,21 @@
 //! The interface of kernel and user program: addresses and call numbers.
 //!
-//! The program is mapped in the kernel's half of every address space, accessible to user mode. So it continues when
-//! its CPU enters another address space, and is not in the memory whose translations are under test.
+//! We map the program in the kernel's half of every address space, accessible to user mode. So it continues when its
+//! CPU enters another address space, and it isn't in the memory whose translations we test.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the program's file is linked.
+/// The address at which the program's file is linked.
 pub const PROGRAM: u64 = 0xffff_c000_0000_0000;
-/// How many threads can run the program at a time.
+/// The number of threads that can run the program at a time.
 pub const SLOTS: usize = 128;
-/// The address of the stacks: slot `n`'s ends at `STACKS + (n + 1) * STACK_STRIDE`.
+/// The address of the stacks. The stack of slot `n` ends at `STACKS + (n + 1) * STACK_STRIDE`.
 pub const STACKS: u64 = PROGRAM + (1 << 30);
 /// The distance between stacks.
 pub const STACK_STRIDE: u64 = 1 << 20;
-/// The bytes of a stack; below it nothing is mapped.
+/// The bytes of a stack. We map nothing below it.
 pub const STACK_BYTES: u64 = 64 << 10;
-/// The address of the workload's file, if it is not built in.
+/// The address of the workload's file, if it isn't built in.
 pub const FILE: u64 = PROGRAM + (3 << 29);
 /// The address of [`Control`].
 pub const CONTROL: u64 = PROGRAM + (2 << 30);
@@ -38,24 +38,25 @@ pub const FAILED: u64 = 1005;
 pub const CHECK: u64 = 1006;
 /// A round of the stress has ended: `ROUND, rounds, operations, digest, nanoseconds`.
 pub const ROUND: u64 = 1007;
-/// Interrupts another CPU by a non-maskable interrupt: `DISTURB, cpu`.
+/// Interrupts another CPU with a non-maskable interrupt: `DISTURB, cpu`.
 pub const DISTURB: u64 = 1008;
-/// Lets another CPU of an emulator run, on architectures without a user instruction for it: `RELAX`. It has no result.
+/// Lets another CPU of an emulator run, on architectures that have no user instruction for it: `RELAX`. It has no
+/// result.
 pub const RELAX: u64 = 1009;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;
-/// The control word with the length of a stress: rounds, or with the top bit nanoseconds.
+/// The control word with the length of a stress, which is in rounds, or in nanoseconds if the top bit is set.
 pub const LENGTH_WORD: usize = 61;
 
 /// The program's entry points.
 pub mod entry {
-    /// Commands from the kernel, one by one.
+    /// Executes commands from the kernel, one by one.
     pub const PUPPET: u64 = 0;
-    /// The workload that [`Control::workload`](super::Control) names.
+    /// Runs the workload that [`Control::workload`](super::Control) names.
     pub const WORKLOAD: u64 = 1;
-    /// The conformance suite.
+    /// Runs the conformance suite.
     pub const CONFORMANCE: u64 = 2;
-    /// The stress.
+    /// Runs the stress.
     pub const STRESS: u64 = 3;
 }
 
@@ -82,11 +83,11 @@ pub struct Command {
     pub value: AtomicU64,
 }
 
-/// Words of [`Control::workload`].
+/// The number of words in [`Control::workload`].
 pub const TEXT_WORDS: usize = 64;
 
 impl Control {
-    /// Sets the workload's text, cut at its room.
+    /// Sets the workload's text. We cut off what doesn't fit.
     pub fn set_workload(&self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(TEXT_WORDS * 8)];
         for (word, part) in self.workload.iter().zip(bytes.chunks(8)) {
@@ -98,7 +99,7 @@ impl Control {
             .store(bytes.len() as u64, Ordering::Release);
     }
 
-    /// The workload's text.
+    /// Returns the workload's text.
     pub fn workload<'a>(&self, room: &'a mut [u8; TEXT_WORDS * 8]) -> &'a str {
         let bytes = (self.workload_bytes.load(Ordering::Acquire) as usize).min(room.len());
         for (word, part) in self.workload.iter().zip(room.chunks_mut(8)) {
@@ -108,21 +109,21 @@ impl Control {
     }
 }
 
-/// Nanoseconds that a number of clock ticks take.
+/// Returns the nanoseconds of a number of clock ticks.
 pub fn nanoseconds(ticks: u64, ticks_per_ms: u64) -> u64 {
-    // In two steps, because 128 bits are divided by a function: this is called in waiting loops.
+    // We divide in two steps, because this is called in waiting loops and a function divides 128 bits.
     let (milliseconds, rest) = (ticks / ticks_per_ms, ticks % ticks_per_ms);
     milliseconds * 1_000_000 + rest * 1_000_000 / ticks_per_ms
 }
 
-/// Memory that the program and the kernel share. Fits a few pages.
+/// The memory that the program and the kernel share. It fits in a few pages.
 #[repr(C, align(4096))]
 pub struct Control {
     /// The control words of a workload, and those of puppets.
     pub words: [AtomicU64; 64],
     /// A command for each slot.
     pub commands: [Command; SLOTS],
-    /// Ticks of the user-readable clock in a millisecond.
+    /// The number of ticks of the user-readable clock in a millisecond.
     pub ticks_per_ms: AtomicU64,
     /// The clock's value when the run began.
     pub ticks_at_start: AtomicU64,
@@ -130,8 +131,8 @@ pub struct Control {
     pub seed: AtomicU64,
     /// The workload and its parameters, `name parameter=value ...`, as bytes in words.
     pub workload: [AtomicU64; TEXT_WORDS],
-    /// How many bytes that is.
+    /// The number of those bytes.
     pub workload_bytes: AtomicU64,
-    /// The length of the text at [`FILE`]; 0 for a built-in workload.
+    /// The length of the text at [`FILE`], or 0 for a built-in workload.
     pub file_bytes: AtomicU64,
 }

@@ -10,24 +10,24 @@ use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
 use quell_zero::{Clear, Strategy};
 
-/// The machine of this kernel. It has no state: each CPU's is in [`cpu::Cpu`], the rest in the hardware.
+/// The machine of this kernel. It has no state: each CPU's state is in [`cpu::Cpu`], and the rest is in the hardware.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
-/// A new root in which user mode has nothing: for spaces without a manager, which makes its own.
+/// Makes a new root in which user mode has nothing. It's for spaces without a manager, which makes its own roots.
 pub fn new_root() -> Frame {
     let root = memory::take_frame();
     arch::paging::prepare_root(root);
     root
 }
 
-/// How wide system-wide tags are to be; 0 for as wide as the processor has them.
+/// The width of system-wide tags, or 0 for the processor's full width.
 static TAG_BITS: AtomicU8 = AtomicU8::new(0);
 
-/// Makes system-wide tags run out sooner. Called before the engine is made.
+/// Makes system-wide tags run out sooner. Call this before the engine is made.
 ///
 /// # Errors
-/// If the tags of this processor are not system-wide, or not that wide.
+/// If the tags of this processor aren't system-wide, or aren't that wide.
 pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
     match arch::paging::engine_features().tagging {
         Tagging::Global { bits: most } if (1..=most).contains(&bits) => {
@@ -53,8 +53,8 @@ impl Broadcast for Kernel {
     }
 }
 
-// SAFETY: `arch` has the instructions and barriers that the manuals require; a register of its own holds each CPU's
-// number; `features` reports detected features.
+// SAFETY: `arch` has the instructions and barriers that the manuals require, and a register reserved for that contains
+// each CPU's number. `features` reports detected features.
 unsafe impl Hardware for Kernel {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -109,7 +109,7 @@ unsafe impl Hardware for Kernel {
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
-        // SAFETY: the caller's promise about the root.
+        // SAFETY: the caller makes the promise about the root.
         unsafe { arch::paging::load_root(root, tag, keep) };
     }
 
@@ -150,7 +150,7 @@ unsafe impl Hardware for Kernel {
 
 impl Clear for Kernel {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
-        // A user program's vector registers are not saved in this kernel.
+        // We don't save a user program's vector registers in this kernel.
         let strategy = if strategy.uses_vectors() {
             Strategy::Stores
         } else {
@@ -178,8 +178,8 @@ pub fn set_memory(map: MemoryMap) {
     MEMORY.call_once(|| map);
 }
 
-// SAFETY: the memory was taken from the allocator of frames for good and is mapped in the direct map; each
-// function checks that its frames are of it.
+// SAFETY: the memory was taken from the allocator of frames for good and is mapped in the direct map. Each function
+// checks that its frames are part of it.
 unsafe impl Machine for Kernel {
     fn memory(&self) -> MemoryMap {
         *MEMORY.get().expect("set before the manager is made")
@@ -190,7 +190,8 @@ unsafe impl Machine for Kernel {
     }
 
     fn home_node(&self, cpu: CpuId) -> usize {
-        // The emulated machines have one node; nodes made of its memory are dealt out to CPUs.
+        // The emulated machines have one node. If we split its memory into several nodes, we distribute them among the
+        // CPUs.
         let map = self.memory();
         let fast = map.nodes().iter().filter(|node| !node.slow).count();
         cpu.index() % fast.max(1)

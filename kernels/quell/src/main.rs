@@ -2,15 +2,15 @@
 #![no_main]
 //! A small multi-core kernel that runs the quell engine on an MMU, which walks its tables and caches stale entries.
 //!
-//! It exists to test translation coherence, and has only what that needs: up to 64 CPUs, threads that stay on their
-//! CPU, user mode with its own address spaces, interrupts between CPUs, non-maskable interrupts, idle CPUs that halt,
-//! and a watchdog that turns a lost interrupt into a report. There is no file system, no device but a serial line, and
-//! one program in user mode ([`arch::user_mode`]) that performs memory accesses on request.
+//! It exists to test translation coherence, and has only what that needs. For example, there are up to 64 CPUs, threads
+//! that stay on their CPU, user mode with its own address spaces, interrupts between CPUs, non-maskable interrupts,
+//! idle CPUs that halt, and a watchdog that turns a lost interrupt into a report. There is no file system, and no
+//! device except a serial line. One program in user mode ([`arch::user_mode`]) performs memory accesses on request.
 //!
-//! Architecture-dependent code is under [`arch`], in the same files with the same functions for each: `boot`,
-//! `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
+//! Architecture-dependent code is under [`arch`], in the same files with the same functions for each architecture:
+//! `boot`, `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
 //!
-//! The kernel sends lines `quell: {json}` on the serial line to the program that started it; see [`report`].
+//! The kernel sends lines `quell: {json}` on the serial line to the program that started it. See [`report`].
 
 extern crate alloc;
 
@@ -52,7 +52,7 @@ use alloc::vec::Vec;
 use options::Options;
 use report::Event;
 
-/// The first Rust code of the first CPU: everything but the other CPUs is set up.
+/// The first architecture-independent code of the first CPU. Everything except the other CPUs is set up.
 fn main(boot: arch::start::BootInfo) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
@@ -96,7 +96,7 @@ fn main(boot: arch::start::BootInfo) -> ! {
         });
         report::exit(2);
     };
-    // SAFETY: the boot loader's file, which `memory::init` was not given.
+    // SAFETY: this is the boot loader's file, which we didn't pass to `memory::init`.
     if let Err(why) = unsafe { program::load(module) } {
         report::event(&Event::Failed {
             what: "user program",
@@ -116,7 +116,7 @@ fn main(boot: arch::start::BootInfo) -> ! {
     report::exit(if passed { 0 } else { 1 });
 }
 
-/// Runs a CPU's threads for ever, and halts if there are none. Not on the first CPU.
+/// Runs a CPU's threads for ever, and halts if there are none. The first CPU doesn't call this.
 fn idle() -> ! {
     sched::wait_until(|| false);
     unreachable!("the condition never holds")

@@ -18,8 +18,8 @@ use quell_zero::{Clear, Strategy};
 #[derive(Clone, Copy, Debug)]
 pub struct FaultyMachine(pub Kernel);
 
-// SAFETY: as the machine below. A mistake breaks the contract on purpose, so that a check may notice; it affects only
-// memory of the checking user programs.
+// SAFETY: as for the machine below. A mistake breaks the contract on purpose, so that a check may notice it. It affects
+// only memory of the checking user programs.
 unsafe impl Hardware for FaultyMachine {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -52,7 +52,7 @@ unsafe impl Hardware for FaultyMachine {
         self.0.fence();
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        // SAFETY: the caller's promise about the root.
+        // SAFETY: the caller makes the promise about the root.
         unsafe { self.0.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {
@@ -87,12 +87,12 @@ impl Broadcast for FaultyMachine {
 
 impl Clear for FaultyMachine {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: we pass this on to the caller.
         unsafe { self.0.zero(extent, strategy) };
     }
 }
 
-// SAFETY: as the machine below.
+// SAFETY: as for the machine below.
 unsafe impl Machine for FaultyMachine {
     fn memory(&self) -> MemoryMap {
         self.0.memory()

@@ -1,8 +1,8 @@
 //! Deliberate mistakes, which show that tests notice them.
 //!
 //! This module selects the mistake. [`crate::mistaken`] makes those of the machine, in a kernel with the feature
-//! `mutants`. Those of the engine and the manager need a kernel built in the instrumented copy of the workspace
-//! (`search/mutants`). Measurements are built without either.
+//! `mutants`. For those of the engine and the manager, we need a kernel built in the instrumented copy of the workspace
+//! (`search/mutants`). We build measurements without either.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -10,26 +10,26 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mistake {
-    /// None.
+    /// There is no mistake.
     Nothing,
-    /// Leaves out invalidations of this CPU alone that a shootdown interrupt requests.
+    /// Leaves out invalidations of only this CPU that a shootdown interrupt requests.
     InvalidateOnRequest,
-    /// Invalidations of this CPU alone that it decides on itself are left out.
+    /// Leaves out invalidations of only this CPU that it decides on itself.
     InvalidateHere,
-    /// Broadcast invalidations are left out.
+    /// Leaves out broadcast invalidations.
     Broadcast,
-    /// Broadcast invalidations are not waited for.
+    /// Doesn't wait for broadcast invalidations.
     SkipBarrier,
-    /// Shootdown interrupts are not sent.
+    /// Doesn't send shootdown interrupts.
     SkipInterrupt,
-    /// A fault in the handler of a non-maskable interrupt lets in the next one.
+    /// Allows the next non-maskable interrupt after a fault in the handler of one.
     NmiReturn,
 }
 
 static MADE: AtomicU8 = AtomicU8::new(Mistake::Nothing as u8);
 
-/// Makes a mistake from now on: `request`, `here`, `broadcast`, `nmi`, `SkipBarrier` or `SkipInterrupt` in this
-/// machine, or a mutant of the engine or the manager by its name.
+/// Makes a mistake from now on. `what` is `request`, `here`, `broadcast`, `nmi`, `SkipBarrier` or `SkipInterrupt` in
+/// this machine, or the name of a mutant of the engine or the manager.
 ///
 /// # Errors
 /// If there is no such mistake, or the kernel was built without its feature `mutants`.
@@ -57,7 +57,7 @@ pub fn make(what: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a mistake of the machine is made.
+/// Returns whether we make this mistake of the machine.
 #[inline(always)]
 #[cfg_attr(
     all(not(target_arch = "x86_64"), not(feature = "mutants")),

@@ -11,13 +11,13 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, Pat, Stmt};
 
-/// A token, and its place in the text.
+/// A token and its range in the text.
 struct Token {
     text: String,
     at: Range<usize>,
 }
 
-/// Tokens in the order of the text, brackets among them.
+/// Appends tokens in the order of the text, including brackets.
 fn tokens(stream: TokenStream, into: &mut Vec<Token>) {
     for tree in stream {
         match tree {
@@ -48,7 +48,7 @@ fn tokens(stream: TokenStream, into: &mut Vec<Token>) {
     }
 }
 
-/// The tokens of a text.
+/// Returns the tokens of a text.
 fn tokens_of(text: &str) -> Result<Vec<Token>, String> {
     let stream: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
     let mut all = Vec::new();
@@ -56,7 +56,7 @@ fn tokens_of(text: &str) -> Result<Vec<Token>, String> {
     Ok(all)
 }
 
-/// The bodies of the functions of a name.
+/// The bodies of all functions with one name.
 struct Functions<'n> {
     name: &'n str,
     bodies: Vec<Range<usize>>,
@@ -88,7 +88,7 @@ impl<'a> Visit<'a> for Functions<'_> {
     }
 }
 
-/// A source file, read once.
+/// A parsed source file.
 struct Source<'s> {
     text: &'s str,
     tokens: Vec<Token>,
@@ -158,15 +158,15 @@ impl<'s> Source<'s> {
     }
 }
 
-/// How a piece is written with a choice in it.
+/// The form of a piece, which decides how we insert a choice.
 enum Form {
-    /// A value.
+    /// An expression.
     Value,
-    /// Statements, which name these variables for the code after them.
+    /// Statements that bind these variables for the code after them.
     Statements(Vec<String>),
 }
 
-/// The variables that a pattern names.
+/// The variables that a pattern binds.
 struct Names(Vec<String>);
 
 impl<'a> Visit<'a> for Names {
@@ -213,11 +213,11 @@ fn form_of(stands: &str) -> Result<Form, String> {
     Ok(Form::Statements(names.0))
 }
 
-/// A piece of source that mutants have in another form.
+/// A piece of source that mutants replace.
 struct Anchor<'m> {
     at: Range<usize>,
     form: Form,
-    /// The name, the number and the replacement of each.
+    /// The name, number and replacement of each mutant.
     mutants: Vec<(&'m str, u32, &'m str)>,
 }
 
@@ -280,7 +280,7 @@ pub fn instrument<'m>(
     Ok(write(text, 0..text.len(), &mut anchors, selector))
 }
 
-/// The part of the text with the choices of the anchors in it, which are taken from the front of the list.
+/// Returns a part of the text with the choices of its anchors, which it takes from the front of the list.
 fn write(text: &str, at: Range<usize>, anchors: &mut &[Anchor<'_>], selector: &str) -> String {
     let mut out = String::new();
     let mut done = at.start;
@@ -314,7 +314,7 @@ fn write(text: &str, at: Range<usize>, anchors: &mut &[Anchor<'_>], selector: &s
     out + &text[done..at.end]
 }
 
-/// `a`, or `(a, b)`.
+/// Returns `a` or `(a, b)`.
 fn tuple(names: &[String]) -> String {
     match names {
         [only] => only.clone(),

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Creates a cargo command in the copy, with its own build folder: packages at the same place in two workspaces have
-/// one name, so the mutated engine would replace the engine.
+/// Creates a cargo command in the copy, with its own build folder. Packages at the same place in two workspaces have
+/// the same name, so the mutated engine would otherwise replace the engine.
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = root.join("target/mutants/derived/build");
@@ -29,12 +29,12 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Writes the mutated engine so that it compiles; the mutants that were taken out for that, and why.
+/// Writes the mutated engine so that it compiles. Returns the mutants that we had to remove, each with the error.
 ///
 /// # Errors
-/// If it does not compile for another reason than its mutants.
+/// If the engine doesn't compile for another reason than its mutants.
 pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, String>> {
-    // The compiler's messages for the same sources.
+    // We keep the compiler's errors for the next run with the same sources.
     let kept = root.join("target/mutants/derived/untyped.json");
     let mut hasher = DefaultHasher::new();
     for source in sources {
@@ -78,9 +78,12 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
     }
 }
 
-/// Returns the mutants that a compiler message concerns: those in its text, the innermost one around it, one in the
-/// code that it shows, or the next one. If a moved or borrowed value is used, the next one that keeps control from
-/// leaving. A mutant blamed in error is lost, and the compiler runs again.
+/// Returns the mutants to blame for a compiler message.
+///
+/// In this order: those whose inserted text contains the message's place, those of the innermost piece around it, those
+/// inserted inside it, and the next ones after it. But if a value was used after it was moved or while it was borrowed,
+/// we blame the next mutant that keeps control from leaving. A mutant blamed in error is lost, and the compiler runs
+/// again.
 fn blamed(message: &Value, places: &Places) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
     for span in message["spans"].as_array().into_iter().flatten() {
@@ -146,10 +149,10 @@ pub struct Judges {
     pub trial: Option<PathBuf>,
 }
 
-/// Builds the judges, including the adversary if `cases`.
+/// Builds the judges, including the adversary if `cases` is set.
 ///
 /// # Errors
-/// If it does not compile.
+/// If they don't compile.
 pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     let packages = ["--package", "quell", "--package", "quell-arch"];
     let tests = built(
@@ -177,7 +180,7 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     })
 }
 
-/// The programs that a call of cargo builds.
+/// Builds programs with cargo, and returns their names and paths.
 fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, PathBuf)>> {
     let output = cargo(root, arguments).stderr(Stdio::inherit()).output()?;
     let mut programs = Vec::new();

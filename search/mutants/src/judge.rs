@@ -1,10 +1,10 @@
 //! Runs the tests and the adversary's cases on one mutant after the other.
 //!
-//! Each mutant runs in its own processes, cheap ones first, until one fails: the engine's tests; some schedules of
-//! each of the adversary's cases; more of those with all mechanisms on. Tests and cases in which a mutant makes no
-//! difference are skipped. A [`Record`] of the unchanged engine has the tests and cases that reach each mutant (for
-//! many mutants: those in which its value would differ). The others would run as without it, because the machine in
-//! software repeats exactly.
+//! Each mutant runs in its own processes until one fails, cheap ones first. These are the engine's tests, some
+//! schedules of each of the adversary's cases, and more schedules of cases with all mechanisms on. We skip tests and
+//! cases in which a mutant makes no difference. A [`Record`] of the unchanged engine lists the tests and cases that
+//! reach each mutant (for many mutants, only those in which its value would differ). The others would run as without
+//! the mutant, because the machine in software repeats itself exactly.
 
 use crate::build::Judges;
 use crate::process::{self, End};
@@ -19,15 +19,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Seconds of processor time that the tests of a program, or the cases of a round, may take beyond [`TIMES`] their
-/// time with the unchanged engine.
+/// The CPU time in seconds that a program's tests, or a round's cases, may take beyond [`TIMES`] their time with the
+/// unchanged engine.
 const SECONDS: u64 = 20;
 
-/// A mutant that takes this multiple of the unchanged engine's elapsed time, and [`SECONDS`] more, never ends.
+/// We assume that a mutant never ends if it takes this multiple of the unchanged engine's time, and [`SECONDS`] more.
 const TIMES: u64 = 4;
 
-/// Seconds of processor time for a test or case with the unchanged engine; with a mutant, for everything that runs at
-/// once and whose time without it is unknown.
+/// The CPU time in seconds for a test or case with the unchanged engine. With a mutant, it's the time for everything
+/// that runs at once, if we don't know its time without the mutant.
 const LONG: u64 = 600;
 
 /// The verdict on a mutant.
@@ -36,25 +36,25 @@ const LONG: u64 = 600;
 pub enum Verdict {
     /// It fails this test or case.
     Killed(String),
-    /// With it, this does not end.
+    /// With it, this test or case doesn't end.
     NeverEnded(String),
-    /// It passes everything that it could make a difference to.
+    /// It passes everything that it could affect.
     Survived,
-    /// It makes no difference to anything that was run.
+    /// It affects nothing that was run.
     Unreached,
 }
 
 impl Verdict {
-    /// Returns whether it survives.
+    /// Returns whether the mutant survives.
     pub fn lives(&self) -> bool {
         matches!(self, Verdict::Survived | Verdict::Unreached)
     }
 }
 
-/// How thoroughly mutants are tried.
+/// The effort spent on each mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Schedules of each case, at first.
+    /// Schedules of each case in the first rounds.
     pub few: u64,
     /// Schedules of each case with all mechanisms on, afterwards.
     pub more: u64,
@@ -80,12 +80,12 @@ struct Case {
     cost: u64,
     all: bool,
     name: String,
-    /// How long its schedules take, those with which it was recorded.
+    /// The time of the recorded schedules in milliseconds.
     millis: u64,
     reached: BTreeSet<u32>,
 }
 
-/// Which tests and cases each mutant makes a difference to.
+/// The tests and cases that each mutant affects.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     of: Vec<String>,
@@ -93,7 +93,7 @@ pub struct Record {
     cases: Vec<Case>,
 }
 
-/// The environment of programs: tests that draw draw the same each time, and keep nothing.
+/// Creates a command in which random tests draw the same values each time and save no failures.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -105,7 +105,7 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Does `task` for each of these on `jobs` threads, and shows how far it is; results in order.
+/// Runs `task` for each of these on `jobs` threads, shows the progress, and returns the results in order.
 fn spread<T: Send, U: Sync>(
     said: &str,
     list: &[U],
@@ -141,12 +141,12 @@ fn spread<T: Send, U: Sync>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The adversary, where there are cases.
+/// Returns the adversary's program, or an empty path if there are no cases.
 fn trial_of(judges: &Judges) -> &Path {
     judges.trial.as_deref().unwrap_or(Path::new(""))
 }
 
-/// Everything that can be run, without a record.
+/// Returns all tests and cases, without the mutants that reach them.
 fn everything(judges: &Judges) -> io::Result<Record> {
     let mut tests = Vec::new();
     for (file, program) in &judges.tests {
@@ -277,11 +277,11 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     Ok(record)
 }
 
-/// Tries mutants by number. Returns their verdicts in order, and passes each to `tell` at once. Without a `record`,
-/// everything runs for each.
+/// Tries mutants by number. Returns their verdicts in order, and passes each to `tell` at once. Without a `record`, we
+/// run everything for each mutant.
 ///
 /// # Errors
-/// If a program does not start.
+/// If a program doesn't start.
 pub fn judge(
     judges: &Judges,
     record: Option<&Record>,
@@ -305,7 +305,7 @@ pub fn judge(
     })
 }
 
-/// A test as long as all others together: last, for survivors.
+/// A test that takes as long as all others together. So we run it last, and only for survivors.
 const LAST: &str = "arguments::no_call_panics";
 
 fn judge_one(

@@ -1,8 +1,8 @@
 //! Reviewed survivors, each with its reason: `search/mutants/kept.toml`.
 //!
-//! An entry identifies mutants by function and change instead of line numbers, and gives the reason why nothing kills
-//! them. The list must be exact: the command fails if a listed mutant dies or does not exist, or if a survivor is not
-//! listed.
+//! An entry identifies mutants by function and change instead of line numbers, and contains the reason why nothing
+//! kills them. The list must be exact: the command fails if a listed mutant dies or doesn't exist, or if a survivor
+//! isn't listed.
 
 use crate::sources::{Mutant, Name};
 use serde::Deserialize;
@@ -10,29 +10,29 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-/// Why a mutant may live.
+/// The kind of reason why a mutant may live.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// No run can distinguish it from the unchanged engine.
     Equivalent,
-    /// It keeps the contract, and flushes, interrupts or waits more than it must.
+    /// It keeps the contract, but flushes, interrupts or waits more than necessary.
     Slower,
-    /// It keeps the contract, and keeps it in another way that costs no more.
+    /// It keeps the contract in another way that costs no more.
     Allowed,
-    /// It leaves out a fence of the memory model, which no test here can miss: under loom its race is lost.
+    /// It leaves out a fence of the memory model. The tests here can't notice that, but a test under loom does.
     Fence,
-    /// It dies with `--thorough`, by the test that the reason names; less may not find it.
+    /// The test in its reason kills it with `--thorough`; less effort may not find it.
     Deep,
 }
 
-/// Some survivors that live for one reason.
+/// Survivors that live for the same reason.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// The file, below `engine/quell/src`.
     pub file: String,
-    /// The function, behind its type.
+    /// The function, after its type, for example `A::f`.
     pub function: String,
     /// The mutated text.
     pub text: String,
@@ -43,7 +43,7 @@ pub struct Entry {
     pub nth: usize,
     /// The kind of reason.
     pub kind: Kind,
-    /// Why it may live.
+    /// The reason why these mutants may live.
     pub reason: String,
 }
 
@@ -53,13 +53,13 @@ struct List {
     kept: Vec<Entry>,
 }
 
-/// Where the list is.
+/// The path of the list.
 pub const PLACE: &str = "search/mutants/kept.toml";
 
 /// Reads the list.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the list can't be read.
 pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
     let text = fs::read_to_string(root.join(PLACE))?;
     let list: List =
@@ -68,7 +68,7 @@ pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// Returns whether it names this mutant.
+    /// Returns whether the entry describes this mutant.
     pub fn names(&self, name: &Name) -> bool {
         self.file == name.file
             && self.function == name.function
@@ -81,7 +81,7 @@ impl Entry {
 /// Returns the numbers of the listed mutants, each with its entry.
 ///
 /// # Errors
-/// Entries that match no mutant, or one that is listed already.
+/// Entries that match no mutant, or a mutant that is listed already.
 pub fn numbers<'k>(
     kept: &'k [Entry],
     mutants: &[Mutant],

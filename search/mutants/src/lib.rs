@@ -1,28 +1,28 @@
-//! Mistakes that are made on purpose, as data, and the instrumented copy of the workspace that makes them.
+//! Deliberate mistakes (mutants) as data, and the instrumented copy of the workspace that makes them.
 //!
-//! Production code makes none of them: it is straight, and a comment at the line names the mutant. A mutant says what
-//! stands in the source and what it has instead. From that a copy of the workspace is made in which the code asks at
-//! each such place whether the mutant is on; searches, tests and kernels that make mistakes are built there. So one
-//! build holds all mutants (*mutation schemata*: Untch, Offutt, Harrold, ISSTA 1993).
+//! Production code contains no mutants: it's straight, and a comment at the line names the mutant. A mutant consists of
+//! a piece of source and its replacement. From these we make a copy of the workspace, in which the code checks at each
+//! such piece whether the mutant is on. We build searches, tests and kernels that make mistakes there. So one build
+//! contains all mutants (*mutation schemata*: Untch, Offutt, Harrold, ISSTA 1993).
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`list`] | the mutants that are written by hand: `mutants/*.toml` |
-//! | [`anchor`] | where they stand, and the text with all of them in it |
-//! | [`selector`] | which are on, at run time; part of the copy |
+//! | [`list`] | the mutants written by hand: `mutants/*.toml` |
+//! | [`anchor`] | finds their pieces, and writes the text with all of them in it |
+//! | [`selector`] | decides at run time which mutants are on; part of the copy |
 //! | [`tree`] | the copies of the workspace |
-//! | [`run`] | the copy, built, and its programs, run |
+//! | [`run`] | builds the copy and runs its programs |
 //!
-//! A second copy holds mutants of the engine that a program makes:
+//! A second copy contains mutants of the engine that a program generates:
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`points`] | where a file can be mutated, and its text with all mutants in it |
-//! | [`operators`] | what chooses the mutant at run time; part of the mutated engine |
-//! | [`sources`] | which files of the engine are mutated, and why the others are not |
-//! | [`build`] | what of it compiles; tests and trial, built once |
-//! | [`judge`] | the tests and the adversary's cases, one mutant after the other |
-//! | [`kept`] | survivors that were judged, each with its reason |
+//! | [`points`] | finds the mutations of a file, and writes its text with all of them in it |
+//! | [`operators`] | chooses the mutant at run time; part of the mutated engine |
+//! | [`sources`] | the engine's files that are mutated, and the reasons for the others |
+//! | [`build`] | removes mutants that don't compile; builds the tests and the trial once |
+//! | [`judge`] | runs the tests and the adversary's cases on each mutant |
+//! | [`kept`] | reviewed survivors, each with its reason |
 
 pub mod anchor;
 pub mod build;

@@ -8,15 +8,15 @@ use std::sync::LazyLock;
 /// A mistake that the instrumented copy can make, and the source that it replaces.
 #[derive(Debug)]
 pub struct Mutant {
-    /// From 1; 0 for none.
+    /// The number, from 1; 0 means no mutant.
     pub number: u32,
-    /// Its name, for people and replay codes: it never changes.
+    /// The name, for people and replay codes. It never changes.
     pub name: String,
     /// The clause of the contract that breaks first.
     pub clause: String,
     /// The mistake, in a sentence that ends with the numbers of known bugs, if any.
     pub mistake: String,
-    /// Where it does so.
+    /// The pieces of source that it replaces.
     pub places: Vec<Place>,
 }
 
@@ -34,9 +34,9 @@ impl Eq for Mutant {}
 pub struct Place {
     /// The file, below the workspace.
     pub file: String,
-    /// The functions in which the piece is looked for; all of the file if none is named.
+    /// The function that contains the piece; `None` if we search the whole file.
     pub function: Option<String>,
-    /// The piece: an expression, or statements. It is unique in the file.
+    /// The piece: an expression or statements. It must be unique in its function, or in the file.
     pub stands: String,
     /// The replacement: an expression, or statements.
     pub instead: String,
@@ -95,13 +95,13 @@ static ALL: LazyLock<Vec<Mutant>> = LazyLock::new(|| {
     all
 });
 
-/// Whether this program was built in the instrumented copy: everywhere else no mutant can be on.
+/// Whether this program was built in the instrumented copy. Elsewhere no mutant can be on.
 pub const IN_COPY: bool = cfg!(quell_mutants);
 
-/// Turns one mutant on for all that runs, and all others off.
+/// Turns one mutant on for the whole process, and all others off.
 ///
 /// # Panics
-/// Outside of the instrumented copy, if there is one to turn on.
+/// Outside the instrumented copy, if there is a mutant to turn on.
 pub fn choose(mutant: Option<&Mutant>) {
     #[cfg(quell_mutants)]
     quell::selector::choose(mutant.map_or(0, |mutant| mutant.number));
@@ -122,17 +122,17 @@ pub fn install(asked: fn(u32) -> bool) {
     let _ = asked;
 }
 
-/// All mutants, in the order of their numbers.
+/// Returns all mutants in the order of their numbers.
 pub fn all() -> &'static [Mutant] {
     &ALL
 }
 
-/// The mutant of this name.
+/// Returns the mutant with this name.
 pub fn named(name: &str) -> Option<&'static Mutant> {
     all().iter().find(|mutant| mutant.name == name)
 }
 
-/// The mutant of this number.
+/// Returns the mutant with this number.
 pub fn numbered(number: u32) -> Option<&'static Mutant> {
     all().get((number as usize).checked_sub(1)?)
 }

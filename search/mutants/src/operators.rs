@@ -1,11 +1,11 @@
-//! Selects the mutant at run time. This file becomes a module of the engine's copy, whose code calls these functions
-//! where it can be mutated, each with the number of its first mutant.
+//! Selects the mutant at run time. This file becomes a module of the engine's copy. Wherever the engine's code can be
+//! mutated, the copy calls one of these functions, with the number of its first mutant.
 //!
-//! The environment variable `QUELL_MUTANT` has the number; 0 or nothing is the unchanged engine. With
-//! `QUELL_MUTANTS_REACHED` the engine stays unchanged, and appends to the file of that name, one per line, the mutants
-//! that would have made a difference: if the mutated value can be compared with the right one, only those for which it
-//! differed. This file reads no word that CPUs share ([`AtomicU32`] alone, relaxed), so no machine under test treats a
-//! choice as a point at which another CPU may step in.
+//! The environment variable `QUELL_MUTANT` contains the number of the selected mutant; 0 or no variable selects the
+//! unchanged engine. With `QUELL_MUTANTS_REACHED` the engine stays unchanged, and appends to the file of that name the
+//! mutants that would have made a difference, one per line. If the mutated value can be compared with the right one,
+//! these are only mutants for which it differed. This file uses only relaxed atomics of the standard library, no word
+//! of the machine under test. So no machine treats a choice as a point at which another CPU may step in.
 
 extern crate std;
 
@@ -17,14 +17,14 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// The mutant that was chosen, or one of the two below.
+/// The number of the selected mutant, or one of the two values below.
 static CHOSEN: AtomicU32 = AtomicU32::new(UNREAD);
-/// The environment was not read yet.
+/// The environment wasn't read yet.
 const UNREAD: u32 = u32::MAX;
-/// None; mutants that would be reached are recorded.
+/// No mutant is selected; those that would be reached are recorded.
 const RECORDS: u32 = u32::MAX - 1;
 
-/// Which were written down.
+/// A bit for each mutant that was recorded.
 static WRITTEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 static RECORD: OnceLock<Option<File>> = OnceLock::new();
 
@@ -71,7 +71,7 @@ fn record(number: u32) {
     }
 }
 
-/// Returns whether this mutant was selected; `differs` returns whether that makes a difference.
+/// Returns whether this mutant is selected. `differs` returns whether it makes a difference.
 #[inline]
 fn is(number: u32, differs: impl FnOnce() -> bool) -> bool {
     let mut chosen = CHOSEN.load(Relaxed);
@@ -87,31 +87,31 @@ fn is(number: u32, differs: impl FnOnce() -> bool) -> bool {
     chosen == number
 }
 
-/// Returns whether this mutant was selected.
+/// Returns whether this mutant is selected.
 #[inline]
 pub fn on(number: u32) -> bool {
     is(number, || true)
 }
 
-/// A condition, made true.
+/// Returns a condition; the mutant returns true.
 #[inline]
 pub fn or_true(number: u32, condition: bool) -> bool {
     is(number, || !condition) || condition
 }
 
-/// A condition, made false.
+/// Returns a condition; the mutant returns false.
 #[inline]
 pub fn or_false(number: u32, condition: bool) -> bool {
     !is(number, || condition) && condition
 }
 
-/// A condition, made true or, by the next mutant, false.
+/// Returns a condition; the mutant returns true, and the next one false.
 #[inline]
 pub fn or_forced(number: u32, condition: bool) -> bool {
     or_false(number + 1, or_true(number, condition))
 }
 
-/// `a < b`, become `a <= b`.
+/// Computes `a < b`; the mutant computes `a <= b`.
 #[inline]
 pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || (a < b) != (a <= b)) {
@@ -121,7 +121,7 @@ pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> 
     }
 }
 
-/// `a <= b`, become `a < b`.
+/// Computes `a <= b`; the mutant computes `a < b`.
 #[inline]
 pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || (a < b) != (a <= b)) {
@@ -131,7 +131,7 @@ pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b:
     }
 }
 
-/// `a > b`, become `a >= b`.
+/// Computes `a > b`; the mutant computes `a >= b`.
 #[inline]
 pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || (a > b) != (a >= b)) {
@@ -141,7 +141,7 @@ pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> 
     }
 }
 
-/// `a >= b`, become `a > b`.
+/// Computes `a >= b`; the mutant computes `a > b`.
 #[inline]
 pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || (a > b) != (a >= b)) {
@@ -151,7 +151,7 @@ pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b:
     }
 }
 
-/// `a == b`, become `a <= b` or, by the next mutant, `a >= b`.
+/// Computes `a == b`; the mutant computes `a <= b`, and the next one `a >= b`.
 #[inline]
 pub fn same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || a < b) {
@@ -163,7 +163,7 @@ pub fn same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> 
     }
 }
 
-/// `a != b`, become `a > b` or, by the next mutant, `a < b`.
+/// Computes `a != b`; the mutant computes `a > b`, and the next one `a < b`.
 #[inline]
 pub fn other<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || a < b) {
@@ -175,16 +175,16 @@ pub fn other<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) ->
     }
 }
 
-/// Two operators that replace each other.
+/// Defines pairs of operators that replace each other.
 macro_rules! swapped {
     ($($name:ident, $other_name:ident: $one:ident::$first:ident, $other:ident::$second:ident;)*) => {$(
-        /// The first operator, become the second.
+        /// Applies the first operator; the mutant applies the second.
         #[inline]
         pub fn $name<A: $one<B, Output = A> + $other<B, Output = A>, B>(number: u32, a: A, b: B) -> A {
             if on(number) { a.$second(b) } else { a.$first(b) }
         }
 
-        /// The second operator, become the first.
+        /// Applies the second operator; the mutant applies the first.
         #[inline]
         pub fn $other_name<A: $one<B, Output = A> + $other<B, Output = A>, B>(number: u32, a: A, b: B) -> A {
             if on(number) { a.$first(b) } else { a.$second(b) }
@@ -198,16 +198,16 @@ swapped! {
     shl, shr: Shl::shl, Shr::shr;
 }
 
-/// The same, of operators that assign.
+/// Defines pairs of assigning operators that replace each other.
 macro_rules! swapped_assigning {
     ($($name:ident, $other_name:ident: $one:ident::$first:ident, $other:ident::$second:ident;)*) => {$(
-        /// The first operator, become the second.
+        /// Applies the first operator; the mutant applies the second.
         #[inline]
         pub fn $name<A: $one<B> + $other<B>, B>(number: u32, a: &mut A, b: B) {
             if on(number) { a.$second(b) } else { a.$first(b) }
         }
 
-        /// The second operator, become the first.
+        /// Applies the second operator; the mutant applies the first.
         #[inline]
         pub fn $other_name<A: $one<B> + $other<B>, B>(number: u32, a: &mut A, b: B) {
             if on(number) { a.$first(b) } else { a.$second(b) }
@@ -220,13 +220,13 @@ swapped_assigning! {
     and_into, or_into: BitAndAssign::bitand_assign, BitOrAssign::bitor_assign;
 }
 
-/// `!a`, become `a`.
+/// Computes `!a`; the mutant returns `a`.
 #[inline]
 pub fn not<A: Not<Output = A>>(number: u32, a: A) -> A {
     if on(number) { a } else { !a }
 }
 
-/// The smaller one, become the larger one.
+/// Returns the smaller value; the mutant returns the larger one.
 #[inline]
 pub fn min<T: Ord>(number: u32, a: T, b: T) -> T {
     if is(number, || a != b) {
@@ -236,7 +236,7 @@ pub fn min<T: Ord>(number: u32, a: T, b: T) -> T {
     }
 }
 
-/// The larger one, become the smaller one.
+/// Returns the larger value; the mutant returns the smaller one.
 #[inline]
 pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
     if is(number, || a != b) {
@@ -246,7 +246,7 @@ pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
     }
 }
 
-/// `any`, mutated to `all`.
+/// Calls `any`; the mutant calls `all`.
 #[inline]
 pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
     if on(number) {
@@ -256,7 +256,7 @@ pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> b
     }
 }
 
-/// `all`, mutated to `any`.
+/// Calls `all`; the mutant calls `any`.
 #[inline]
 pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
     if on(number) {
@@ -266,11 +266,11 @@ pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> b
     }
 }
 
-/// A number.
+/// An integer.
 pub trait Number: Copy {
-    /// One more, around the end.
+    /// Returns the number plus one, wrapping at the end.
     fn up(self) -> Self;
-    /// One less, around the end.
+    /// Returns the number minus one, wrapping at the end.
     fn down(self) -> Self;
 }
 
@@ -291,13 +291,13 @@ macro_rules! numbers {
 
 numbers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 
-/// A number, become one more.
+/// Returns a number; the mutant adds one.
 #[inline]
 pub fn up<T: Number>(number: u32, value: T) -> T {
     if on(number) { value.up() } else { value }
 }
 
-/// A number, become one more or, by the next mutant, one less.
+/// Returns a number; the mutant adds one, and the next one subtracts one.
 #[inline]
 pub fn near<T: Number>(number: u32, value: T) -> T {
     if on(number) {
@@ -313,8 +313,8 @@ pub fn near<T: Number>(number: u32, value: T) -> T {
 mod tests {
     use super::*;
 
-    /// The result of each function with mutants 1 and 2, and with none. One test, because the whole process has one
-    /// selection.
+    /// Checks the result of each function with mutants 1 and 2, and with none. This is one test, because the whole
+    /// process has one selection.
     #[test]
     fn a_choice_makes_its_own_difference_and_no_other() {
         let all = || {

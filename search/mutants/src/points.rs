@@ -17,7 +17,7 @@ use syn::{BinOp, Block, Expr, ImplItem, Item, Lit, Pat, ReturnType, Stmt, Type, 
 /// A place of a file that can be mutated.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Its function, after the function's type.
+    /// The function, after its type.
     pub function: String,
     /// The mutated text in the source, on one line.
     pub text: String,
@@ -30,7 +30,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns whether it keeps control from leaving: the code after it then sees values that were moved or borrowed.
+    /// Returns whether it keeps control from leaving. The code after it may then use values that were moved or
+    /// borrowed.
     pub fn stays(&self) -> bool {
         let leaves = ["return", "break", "continue"]
             .iter()
@@ -48,25 +49,25 @@ struct Edit {
     closes: bool,
     /// The range of the point, which distinguishes outer from inner ones.
     whole: Range<usize>,
-    /// Of points that are the same expression, the outer one has the lower number.
+    /// The order of points that are the same expression. The outer one comes first.
     order: usize,
 }
 
-/// Where a piece of a mutated text came from.
+/// A piece of mutated text, and the point that it came from.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// The place in the mutated text.
+    /// The range in the mutated text.
     pub at: Range<usize>,
-    /// Which point.
+    /// The index of the point.
     pub point: usize,
-    /// Whether it is the inserted text instead of the whole point.
+    /// Whether the piece is inserted text instead of the whole point.
     pub inserted: bool,
 }
 
-/// The points of a file.
+/// Returns the points of a file.
 ///
 /// # Errors
-/// If it is not Rust.
+/// If the file isn't Rust.
 pub fn of_file(source: &str) -> Result<Vec<Point>, syn::Error> {
     let file = syn::parse_file(source)?;
     let mut enums = Enums::default();
@@ -74,10 +75,10 @@ pub fn of_file(source: &str) -> Result<Vec<Point>, syn::Error> {
     Ok(of_parsed(source, &file, &enums.0))
 }
 
-/// Enumerations whose variants have no fields, with their variants.
+/// Enumerations whose variants have no fields, with the variants.
 pub type Variants = BTreeMap<String, Vec<String>>;
 
-/// Finds enumerations.
+/// Finds enumerations of at most four variants without fields.
 #[derive(Default)]
 pub struct Enums(pub Variants);
 
@@ -98,7 +99,7 @@ impl<'a> Visit<'a> for Enums {
     }
 }
 
-/// The points of a file that was read; `enums` are the enumerations that it uses.
+/// Returns the points of a parsed file. `enums` are the enumerations that it uses.
 pub fn of_parsed(source: &str, file: &syn::File, enums: &Variants) -> Vec<Point> {
     let mut finder = Finder {
         source,
@@ -114,7 +115,7 @@ pub fn of_parsed(source: &str, file: &syn::File, enums: &Variants) -> Vec<Point>
     finder.points
 }
 
-/// The file with the mutants of these points in it; with each comes the number of its first mutant.
+/// Returns the file's text with the mutants of these points. Each point has the number of its first mutant.
 pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
     let mut edits: Vec<(usize, &Edit, u32)> = Vec::new();
     for (index, (point, number)) in points.iter().enumerate() {
@@ -163,7 +164,7 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
     (text, pieces)
 }
 
-/// In front of the functions of the selector.
+/// The path of the selector's functions.
 const SELECTOR: &str = "crate::operators::";
 
 struct Finder<'a> {
@@ -171,11 +172,11 @@ struct Finder<'a> {
     enums: &'a Variants,
     /// The type or module of the visited functions.
     owner: String,
-    /// The function; none outside, where nothing is mutated.
+    /// The visited function; `None` outside functions, where nothing is mutated.
     function: Option<String>,
-    /// Expressions, by place, whose truth is mutated by a point around them.
+    /// Expressions, by range, whose truth value a point around them mutates.
     decided: HashSet<(usize, usize)>,
-    /// Blocks, by place, whose statements were visited.
+    /// Blocks, by their beginning, whose statements were visited.
     walked: HashSet<usize>,
     points: Vec<Point>,
     order: usize,
@@ -210,7 +211,7 @@ impl Finder<'_> {
         });
     }
 
-    /// A point that is an expression, with text before and behind it.
+    /// Adds a point for an expression, with text before and after it.
     fn around(&mut self, span: Span, changes: &[&str], before: &str, behind: &str) {
         let at = span.byte_range();
         let edits = vec![
@@ -225,7 +226,7 @@ impl Finder<'_> {
         self.around(span, changes, &format!("{SELECTOR}{name}({{n}}, "), ")");
     }
 
-    /// An operator that becomes a call of the selector, with both operands, perhaps by reference.
+    /// Replaces an operator by a call of the selector. Both operands may be passed by reference.
     fn operator(
         &mut self,
         whole: Span,
@@ -247,7 +248,7 @@ impl Finder<'_> {
         self.add(at, whole.start().line, changes, edits);
     }
 
-    /// Mutates a condition.
+    /// Mutates the truth value of a condition.
     fn condition(&mut self, expr: &Expr, truth: bool, falsity: bool) {
         match expr {
             Expr::Let(_) => return,
@@ -268,7 +269,7 @@ impl Finder<'_> {
         self.operands(expr);
     }
 
-    /// Each operand of "and" can be left out, and of "or".
+    /// Adds points that leave out each operand of `&&` and `||`.
     fn operands(&mut self, expr: &Expr) {
         let Expr::Binary(binary) = expr else { return };
         let and = match binary.op {
@@ -313,7 +314,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Visits an expression that must not end: code that leaves it stays.
+    /// Visits an expression that must not end, so the code that leaves it can't be left out.
     fn diverges(&mut self, expr: &Expr) {
         let block = match expr {
             Expr::Block(block) => &block.block,
@@ -332,7 +333,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A statement that is left out. The text behind a semicolon stays where it is.
+    /// Adds a point that leaves a statement out. Text after its semicolon stays in place.
     fn left_out(&mut self, statement: &Stmt, expr: &Expr) {
         let attributed = matches!(expr, Expr::Call(call) if !call.attrs.is_empty())
             || matches!(expr, Expr::MethodCall(call) if !call.attrs.is_empty());
@@ -461,7 +462,7 @@ impl Finder<'_> {
                 "more_or_same",
                 by_reference,
             ),
-            // Of an enumeration nothing is more or less than another, and of the numbers here none is less than 0.
+            // Variants of an enumeration have no order, and no number here is less than 0.
             Eq(_) | Ne(_)
                 if [&binary.left, &binary.right]
                     .into_iter()
@@ -601,7 +602,7 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 
     fn visit_expr_match(&mut self, choice: &'a syn::ExprMatch) {
-        // An arm that takes the rest.
+        // If the last arm takes the rest, each other arm can be left out.
         let rest = choice
             .arms
             .last()
@@ -611,7 +612,7 @@ impl<'a> Visit<'a> for Finder<'_> {
                 let (at, line) = (arm.pat.span().byte_range(), arm.pat.span().start().line);
                 let text = match &arm.guard {
                     None => format!(" if !{SELECTOR}on({{n}})"),
-                    // Its own guard can be made false.
+                    // Instead, the arm's own guard can be made false.
                     Some(_) => continue,
                 };
                 self.add(
@@ -679,12 +680,12 @@ impl<'a> Visit<'a> for Finder<'_> {
             }
             Expr::If(branch) => {
                 self.condition(&branch.cond, true, true);
-                // Without an "else" its value is `()`.
+                // An `if` without `else` has the value `()`.
                 if branch.else_branch.is_none() {
                     self.statements(&branch.then_branch, true);
                 }
             }
-            // Made true, it would never end.
+            // If its condition were always true, the loop would never end.
             Expr::While(turn) => {
                 self.condition(&turn.cond, false, true);
                 self.statements(&turn.body, true);
@@ -718,10 +719,10 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 }
 
-/// Functions that do nothing but name words in timelines.
+/// Functions that only name words in timelines.
 const NAMES: [&str; 2] = ["word_name", "has_word"];
 
-/// Methods with a closure that decides.
+/// Methods whose closure makes a decision.
 const TESTS: [&str; 12] = [
     "any",
     "all",
@@ -764,7 +765,7 @@ fn is_zero(expr: &Expr) -> bool {
     matches!(expr, Expr::Lit(literal) if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"))
 }
 
-/// Returns whether it names a variant: `Kind::Variant`.
+/// Returns whether an expression names a variant, for example `Kind::Variant`.
 fn is_variant(expr: &Expr) -> bool {
     let Expr::Path(path) = expr else { return false };
     let name = path
@@ -776,7 +777,7 @@ fn is_variant(expr: &Expr) -> bool {
     path.path.segments.len() > 1 && name.contains(char::is_lowercase)
 }
 
-/// Returns whether it matches patterns: then it is a condition and not a value.
+/// Returns whether an expression matches patterns with `let`. Such a condition isn't a value.
 fn chains_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
@@ -787,7 +788,7 @@ fn chains_let(expr: &Expr) -> bool {
     }
 }
 
-/// Returns whether it only affects statistics: `engine.count(cpu, Counter::Switches, 1)`.
+/// Returns whether an expression only changes statistics, for example `engine.count(cpu, Counter::Switches, 1)`.
 fn is_statistics(expr: &Expr) -> bool {
     let Expr::MethodCall(call) = expr else {
         return false;
@@ -796,7 +797,7 @@ fn is_statistics(expr: &Expr) -> bool {
     call.method == "count" && call.args.len() == 3 || of_stats
 }
 
-/// Returns whether it is compiled for tests alone.
+/// Returns whether an item is compiled only for tests.
 fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
@@ -805,7 +806,7 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Returns whether it defines how a value is printed.
+/// Returns whether a block only defines how a value is printed.
 fn only_formats(block: &syn::ItemImpl) -> bool {
     let of = block
         .trait_
@@ -818,7 +819,7 @@ fn only_formats(block: &syn::ItemImpl) -> bool {
     })
 }
 
-/// The name of a type.
+/// Returns the name of a type.
 fn name_of(kind: &Type) -> String {
     match kind {
         Type::Path(path) => path

@@ -1,24 +1,24 @@
 //! Runs a program that may never end, with a limit.
 //!
-//! The limit is processor time if the host can set one (Linux), so that a busy host changes nothing; elsewhere, and
-//! for programs that sleep for ever, ten times as much elapsed time.
+//! We limit the CPU time if the host can do so (Linux), so that a busy host makes no difference. Elsewhere, and for
+//! programs that sleep for ever, the limit is ten times as much elapsed time.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Well.
+    /// It succeeded.
     Passed,
-    /// With another exit code, or by a signal; its output.
+    /// It ended with another exit code or by a signal; contains its output.
     Failed(String),
-    /// Not within its limit.
+    /// It reached its limit.
     Never,
 }
 
-/// The most memory of a program.
+/// The limit of a program's memory in bytes.
 #[cfg(target_os = "linux")]
 const MEMORY: u64 = 16 << 30;
 
@@ -30,7 +30,7 @@ fn limit(child: &Child, seconds: u64) {
         current: Some(most),
         maximum: Some(most),
     };
-    // An ended program needs no limit.
+    // This fails only if the program has ended, and then it needs no limit.
     let _ = prlimit(Some(pid), Resource::Cpu, most(seconds));
     let _ = prlimit(Some(pid), Resource::As, most(MEMORY));
 }
@@ -41,7 +41,7 @@ fn limit(_: &Child, _: u64) {}
 #[cfg(unix)]
 fn ran_out(status: std::process::ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
-    // SIGXCPU is 24 on Linux; a hard limit ends by SIGKILL, which is 9.
+    // At the soft limit Linux sends SIGXCPU, which is 24; at the hard limit it sends SIGKILL, which is 9.
     matches!(status.signal(), Some(24 | 9))
 }
 
@@ -50,10 +50,10 @@ fn ran_out(_: std::process::ExitStatus) -> bool {
     false
 }
 
-/// Runs a program that reads `input` and may take `seconds` of processor time.
+/// Runs a program with this input, for at most `seconds` of CPU time.
 ///
 /// # Errors
-/// If it does not start.
+/// If the program doesn't start.
 pub fn run(command: &mut Command, input: &str, seconds: u64) -> io::Result<(End, String)> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -62,14 +62,14 @@ pub fn run(command: &mut Command, input: &str, seconds: u64) -> io::Result<(End,
         .spawn()?;
     limit(&child, seconds);
     if let Some(mut stdin) = child.stdin.take() {
-        // One that has ended already reads nothing.
+        // A program that has already ended reads nothing.
         let _ = stdin.write_all(input.as_bytes());
     }
     let mut output = child.stdout.take();
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
         if let Some(output) = &mut output {
-            // Its output before it was ended counts.
+            // We use the output that was written before an error.
             let _ = output.read_to_end(&mut text);
         }
         String::from_utf8_lossy(&text).into_owned()

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 /// Compiler flags for the copy, which suppress warnings about its choices.
 pub const CFG: &str = "--cfg quell_mutants -Awarnings";
 
-/// Updates the copy and creates a cargo command in it, with its own build folder: packages at the same place in two
-/// workspaces have one name.
+/// Updates the copy, and creates a cargo command in it with its own build folder. Packages at the same place in two
+/// workspaces have the same name.
 ///
 /// # Errors
-/// If the copy cannot be made.
+/// If the copy can't be made.
 pub fn cargo(root: &Path) -> io::Result<Command> {
     tree::copy(root)?;
     let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
     Ok(program.with_extension(env::consts::EXE_EXTENSION))
 }
 
-/// Returns whether something was built there before.
+/// Returns whether the copy was built before.
 pub fn is_built(root: &Path) -> bool {
     tree::build(root).join("release").is_dir()
 }

@@ -1,13 +1,13 @@
-//! Selects the mutants at run time. This file becomes a module of the engine's copy, whose code calls it wherever a
-//! mutant decides differently; so does the code of crates that use the engine.
+//! Selects the mutants at run time. This file becomes a module of the engine's copy. The code of the engine, and of
+//! crates that use it, calls this module wherever a mutant decides differently.
 //!
-//! A machine with one mistake for its whole run selects it. A search with a different one in each of many concurrent
-//! runs installs a function that decides instead. This file uses no word that CPUs share, so no machine under test
-//! treats a call as a point at which another CPU may step in.
+//! A machine with one mistake for its whole run selects it. A search with a different mistake in each of many
+//! concurrent runs installs a function that decides instead. This file uses no word that CPUs share, so no machine
+//! under test treats a call as a point at which another CPU may step in.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The names of the mutants; the number of each is its place, from 1 on. In the copy these are those of the lists.
+/// The names of the mutants, in the order of their numbers from 1. The copy has those of the lists.
 pub static NAMES: &[&str] = &[];
 
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
@@ -27,17 +27,17 @@ pub fn on(number: u32) -> bool {
     asked(number)
 }
 
-/// Turns one mutant on, and all others off; 0 for none.
+/// Turns one mutant on and all others off; 0 turns all off.
 pub fn choose(number: u32) {
     CHOSEN.store(number, Relaxed);
 }
 
-/// Sets the function that decides which are on.
+/// Sets the function that decides which mutants are on.
 pub fn install(asked: fn(u32) -> bool) {
     ASKED.store(asked as *mut (), Relaxed);
 }
 
-/// The number of the mutant of this name.
+/// Returns the number of the mutant with this name.
 pub fn number_of(name: &str) -> Option<u32> {
     let place = NAMES.iter().position(|known| *known == name)?;
     Some(place as u32 + 1)

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use syn::visit::Visit;
 
-/// Files of `engine/quell/src` that are not mutated, and why. Every other file is.
+/// Files of `engine/quell/src` that we don't mutate, with the reasons. We mutate all others.
 pub const LEFT_OUT: &[(&str, &str)] = &[
     ("example.rs", "a machine for the documentation"),
     (
@@ -40,13 +40,13 @@ pub struct Mutant {
 pub struct Name {
     /// The file, below `engine/quell/src`.
     pub file: String,
-    /// The function, behind its type.
+    /// The function, after its type.
     pub function: String,
-    /// What is mutated, as it stands in the source.
+    /// The mutated text in the source.
     pub text: String,
-    /// What is done to it.
+    /// The change of that text.
     pub change: String,
-    /// Which one, from 1, of several that would be named the same.
+    /// The number, from 1, among mutants with the same description.
     pub nth: usize,
 }
 
@@ -55,16 +55,16 @@ pub struct Name {
 pub struct Source {
     /// The file, below `engine/quell/src`.
     pub file: String,
-    /// What is in it.
+    /// The file's text.
     pub text: String,
-    /// Where it can be mutated.
+    /// The points at which it can be mutated.
     pub points: Vec<Point>,
 }
 
-/// The engine's files, with the points of those that are mutated.
+/// Reads the engine's files that we mutate, with their points.
 ///
 /// # Errors
-/// If one cannot be read, or is not Rust.
+/// If a file can't be read, or isn't Rust.
 pub fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(root.join("engine/quell/src"))? {
@@ -94,7 +94,7 @@ pub fn read(root: &Path) -> io::Result<Vec<Source>> {
     Ok(sources.collect())
 }
 
-/// The mutants of these files in order: the number of each is its place here and one more.
+/// Returns the mutants of these files in order. A mutant's number is its index plus one.
 pub fn mutants(sources: &[Source]) -> Vec<Mutant> {
     let mut mutants: Vec<Mutant> = Vec::new();
     let mut met: BTreeMap<Name, usize> = BTreeMap::new();

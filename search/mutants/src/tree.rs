@@ -1,7 +1,7 @@
-//! A copy of the workspace with mutants in it, below `target/mutants`.
+//! Copies of the workspace with mutants, below `target/mutants`.
 //!
-//! A file is written when it is not there as it should be, so that what is built stays built. There are two copies: one
-//! with the mutants that are written by hand, in all crates; and one with those that a program makes, in the engine.
+//! We write a file only if its content changes, so that builds stay valid. There are two copies: one with the mutants
+//! written by hand, in all crates, and one with generated mutants, in the engine.
 
 use crate::points::{self, Piece, Point};
 use crate::sources::Source;
@@ -12,32 +12,32 @@ use std::io;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// The modules of the engine's copy that choose.
+/// The modules of the engine's copies that select mutants.
 const SELECTOR: &str = include_str!("selector.rs");
 const OPERATORS: &str = include_str!("operators.rs");
 
-/// The engine's sources.
+/// The folder of the engine's sources.
 const ENGINE: &str = "engine/quell/src";
 
-/// Where the copy with the mutants of the lists is.
+/// Returns the folder of the copy with the listed mutants.
 pub fn place(root: &Path) -> PathBuf {
     root.join("target/mutants/tree")
 }
 
-/// Where it is built.
+/// Returns the build folder of that copy.
 pub fn build(root: &Path) -> PathBuf {
     root.join("target/mutants/build")
 }
 
-/// Where the copy with the mutants that a program makes is.
+/// Returns the folder of the copy with the generated mutants.
 pub fn derived(root: &Path) -> PathBuf {
     root.join("target/mutants/derived/tree")
 }
 
-/// The files that have mutants of the lists in them, below the workspace, and the modules that choose.
+/// Returns the files with listed mutants in them, below the workspace, and the modules that select mutants.
 ///
 /// # Errors
-/// A line for each mutant that does not stand where its list says, or file that cannot be read.
+/// A line for each mutant whose piece the source doesn't contain exactly once, and for each file that can't be read.
 pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String>> {
     let all = list::all();
     let names: BTreeSet<&str> = all
@@ -80,24 +80,24 @@ pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String
     }
 }
 
-/// A crate with a module more, last in its file, so that the lines above stay what they are.
+/// Adds a module at the end of a crate's file, so that the lines above keep their numbers.
 fn with_module(lib: String, name: &str) -> String {
     lib + "#[allow(missing_docs, unsafe_code)]\n#[doc(hidden)]\npub mod " + name + ";\n"
 }
 
-/// Copies the workspace with the mutants of the lists in it.
+/// Copies the workspace with the listed mutants.
 ///
 /// # Errors
-/// If a file cannot be read or written, or a mutant does not stand where its list says.
+/// If a file can't be read or written, or the source doesn't contain a mutant's piece.
 pub fn copy(root: &Path) -> io::Result<()> {
     let files = instrumented(root).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
     copy_with(root, &place(root), &files, &BTreeSet::new())
 }
 
-/// Copies the workspace, but for the engine's files that a program makes mutants of.
+/// Copies the workspace, except for the engine's files with generated mutants.
 ///
 /// # Errors
-/// If a file cannot be read or written.
+/// If a file can't be read or written.
 pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
     let engine = Path::new(ENGINE);
     let mutated = sources
@@ -105,7 +105,7 @@ pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
         .map(|source| engine.join(&source.file))
         .collect();
     let lib = fs::read_to_string(root.join(ENGINE).join("lib.rs"))?;
-    // Without its own test, which chooses mutants while others run.
+    // We leave out the module's own test, which would select mutants while other tests run.
     let operators = OPERATORS.split("#[cfg(test)]").next().unwrap_or_default();
     let files = BTreeMap::from([
         (engine.join("lib.rs"), with_module(lib, "operators")),
@@ -114,8 +114,8 @@ pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
     copy_with(root, &derived(root), &files, &mutated)
 }
 
-/// Copies the workspace to `tree`, with these files in place of its own, but for those that are `kept` there, and
-/// forgets there what is gone here.
+/// Copies the workspace to `tree`, with `files` in place of its own and without those that are `kept` there. Removes
+/// files there that no longer exist here.
 fn copy_with(
     root: &Path,
     tree: &Path,
@@ -142,13 +142,13 @@ fn copy_with(
             write(&to, &fs::read(entry.path())?)?;
         }
     }
-    // What was built below it stays.
+    // Build output below the copy stays.
     let ours = |entry: &walkdir::DirEntry| entry.file_name() != "target";
     for entry in WalkDir::new(tree).into_iter().filter_entry(ours) {
         let entry = entry?;
         if entry.file_type().is_file() && !there.contains(entry.path()) {
             fs::remove_file(entry.path())?;
-            // A folder that is empty now would still be taken for a member of the workspace.
+            // Cargo would still take an empty folder for a member of the workspace.
             let folders = entry.path().ancestors().skip(1);
             let _ = folders
                 .map_while(|folder| fs::remove_dir(folder).ok())
@@ -168,24 +168,24 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// Where the mutants are in the mutated files.
+/// The places of mutants in the mutated files.
 pub type Places = BTreeMap<String, Vec<Place>>;
 
 /// A piece of a mutated file.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Where it is.
+    /// The piece of text.
     pub piece: Piece,
-    /// The mutants whose it is.
+    /// The numbers of its mutants.
     pub numbers: Vec<u32>,
     /// [`Point::stays`].
     pub stays: bool,
 }
 
-/// Writes the mutated files, without the mutants of these numbers.
+/// Writes the mutated files, without the mutants that have these numbers.
 ///
 /// # Errors
-/// If a file cannot be written.
+/// If a file can't be written.
 pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Result<Places> {
     let engine = derived(root).join(ENGINE);
     let mut places = Places::new();
@@ -193,7 +193,7 @@ pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Re
     for source in sources {
         let mut points: Vec<(&Point, u32)> = Vec::new();
         for point in &source.points {
-            // A point is left out as a whole.
+            // We leave a point out as a whole.
             if !without.contains(&number) {
                 points.push((point, number));
             }

@@ -1,4 +1,4 @@
-//! What the mutants' data says stands in the sources, and the instrumented text is Rust.
+//! The sources contain the piece of each mutant, and the instrumented text is Rust.
 
 use quell_mutants::{list, tree};
 use std::path::Path;

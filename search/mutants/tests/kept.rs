@@ -1,4 +1,4 @@
-//! The list of survivors and the engine's sources belong together.
+//! The list of survivors fits the engine's sources.
 
 use quell_mutants::{kept, sources};
 use std::path::Path;

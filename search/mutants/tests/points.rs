@@ -1,8 +1,8 @@
-//! What the finder makes of snippets.
+//! The mutants that the finder creates for snippets.
 
 use quell_mutants::points::{mutated, of_file};
 
-/// The mutants of a snippet, as "text: change", and the snippet with all of them in it.
+/// Returns the mutants of a snippet, as "text: change", and the snippet with all of them.
 fn found(source: &str) -> (Vec<String>, String) {
     let points = of_file(source).expect("Rust");
     let mut number = 1;
@@ -54,7 +54,7 @@ fn a_condition_and_its_parts_are_mutated_each_once() {
     assert_eq!(text, mutated);
 }
 
-/// The mutants of the body of a function that returns nothing, without that the body is skipped.
+/// Returns the mutants of a function body, except the one that skips the body.
 fn of_body(body: &str) -> Vec<String> {
     let (names, _) = found(&format!("enum Kind {{ One, Two }} fn f() {{ {body} }}"));
     names
@@ -63,7 +63,7 @@ fn of_body(body: &str) -> Vec<String> {
         .collect()
 }
 
-/// The mutants of a value that is used.
+/// Returns the mutants of a value that is used.
 fn of_value(value: &str) -> Vec<String> {
     let names = of_body(&format!("let x = {value}; g(x);"));
     let is_used = |name: &String| name != "g(x);: left out";
@@ -91,7 +91,7 @@ fn statements_are_left_out() {
             "c(a);: left out"
         ]
     );
-    // A block that must be left.
+    // The block of `else` must leave the function.
     assert_eq!(
         of_body("let Some(a) = b else { return; }; c(a);"),
         ["c(a);: left out"]
@@ -116,7 +116,7 @@ fn operators_become_others() {
         of_value("a == b")[2..],
         ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]
     );
-    // Nothing is less than 0.
+    // No number here is less than 0.
     assert_eq!(
         of_value("a == 0"),
         ["a == 0: true", "a == 0: false", "0: 1"]

@@ -1,19 +1,19 @@
-//! Programs as data: what can be generated, changed, shrunk, written down and read again.
+//! Programs as data that we can generate, change, shrink, write to a file and read again.
 //!
-//! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that it does before the
-//! run, while no other CPU runs, and those of the run. There are two grammars: [`EngineOp`] for programs over the
-//! engine alone, and [`CallOp`] for programs over the memory manager. The file is long because it names every operation
-//! of both grammars.
+//! A program has a *shape* (the sizes of the machine under it). For each CPU it has operations before the run, while no
+//! other CPU runs, and operations of the run. There are two grammars: [`EngineOp`] for programs over the engine alone,
+//! and [`CallOp`] for programs over the memory manager. The file is long because it names every operation of both
+//! grammars.
 //!
-//! Every list of operations is a program: an operation that makes no sense where it stands (unmap a
-//! page of a space that has died, finish a batch that is not open) does nothing. So lists can be
-//! cut and mixed at will, and nothing that is generated can break the rules of the interface.
+//! Every list of operations is a program. An operation that makes no sense does nothing, for example unmapping a page
+//! of a retired space, or finishing a batch that isn't open. So lists can be cut and mixed at will, and no generated
+//! program can break the rules of the interface.
 //!
-//! A program is written down with what its runs depend on ([`Written`]).
+//! [`Written`] is a program with all inputs of its runs.
 //!
-//! A crate of its own, because reading and writing is a third of the adversary's code and needs no optimisation.
+//! This is a separate crate, because reading and writing is a third of the adversary's code and needs no optimisation.
 
-// An operation that is added must not silently do nothing.
+// A new operation must not be ignored silently.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod written;
@@ -26,32 +26,32 @@ use serde::{Deserialize, Serialize};
 pub const MAX_CPUS: usize = 4;
 /// The most address spaces of a program.
 pub const SPACES: usize = 10;
-/// How many of them a batch has room for: so few that programs come by what is done about one more.
+/// The number of spaces for which a batch has room. We keep it small, so that programs reach the code for one more.
 pub const PLACES: usize = 2;
 /// The greatest number that the first CPU of a program may have.
 pub const FIRST_CPU: usize = 128;
-/// The most flushes that can be deferred at once.
+/// The most flushes that can be deferred at the same time.
 pub const LEDGER_ENTRIES: usize = 8;
-/// How many batches can be open at once, wherever they were opened.
+/// The most batches that can be open at the same time, wherever they were opened.
 pub const BATCHES: usize = 3;
-/// How many files (pages that several spaces map) there are.
+/// The number of files (pages that several spaces map).
 pub const FILES: usize = 3;
-/// How many flags CPUs can tell each other something by.
+/// The number of flags by which CPUs signal each other.
 pub const FLAGS: usize = 6;
 
-/// Pages that one leaf table spans.
+/// The number of pages that one leaf table maps.
 pub const WINDOW: u64 = 512;
-/// The page that the one huge mapping of a space begins with.
+/// The first page of the one huge mapping of a space.
 pub const HUGE: u64 = 1 << 18;
-/// The pages that programs over the engine use: the beginning of a leaf table, the end of it, which is
-/// the beginning of the next, and the huge mapping.
+/// The pages that programs over the engine use: the beginning and the end of a leaf table, the beginning of the next
+/// one, and the huge mapping.
 pub const PAGES: [u64; 11] = [0, 1, 2, 3, 510, 511, 512, 513, 514, HUGE, HUGE + 1];
-/// How many pages of its own half the kernel maps, and takes away: half of them with global entries.
+/// The number of pages of its own half that the kernel maps and unmaps. Half of them have global entries.
 pub const OWN_PAGES: usize = 4;
-/// The page that each file is mapped at, in every space that maps it.
+/// The page at which each space maps each file.
 pub const FILE_PAGES: [u64; FILES] = [3, 510, 514];
 
-/// What a batch is for.
+/// The purpose of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum For {
@@ -63,7 +63,7 @@ pub enum For {
     Migration,
 }
 
-/// How a range is reported to a batch.
+/// The form in which a range is reported to a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reported {
@@ -75,31 +75,31 @@ pub enum Reported {
     All,
 }
 
-/// A right to a page, besides that to load from it.
+/// A right to a page besides loads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Right {
-    /// To store.
+    /// Stores.
     #[default]
     Write,
-    /// To fetch instructions.
+    /// Instruction fetches.
     Execute,
 }
 
-/// One thing that a CPU does with the engine.
+/// An operation of a CPU on the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "what an operation does names its operands")]
 pub enum EngineOp {
-    /// Runs user code of a space.
+    /// Switches to the user code of a space.
     Switch { space: u8 },
-    /// Goes idle; the space stays loaded.
+    /// Becomes idle; the space stays loaded.
     Lazy,
-    /// Goes idle for long, without a root.
+    /// Becomes idle for a long time, without a root.
     Leave,
-    /// Goes on in the space that it has kept since it went idle, if it still has that loaded.
+    /// Continues in the space that it kept when it became idle, if that is still loaded.
     Resume,
-    /// Goes on in its program, which is not to be disturbed from here until it calls the kernel.
+    /// Continues in its program, undisturbed until it calls the kernel.
     Undisturbed,
     /// Loads from a page, as a program.
     Read { page: u64 },
@@ -111,16 +111,16 @@ pub enum EngineOp {
     Map { space: u8, page: u64, write: bool },
     /// Maps a file's page, if nothing is there.
     MapFile { space: u8, file: u8, write: bool },
-    /// Maps the block that a page is in (contiguous entries) to fresh memory, if nothing is there and the machine knows
+    /// Maps the block of contiguous entries around a page to fresh memory, if the block is empty and the machine has
     /// blocks.
     MapBlock { space: u8, page: u64 },
-    /// Maps a large page where a leaf table could be, if there is none.
+    /// Maps a large page in place of a leaf table, if there is none.
     MapLarge { space: u8, window: u8 },
     /// Maps a huge page.
     MapHuge { space: u8 },
     /// Opens a batch.
     Open { batch: u8, purpose: For },
-    /// Unmaps what is mapped in a range; the flush and the frames are the batch's.
+    /// Unmaps a range. The batch makes the flush and gets the frames.
     Unmap {
         batch: u8,
         space: u8,
@@ -128,9 +128,9 @@ pub enum EngineOp {
         pages: u64,
         report: Reported,
     },
-    /// Unmaps a page in every space, as reclaim does.
+    /// Unmaps a page in every space, like reclaim.
     Sweep { batch: u8, page: u64 },
-    /// Takes a right away; if that is the one to write, captures what the page holds after the flush.
+    /// Takes a right away. `capture` reads the content after the flush, if that is the right to store.
     Protect {
         batch: u8,
         space: u8,
@@ -140,23 +140,23 @@ pub enum EngineOp {
         #[serde(default)]
         right: Right,
     },
-    /// Unmaps all that a leaf table maps, and the table.
+    /// Unmaps everything that a leaf table maps, and the table itself.
     Unlink { batch: u8, space: u8, window: u8 },
-    /// Unmaps a page and flushes at once, that page or the whole space, without a batch.
+    /// Unmaps a page without a batch, and flushes that page or the whole space at once.
     UnmapAtOnce { space: u8, page: u64, whole: bool },
-    /// Unmaps a page; the flush of everything that comes after is one that tasks share.
+    /// Unmaps a page, and flushes it with a full flush that several tasks share.
     UnmapCoalesced { space: u8, page: u64 },
     /// Unmaps a leaf table that maps nothing, and flushes at once.
     UnlinkAtOnce { space: u8, window: u8, whole: bool },
-    /// Flushes a batch: its frames are free, the calls that it was for return.
+    /// Flushes a batch. Its frames are then free, and the calls that it was for return.
     Finish { batch: u8 },
-    /// The same, begun and not waited for: the CPU looks when it hears that another has answered.
+    /// Starts a batch's flush without waiting. The CPU checks for its end each time that another CPU answers.
     Start { batch: u8 },
-    /// Forgets a batch, which flushes.
+    /// Drops a batch, which flushes.
     Forget { batch: u8 },
-    /// A call that finds pages unmapped by another CPU relies on that and returns.
+    /// Makes a call that finds pages already unmapped by another CPU, and returns.
     Confirm { space: u8, page: u64, pages: u64 },
-    /// Gives a right back, and refreshes.
+    /// Gives a right back, and refreshes the translation.
     Unprotect {
         space: u8,
         page: u64,
@@ -167,63 +167,64 @@ pub enum EngineOp {
     Move { space: u8, page: u64, to: u64 },
     /// Moves a page to another frame.
     Migrate { space: u8, page: u64 },
-    /// Unmaps a page whose frame is to bear no load that no instruction asks for: when every CPU has flushed, it goes.
+    /// Unmaps a page, and frees its frame only when no CPU can speculatively load from it any more.
     Withdraw { space: u8, page: u64 },
-    /// Puts small pages in a large page's place.
+    /// Replaces a large page by small ones.
     Split { space: u8, window: u8 },
-    /// Puts a large page in small pages' place.
+    /// Replaces small pages by a large one.
     Collapse { space: u8, window: u8 },
-    /// Takes a file's page out of memory, wherever it is mapped.
+    /// Takes a file's page out of memory, in every space that maps it.
     Reclaim { file: u8 },
-    /// The same for several files, the flush deferred until reuse: file `n` if bit `n` is set.
+    /// Takes the pages of several files out of memory, with deferred flushes. Bit `n` is file `n`.
     ReclaimLazily { files: u8 },
-    /// Gives the frame that was taken from a file last to a new owner.
+    /// Gives the frame last taken from a file to a new owner.
     Reuse { file: u8 },
-    /// Takes it back.
+    /// Reinstates the frame last taken from a file.
     Reinstate { file: u8 },
-    /// Writes a file's page, reading it in first if need be.
+    /// Writes a file's page, after reading it in if necessary.
     WriteFile { file: u8 },
     /// Makes all deferred flushes.
     Pay,
     /// Catches up with the flush clock.
     CatchUp,
-    /// Leaves the machine, until [`EngineOp::Online`].
+    /// Takes the CPU offline, until [`EngineOp::Online`].
     Offline,
-    /// Comes back.
+    /// Takes the CPU online again.
     Online,
-    /// Ends a space that no CPU runs.
+    /// Retires a space that no CPU runs.
     Retire { space: u8 },
-    /// Makes a new space with the root of one that has ended.
+    /// Creates a new space with the root of a retired one.
     Revive { space: u8 },
-    /// Maps fresh memory at a page of the kernel's own half, if nothing is there.
+    /// Maps fresh memory at a page of the kernel's own half, if the page is unmapped.
     MapOwn { own: u8 },
-    /// Loads from such a page, as the kernel.
+    /// Loads from a page of the kernel's own half, as the kernel.
     ReadOwn { own: u8 },
-    /// Executes an instruction there.
+    /// Executes an instruction on a page of the kernel's own half.
     RunOwn { own: u8 },
-    /// Unmaps it; the frame is free after the flush.
+    /// Unmaps a page of the kernel's own half. Its frame is free after the flush.
     UnmapOwn { own: u8, purpose: For },
-    /// Unmaps all of the kernel's own half, and the table.
+    /// Unmaps all of the kernel's own half, and its table.
     UnlinkOwn,
-    /// Unmaps it when no code is to use it any more, the flush deferred until the address or the frame is used again.
+    /// Unmaps a page of the kernel's own half that no code uses any more. The flush is deferred until the address or
+    /// frame is reused.
     UnmapOwnLazily { own: u8 },
-    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is deferred where
+    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch. Its flush is deferred if
     /// engine and policy allow it.
     ReclaimWithOwn { files: u8, own: u8 },
-    /// Gives the frame that was taken so to a new owner.
+    /// Gives the frame of a lazily unmapped page of the kernel's own half to a new owner.
     ReuseOwn { own: u8 },
-    /// Writes the kernel's text there, and tells every CPU.
+    /// Writes the text on a page of the kernel's own half, and makes every CPU fetch it again.
     Patch { own: u8 },
     /// Masks interrupts, or turns them on again.
     Mask { on: bool },
-    /// Tells the others that something has happened.
+    /// Sets a flag for the other CPUs.
     Tell { flag: u8 },
-    /// Waits until another CPU has told, if one ever will.
+    /// Waits until another CPU sets a flag, if one ever does.
     Wait { flag: u8 },
 }
 
-/// One thing that a CPU does as a program over the memory manager. Pages and lengths are in base
-/// pages, files are numbered in the order of their making, processes from 1.
+/// An operation of a CPU as a program over the memory manager. Pages and lengths are in base pages. Files are numbered
+/// from 0 in the order of their creation, processes from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "what an operation does names its operands")]
@@ -239,9 +240,9 @@ pub enum CallOp {
     },
     /// Stores to each page of a range.
     Fill { page: u64, pages: u64 },
-    /// Maps zeroed memory, in large pages if so wished.
+    /// Maps zeroed memory, in large pages if `large` is set.
     Map { page: u64, pages: u64, large: bool },
-    /// Maps a file from one of its pages on.
+    /// Maps a file, beginning with its page `from`.
     MapFile {
         page: u64,
         pages: u64,
@@ -252,7 +253,7 @@ pub enum CallOp {
     },
     /// Unmaps a range.
     Unmap { page: u64, pages: u64 },
-    /// Drops what a range holds.
+    /// Drops the content of a range.
     Discard { page: u64, pages: u64 },
     /// Changes the rights to a range: 0 none, 1 read, 2 write, 3 execute, 4 write and execute.
     Protect { page: u64, pages: u64, rights: u8 },
@@ -262,21 +263,21 @@ pub enum CallOp {
     Remap { page: u64, pages: u64, to: u64 },
     /// Moves 512 pages into a large one.
     Collapse { page: u64 },
-    /// Makes a process without any mapping.
+    /// Creates a process without mappings.
     Spawn,
     /// Copies this process.
     Fork,
-    /// Goes on in another process.
+    /// Continues in another process.
     Enter { process: u32 },
     /// Ends a process.
     Exit { process: u32 },
-    /// Makes a file.
+    /// Creates a file.
     Create { pages: u64 },
     /// Writes a page of a file.
     WriteFile {
         file: u32,
         page: u64,
-        /// Which of the page's words.
+        /// The index of the word in the page.
         #[serde(default, skip_serializing_if = "is_first")]
         word: u8,
     },
@@ -284,7 +285,7 @@ pub enum CallOp {
     ReadFile {
         file: u32,
         page: u64,
-        /// Which of the page's words.
+        /// The index of the word in the page.
         #[serde(default, skip_serializing_if = "is_first")]
         word: u8,
     },
@@ -292,7 +293,7 @@ pub enum CallOp {
     Truncate {
         file: u32,
         pages: u64,
-        /// How many words more.
+        /// The number of words beyond the last page.
         #[serde(default, skip_serializing_if = "is_first")]
         word: u8,
     },
@@ -300,21 +301,21 @@ pub enum CallOp {
     Sync { file: u32 },
     /// Moves a range to a memory node.
     Migrate { page: u64, pages: u64, node: u32 },
-    /// Moves pages that were not used lately to slow memory.
+    /// Moves pages that weren't used lately to slow memory.
     Demote { pages: u64 },
-    /// Frees pages that were not used lately.
+    /// Frees pages that weren't used lately.
     Reclaim { pages: u64 },
     /// Sleeps.
     Idle,
     /// Enters and leaves the kernel.
     Nothing,
-    /// Leaves the machine, until [`CallOp::Online`].
+    /// Takes the CPU offline, until [`CallOp::Online`].
     Offline,
-    /// Comes back.
+    /// Takes the CPU online again.
     Online,
-    /// Tells the others that something has happened.
+    /// Sets a flag for the other CPUs.
     Tell { flag: u8 },
-    /// Waits until another CPU has told, if one ever will.
+    /// Waits until another CPU sets a flag, if one ever does.
     Wait { flag: u8 },
 }
 
@@ -322,23 +323,23 @@ fn is_first(word: &u8) -> bool {
     *word == 0
 }
 
-/// What a CPU does.
+/// The operations of a CPU.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane<O> {
-    /// Before the run, while no other CPU runs.
+    /// Operations before the run, while no other CPU runs.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<O>,
-    /// In the run.
+    /// Operations of the run.
     #[serde(default = "Vec::new")]
     pub run: Vec<O>,
-    /// In the middle of what it does in the run, if [`Shape::preemptions`] allows it.
+    /// Operations of a thread that preempts the run, if [`Shape::preemptions`] allows it.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub preempts: Vec<O>,
 }
 
 impl<O> Lane<O> {
-    /// All of it, in the order of its parts.
+    /// Returns all operations, in the order of the three parts.
     #[inline]
     pub fn all(&self) -> impl Iterator<Item = &O> {
         self.start.iter().chain(&self.run).chain(&self.preempts)
@@ -355,40 +356,40 @@ impl<O> Default for Lane<O> {
     }
 }
 
-/// The sizes of the machine under a program over the engine. A size that hides mistakes when it is large is
-/// small here, or at its limit.
+/// The sizes of the machine under a program over the engine. They are small, or at their limit, if a large size would
+/// hide mistakes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// The number of the first CPU that does something: CPUs below it exist and stay offline.
+    /// The number of the first CPU with operations. CPUs below it exist and stay offline.
     pub first_cpu: u16,
-    /// How many spaces there are.
+    /// The number of spaces.
     pub spaces: u8,
-    /// Which spaces may map which file: bit `s` of `files[f]`.
+    /// The spaces that may map each file: bit `s` of `files[f]` is space `s`.
     pub files: [u16; FILES],
-    /// How many flushes can be deferred at once.
+    /// The most flushes that can be deferred at the same time.
     pub ledger: u8,
-    /// How many tags a CPU has, where it has its own.
+    /// The number of tags of a CPU, if each CPU has its own.
     pub tags: u8,
-    /// How many spare bits system-wide tags have.
+    /// The number of spare bits of system-wide tags.
     pub spare_bits: u8,
-    /// Longer ranges are flushed whole.
+    /// Flushes of more pages than this flush the whole tag.
     pub full_above: u8,
-    /// How many NMIs may come, and which page their handler reads.
+    /// The most NMIs that may arrive. Their handler reads [`Shape::nmi_page`].
     pub nmis: u8,
-    /// See [`Shape::nmis`].
+    /// The page that the handler of NMIs reads.
     pub nmi_page: u64,
-    /// How many spurious interrupts may come.
+    /// The most spurious interrupts that may arrive.
     pub spurious: u8,
-    /// How often a CPU may be preempted.
+    /// The most preemptions of a CPU.
     pub preemptions: u8,
-    /// A thread that has preempted a CPU leaves the space loaded that it ran: a kernel that loads spaces on the way to
-    /// user code goes on so.
+    /// Whether a thread that preempted a CPU leaves its own space loaded, as in a kernel that loads spaces only on its
+    /// way to user code.
     pub leaves_space: bool,
-    /// So many batches are open on space 0 all the time, as if their threads were preempted.
+    /// The number of batches that are open on space 0 all the time, as if their threads were preempted.
     pub open_batches: u8,
-    /// A bit for each CPU that a hypervisor does not run whenever an initiator asks, and flushes before it runs it
-    /// again.
+    /// A bit for each CPU that a hypervisor doesn't run whenever an initiator checks. The hypervisor flushes such a CPU
+    /// before it runs again.
     pub unscheduled: u8,
 }
 
@@ -414,7 +415,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Whether a space may map a file.
+    /// Returns whether a space may map a file.
     #[inline]
     pub fn maps(&self, space: usize, file: usize) -> bool {
         self.files[file] >> space & 1 != 0
@@ -429,9 +430,9 @@ pub struct Memory {
     pub fast: u64,
     /// Frames of slow memory.
     pub slow: u64,
-    /// How many flushes can be deferred at once.
+    /// The most flushes that can be deferred at the same time.
     pub ledger: u8,
-    /// How many NMIs may come.
+    /// The most NMIs that may arrive.
     pub nmis: u8,
 }
 
@@ -450,26 +451,26 @@ impl Default for Memory {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Program {
-    /// Over the engine.
+    /// A program over the engine.
     Engine {
         /// The machine's sizes.
         #[serde(default)]
         shape: Shape,
-        /// The CPUs.
+        /// The operations of each CPU.
         cpu: Vec<Lane<EngineOp>>,
     },
-    /// Over the memory manager.
+    /// A program over the memory manager.
     Calls {
         /// The machine's sizes.
         #[serde(default)]
         memory: Memory,
-        /// The CPUs.
+        /// The operations of each CPU.
         cpu: Vec<Lane<CallOp>>,
     },
 }
 
 impl Program {
-    /// How many CPUs do something.
+    /// Returns the number of CPUs with operations.
     #[inline]
     pub fn cpus(&self) -> usize {
         match self {
@@ -478,19 +479,19 @@ impl Program {
         }
     }
 
-    /// Whether it is one over the manager.
+    /// Returns whether the program uses the memory manager.
     #[inline]
     pub fn uses_vm(&self) -> bool {
         matches!(self, Program::Calls { .. })
     }
 
-    /// Whether it has the memory for large pages: its runs take long.
+    /// Returns whether there is memory for large pages, which makes runs long.
     #[inline]
     pub fn has_large_pages(&self) -> bool {
         matches!(self, Program::Calls { memory, .. } if memory.fast > WINDOW)
     }
 
-    /// How many operations it has, those before the run included.
+    /// Returns the number of operations, including those before the run.
     pub fn operations(&self) -> usize {
         fn count<O>(lanes: &[Lane<O>]) -> usize {
             lanes.iter().map(|lane| lane.all().count()).sum()
@@ -501,10 +502,10 @@ impl Program {
         }
     }
 
-    /// Whether it can be run, and if not, why.
+    /// Checks that the program can be run.
     ///
     /// # Errors
-    /// Names what is out of bounds.
+    /// A message that names the value out of bounds.
     pub fn check(&self) -> Result<(), String> {
         let within = |what: &str, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {
@@ -547,9 +548,9 @@ impl Program {
         Ok(())
     }
 
-    /// The flags that a CPU may wait for: each is told by one CPU, and flags come in ascending order
-    /// on every CPU, so no CPU waits for ever. Bit `flag` of the number for each CPU says that its
-    /// operations on the flag count.
+    /// Returns the flags for which a CPU may wait.
+    ///
+    /// One CPU sets each flag, and every CPU uses flags in ascending order, so no CPU waits for ever.
     #[inline]
     pub fn flags(&self) -> Flags {
         match self {
@@ -578,7 +579,7 @@ impl Program {
 type Bounds<'b> = &'b dyn Fn(&str, u64, u64, u64) -> Result<(), String>;
 
 impl EngineOp {
-    /// Whether a thread that has preempted another may do it: it takes no lock, or does without.
+    /// Returns whether a thread that preempted another may do this: it takes no lock that the other may hold.
     #[inline]
     pub fn may_preempt(self) -> bool {
         use EngineOp::*;
@@ -609,7 +610,7 @@ impl EngineOp {
         )
     }
 
-    /// Whether a program does it where it is, or is about to be: what is not, the kernel does.
+    /// Returns whether user code does this, instead of the kernel.
     #[inline]
     pub fn is_the_programs(self) -> bool {
         use EngineOp::*;
@@ -619,7 +620,7 @@ impl EngineOp {
         )
     }
 
-    /// Whether it is about the kernel's own half.
+    /// Returns whether this concerns the kernel's own half.
     #[inline]
     pub fn is_of_own_half(self) -> bool {
         use EngineOp::*;
@@ -808,10 +809,10 @@ impl CallOp {
     }
 }
 
-/// Which tellings and waits count: [`Program::flags`].
+/// The settings of flags and the waits that count: [`Program::flags`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Flags {
-    /// The CPU that tells each flag.
+    /// The CPU that sets each flag.
     teller: [Option<u8>; FLAGS],
 }
 
@@ -835,7 +836,7 @@ impl Flags {
         flags
     }
 
-    /// Whether a wait of `cpu` for the flag is one that ends, given the flags it has come by.
+    /// Returns whether a wait of `cpu` for the flag ends. `least` is the highest flag that the CPU has used so far.
     #[inline]
     pub fn counts(&self, cpu: usize, flag: u8, least: u8) -> bool {
         let teller = self.teller.get(usize::from(flag)).copied().flatten();

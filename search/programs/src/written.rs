@@ -1,7 +1,7 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML; the line is the same as JSON, so it can be pasted. [`Written::parse`] reads both. Names of
-//! machines, policies, mistakes and schedules are uninterpreted words here.
+//! A file is TOML. The line is the same content as JSON, so it can be pasted. [`Written::parse`] reads both. This
+//! module doesn't interpret the names of machines, policies, mistakes and schedules.
 
 use crate::Program;
 use serde::{Deserialize, Serialize};
@@ -30,10 +30,10 @@ pub struct Written {
 }
 
 impl Written {
-    /// As a file: an operation a line.
+    /// Returns the program as a file, with one operation on each line.
     ///
     /// # Panics
-    /// Never: everything in it can be written.
+    /// Never: all its values can be written.
     pub fn to_toml(&self) -> String {
         let value: Value = serde_json::from_str(&self.to_line()).expect("a line can be read");
         let mut text = String::new();
@@ -53,7 +53,7 @@ impl Written {
                 for (part, ops) in table(lane) {
                     let _ = writeln!(text, "{part} = [");
                     for op in ops.as_array().into_iter().flatten() {
-                        // The same values in TOML as in JSON: words, numbers and truths.
+                        // Words, numbers and booleans have the same form in TOML and JSON.
                         let fields = table(op);
                         let fields = fields.iter().map(|(key, value)| format!("{key} = {value}"));
                         let fields: Vec<_> = fields.collect();
@@ -66,10 +66,10 @@ impl Written {
         text
     }
 
-    /// As one line.
+    /// Returns the program as one line.
     ///
     /// # Panics
-    /// Never: everything in it can be written.
+    /// Never: all its values can be written.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("programs can be written down")
     }
@@ -77,9 +77,9 @@ impl Written {
     /// Reads a file or a line, without checking the program's limits ([`Program::check`]).
     ///
     /// # Errors
-    /// The mistake, with its place if known.
+    /// A message that describes the mistake, with its place if known.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // A line is converted to the values of a file: compiling the grammars for one type of errors instead of two
+        // We convert a line to the values of a file. Compiling the grammars for one type of errors instead of two
         // halves their build time.
         if text.trim_start().starts_with('{') {
             let values: toml::Value =

@@ -1,4 +1,4 @@
-//! `quell measure clear`: how fast this machine zeroes memory, and what the engine makes of it.
+//! `quell measure clear`: measures how fast this machine zeroes memory, and prints the engine's choices.
 
 pub mod print;
 
@@ -64,7 +64,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// If there is not enough memory for the smallest region, or a file cannot be written.
+/// If there isn't enough memory for the smallest region, or a file can't be written.
 pub fn run(args: &ClearArgs) -> Result<ExitCode> {
     let place = |option, path: &Option<PathBuf>| {
         let path = path.as_deref();

@@ -1,4 +1,4 @@
-//! What `quell measure clear` found, for people and as a page.
+//! Prints the results of `quell measure clear` for people, or as an HTML page.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use quell_host::clear::report::{Chosen, Report, Row, bytes_label};
 use crate::output::filled;
 use crate::table::{Cell, Table, number, verdict, words};
 
-/// Lengths down, strategies across, the choice marked.
+/// Returns a table of speeds, one row for each length. A star marks the engine's choice.
 pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[Chosen]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for row in rows {
@@ -42,7 +42,7 @@ pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[Chosen]) -
     table
 }
 
-/// The engine's choices, calibrated and by rule.
+/// Returns a table of the engine's choices, calibrated and by rule.
 pub fn choice_table(report: &Report) -> Table {
     let mut table = Table::new([
         number("from"),
@@ -63,7 +63,7 @@ pub fn choice_table(report: &Report) -> Table {
     table
 }
 
-/// Clearing, then reading around the fault.
+/// Returns the times to clear an extent and then read around the faulting page.
 pub fn read_table(report: &Report) -> Table {
     let mut table = Table::new([
         number("extent"),
@@ -85,7 +85,7 @@ pub fn read_table(report: &Report) -> Table {
     table
 }
 
-/// The running kernel's demand faults.
+/// Returns the speed of demand faults in the running kernel.
 pub fn fault_table(report: &Report) -> Table {
     let mut table = Table::new([number("page"), words("way"), number("GB/s"), words("")]);
     for fault in &report.demand_fault {
@@ -100,7 +100,7 @@ pub fn fault_table(report: &Report) -> Table {
     table
 }
 
-/// The targets.
+/// Returns a table of the targets, and whether each was met.
 pub fn verdict_table(report: &Report) -> Table {
     let mut table = Table::new([
         words(""),
@@ -121,7 +121,7 @@ pub fn verdict_table(report: &Report) -> Table {
     table
 }
 
-/// Everything, laid out for this width.
+/// Returns the whole report, laid out for this width.
 pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     let mut out = String::new();
     for (heading, table) in parts(report) {
@@ -133,7 +133,7 @@ pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     out
 }
 
-/// Everything in order: headings with their tables, and lines without.
+/// Returns the report's parts in order: headings with their tables, and lines without.
 fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
     let mut parts = Vec::new();
     let mut part = |heading: String, table: Option<Table>| parts.push((heading, table));
@@ -197,7 +197,7 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
     parts
 }
 
-/// A self-contained page: the plot above the tables.
+/// Returns a self-contained HTML page, with the plot above the tables.
 pub fn html(report: &Report) -> String {
     let parts = parts(report).into_iter();
     let tables: Vec<_> = parts

@@ -1,4 +1,4 @@
-//! `quell measure host`: what translation coherence costs the kernel that is running.
+//! `quell measure host`: measures the cost of translation coherence in the running kernel.
 
 pub mod print;
 
@@ -14,9 +14,9 @@ use quell_workloads::files::hint;
 use crate::output::{Destination, INTERRUPTED, say};
 use crate::usage::usage;
 
-/// Everything that was asked for was refused; nothing was measured.
+/// The exit code if every chosen benchmark was refused, so that nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
-/// Something that was set up could not be put back.
+/// The exit code if a change to the host couldn't be undone.
 const EXIT_NOT_RESTORED: u8 = 4;
 
 /// Measure the cost of TLB shootdowns and page clearing in the running kernel.
@@ -62,10 +62,10 @@ fn known_name(name: &str) -> Result<String, String> {
 }
 
 impl HostArgs {
-    /// Runs what was asked for and prints it.
+    /// Runs the chosen benchmarks and prints the results.
     ///
     /// # Errors
-    /// If the machine cannot be looked at at all, or a system call fails that should not.
+    /// If the host can't be examined at all, or a system call fails that shouldn't.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
             for bench in &ALL {

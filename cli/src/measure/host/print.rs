@@ -1,4 +1,4 @@
-//! The report for people.
+//! Prints the report for people.
 
 use quell_host::live::beside::{NOISY, TOLERANCE};
 use quell_host::live::report::{Benchmark, Beside, FlushEvents, Quiet, Report, Row};
@@ -6,7 +6,7 @@ use quell_host::live::report::{Benchmark, Beside, FlushEvents, Quiet, Report, Ro
 use crate::output::{paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 
-/// A duration with three digits and a unit.
+/// Formats a duration with three digits and a unit, for example `9.87 ns`.
 fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         n if n < 1e3 => (n, "ns"),
@@ -29,7 +29,7 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
 
-/// The events that happened, without those that are neither flushes nor interrupts.
+/// Lists the events that occurred, except those that are neither flushes nor interrupts.
 fn flushes(events: FlushEvents) -> String {
     let named = [
         (events.local + events.local_mm, "local"),
@@ -55,7 +55,7 @@ fn quiet(quiet: Quiet) -> String {
     format!("{mark}{}", time(quiet.median))
 }
 
-/// The rows of a benchmark; every time has its unit.
+/// Returns a table of a benchmark's rows. Every time has its unit.
 pub fn row_table(benchmark: &Benchmark) -> Table {
     let rate = benchmark.rows.iter().any(|r| r.bytes_per_op.is_some());
     let mut columns = vec![
@@ -96,7 +96,7 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
     table
 }
 
-/// The model's predictions beside what was measured.
+/// Returns a table of the model's predictions beside the measurements.
 pub fn beside_table(predictions: &[Beside]) -> Table {
     let mut table = Table::new([
         words("row"),
@@ -121,7 +121,7 @@ pub fn beside_table(predictions: &[Beside]) -> Table {
     table
 }
 
-/// How the batched form compares with the single one: "14 x" is fourteen times less time.
+/// Compares the batched form with the single one. For example, "14 x" means a fourteenth of the time.
 fn against(benchmark: &Benchmark, row: &Row) -> String {
     let single = row
         .instead_of
@@ -132,7 +132,7 @@ fn against(benchmark: &Benchmark, row: &Row) -> String {
     })
 }
 
-/// Prints everything to standard output.
+/// Prints the whole report to standard output.
 pub fn report(report: &Report) {
     let host = &report.host;
     paragraph(format_args!(
@@ -221,7 +221,7 @@ pub fn report(report: &Report) {
     }
 }
 
-/// How much a neighbour on the core had to do with it all.
+/// Prints how often the measuring core was shared with other work.
 fn shared_core(report: &Report) {
     if let Some(shared) = report.shared_core {
         paragraph(format_args!(
@@ -233,7 +233,7 @@ fn shared_core(report: &Report) {
     }
 }
 
-/// What the model makes of this host.
+/// Prints the model's predictions for this host, and the path of its machine file.
 fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         paragraph(format_args!(

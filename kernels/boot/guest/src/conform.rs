@@ -11,10 +11,10 @@ use quell_workloads::conformance::programs::Suite;
 use quell_workloads::conformance::stress::{self, Length, Progress};
 use std::cell::{Cell, RefCell};
 
-/// The process that programs are at home in.
+/// The number of the process in which programs begin.
 const HOME: u32 = 0;
 
-/// More than this the stress may not use, in bytes: so that memory runs short.
+/// The memory limit of the stress in bytes, so low that memory runs short.
 const SHORT: u64 = 48 << 20;
 
 /// A check: its name, the number of CPUs on which it failed, and the finding.
@@ -23,7 +23,7 @@ type CheckResult = (String, u64, String);
 /// Performs a job and returns the results of its checks.
 ///
 /// # Errors
-/// The operation that failed, or the way the program ended. No process of the job is left.
+/// The operation that failed, or the way the program ended. By then all processes of the job have ended.
 pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     setup::clean()?;
     let (control, others) = (Control::new()?, JobProcesses::new()?);
@@ -85,7 +85,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     Ok(checks.into_iter().map(checked).collect())
 }
 
-/// Runs this CPU's part of the stress. The first CPU reports the work done; each its findings.
+/// Runs this CPU's part of the stress. The first CPU reports the work done, and each CPU its findings.
 fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<CheckResult>> {
     let number = |name: &str| -> anyhow::Result<u64> {
         let value = |pair: &'_ String| Some(pair.strip_prefix(name)?.strip_prefix('=')?.to_owned());

@@ -14,24 +14,24 @@ use std::sync::atomic::AtomicU64;
 pub struct Control {
     /// The control words of the workload.
     pub words: [AtomicU64; WORDS],
-    /// How many files it has created.
+    /// The number of files that the workload has created.
     pub files: AtomicU64,
     /// The number of processes requested so far.
     pub spawned: AtomicU64,
-    /// How often a process had the CPU although it was another's turn.
+    /// How often a process had the CPU although it was another process's turn.
     pub out_of_turn: AtomicU64,
-    /// How many turns there have been.
+    /// The number of turns so far.
     pub turns: AtomicU64,
-    /// How many processes are about to take turns.
+    /// The number of processes about to take turns.
     pub ready: AtomicU64,
-    /// How many of them wait runnable.
+    /// The number of these processes that wait runnable.
     pub awake: AtomicU64,
-    /// How many have a place.
+    /// The number of processes that have a place.
     pub places: AtomicU64,
 }
 
 impl Control {
-    /// Zeroes, shared with every process made from now on, for the whole run.
+    /// Returns zeroed state, shared with every process created from now on, for the whole run.
     pub fn new() -> anyhow::Result<&'static Control> {
         let zero = || AtomicU64::new(0);
         shared(Control {
@@ -47,7 +47,7 @@ impl Control {
     }
 }
 
-/// Moves a value to where it stays shared with every process made from now on, for the whole run.
+/// Moves a value into memory that stays shared with every process created from now on, for the whole run.
 pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
     const { assert!(align_of::<T>() <= 4096, "mappings are aligned to a page") };
     // SAFETY: a new mapping, at an address that the kernel chooses.
@@ -60,7 +60,7 @@ pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
         )
     };
     let place = memory.context("shared memory")?.cast::<T>();
-    // SAFETY: the mapping is aligned, large enough, this process's alone so far, and never unmapped.
+    // SAFETY: the mapping is aligned and large enough, so far only this process has it, and it's never unmapped.
     unsafe {
         place.write(value);
         Ok(&*place)
@@ -72,11 +72,11 @@ pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
 pub struct Window {
     /// The work done, in the workload's unit.
     pub done: u64,
-    /// How long it took, in ticks.
+    /// The length of the window in ticks.
     pub ticks: u64,
-    /// Counters when it opened.
+    /// The counters when the window opened.
     pub before: Counters,
-    /// Counters when it closed.
+    /// The counters when it closed.
     pub after: Counters,
     /// The histogram of flushes.
     pub flushes: String,

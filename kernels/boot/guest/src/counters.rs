@@ -1,16 +1,16 @@
 //! Reads the kernel's counters at the two marks of a window.
 //!
 //! Interrupts come from `/proc/interrupts` and the engine's counters, which cost nothing while the window is open.
-//! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which slows every flush: a job is either timed or
-//! traced.
+//! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which slows every flush. So we either time a job or
+//! trace it.
 
 use crate::protocol::{Counters, Event};
 use quell_vm::Mark;
 use std::fs::{read_to_string, write};
 
-/// The trigger of the histogram.
+/// The file of the histogram's trigger.
 const TRIGGER: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/trigger";
-/// The histogram.
+/// The file of the histogram's result.
 const RESULT: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/hist";
 /// The histogram's definition.
 const HISTOGRAM: &str = "hist:keys=reason,pages:size=2048";
@@ -29,7 +29,7 @@ const MEMORY: [&str; 10] = [
     "nr_written",
 ];
 
-/// The engine's counters, where it is on and shows them.
+/// The engine's counters, if the engine is on and shows them.
 const ENGINE: &str = "/sys/kernel/debug/x86/quell/statistics";
 
 /// Reads the engine's counters between two readings of Linux's.
@@ -65,7 +65,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a job.
+    /// Creates a recorder for a job.
     pub fn new(traced: bool) -> Self {
         Recorder {
             traced,
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// Where the window opens or closes.
+    /// Reads the counters when the window opens or closes.
     pub fn mark(&mut self, mark: Mark) {
         let result = match mark {
             Mark::Begin => self.begin(),
@@ -87,7 +87,7 @@ impl Recorder {
     fn begin(&mut self) -> std::io::Result<()> {
         self.before = read()?;
         if self.traced {
-            // Opening the file for a new content takes every earlier trigger away.
+            // Opening the file for writing removes every earlier trigger.
             write(TRIGGER, HISTOGRAM)?;
         }
         Ok(())

@@ -24,15 +24,15 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    /// Loads from an address into a place; 0, or why it faulted.
+    /// Loads from an address into `into`. Returns 0, or the reason of the fault.
     fn quell_probe_load(address: u64, into: *mut u64) -> u64;
-    /// Stores to an address; 0, or why it faulted.
+    /// Stores to an address. Returns 0, or the reason of the fault.
     fn quell_probe_store(address: u64, value: u64) -> u64;
     fn quell_probe_end();
     fn quell_probe_failed();
 }
 
-/// Why an access faulted, as the functions return it.
+/// The reasons of faults, as these functions return them.
 const REASONS: [(u64, Fault); 3] = [
     (1, Fault::NotMapped),
     (2, Fault::Forbidden),
@@ -40,10 +40,10 @@ const REASONS: [(u64, Fault); 3] = [
 ];
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    /// `SEGV_MAPERR`: nothing is mapped there.
+    /// `SEGV_MAPERR`: nothing is mapped at the address.
     const NOT_MAPPED: c_int = 1;
-    // SAFETY: the kernel gives both to a handler that was set with SA_SIGINFO, and looks at the registers when it
-    // returns.
+    // SAFETY: the kernel passes both to a handler that was set with SA_SIGINFO, and restores the registers from them
+    // when the handler returns.
     let (registers, code) = unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         (&mut context.uc_mcontext.gregs, (*info).si_code)
@@ -51,7 +51,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     let at = registers[libc::REG_RIP as usize] as usize;
     let begin = quell_probe_load as *const () as usize;
     if !(begin..quell_probe_end as *const () as usize).contains(&at) {
-        // SAFETY: the access is repeated, and ends the process.
+        // SAFETY: the access happens again, and then ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
@@ -66,7 +66,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 /// Makes [`load`] and [`store`] return faults, in this process and its children.
 pub fn handle() -> anyhow::Result<()> {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: zero is a valid value of it, and the handler uses only its arguments.
+        // SAFETY: zero is a valid value for this type, and the handler uses only its arguments.
         let result = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;

@@ -2,14 +2,14 @@
 //!
 //! Each call becomes the equivalent system call. Differences remain:
 //!
-//! * A thread of Linux cannot move to another process; programs that must use [`Visitor`](crate::visitor::Visitor). A
-//!   job's processes are created before it starts, each with the threads that the workload will send there. `Spawn`
+//! * A thread of Linux can't move to another process; programs that must use [`Visitor`](crate::visitor::Visitor). We
+//!   create a job's processes before it starts, each with the threads that the workload will send there. `Spawn`
 //!   returns their numbers, and `Enter` only checks that the thread is in the right one.
-//! * An access that cannot be completed ends the process (`SIGSEGV`), and the job.
-//! * `PageOut` and `Sync` return 0: Linux does not report the number of pages.
+//! * An access that can't be completed ends the process (`SIGSEGV`), and the job.
+//! * `PageOut` and `Sync` return 0, because Linux doesn't report the number of pages.
 //! * Pages of 1 GB, `Fork`, `Exit`, `Demote` and `Reclaim` are refused with `BadCall`.
 //!
-//! Addresses are chosen here, so that every process of a job chooses the same.
+//! We choose addresses here, so that every process of a job chooses the same ones.
 
 use crate::control::Control;
 use crate::counters::Recorder;
@@ -27,17 +27,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The directory of the files that workloads create.
 pub const FILES: &str = "/files";
 
-/// The first address to hand out: far from the loader's.
+/// The first address to hand out, which is far from the loader's.
 const BASE: u64 = 0x1000_0000_0000;
-/// How many files a job can create.
+/// The most files that a job can create.
 const MOST_FILES: usize = 64;
 
 /// The next address to hand out in this process.
 static NEXT: AtomicU64 = AtomicU64::new(BASE);
-/// The files that this process has open.
+/// The files that this process has opened.
 static OPEN: [OnceLock<OwnedFd>; MOST_FILES] = [const { OnceLock::new() }; MOST_FILES];
 
-/// The time-stamp counter, which counts nanoseconds where the emulator counts instructions.
+/// Returns the time-stamp counter, which counts nanoseconds if the emulator counts instructions.
 pub fn ticks() -> u64 {
     // SAFETY: reads a counter that every x86-64 processor has.
     unsafe { core::arch::x86_64::_rdtsc() }
@@ -49,11 +49,11 @@ pub struct Linux<'c> {
     pub control: &'c Control,
     /// This CPU.
     pub cpu: usize,
-    /// How many take part.
+    /// The number of CPUs that take part.
     pub cpus: usize,
-    /// The number of the process that this thread is of.
+    /// The number of this thread's process.
     pub process: usize,
-    /// Reads the kernel's counters where the workload marks its window.
+    /// Reads the kernel's counters at the marks of the workload's window.
     pub recorder: RefCell<Recorder>,
 }
 
@@ -69,7 +69,7 @@ fn refused(error: Errno) -> Error {
     }
 }
 
-/// The error of a system call that rustix does not have, and that failed.
+/// Returns the error of a failed system call that rustix doesn't have.
 fn last_refused() -> Error {
     let error = std::io::Error::last_os_error();
     refused(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
@@ -93,7 +93,7 @@ fn bits(protection: Protection) -> ProtFlags {
     bits
 }
 
-/// A file that some process of the job has created.
+/// Opens a file that some process of the job has created.
 fn open(file: FileId) -> Result<&'static OwnedFd, Error> {
     let slot = OPEN.get(file as usize).ok_or(Error::NoFile)?;
     if let Some(known) = slot.get() {
@@ -102,7 +102,7 @@ fn open(file: FileId) -> Result<&'static OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let opened = rustix::fs::open(format!("{FILES}/{file}"), flags, Mode::empty());
     let opened = opened.map_err(refused)?;
-    // Another thread may have opened it meanwhile: one descriptor is kept.
+    // Another thread may have opened the file meanwhile. We keep one descriptor.
     Ok(slot.get_or_init(|| opened))
 }
 
@@ -134,13 +134,13 @@ fn map(
     let (place, fixed) = match address {
         Some(address) => (address, MapFlags::FIXED),
         None => {
-            // Room for aligning, and a page between two mappings so that they do not merge.
+            // This leaves room for aligning, and a page between two mappings so that they don't merge.
             let from = NEXT.fetch_add(bytes + alignment + 4096, Ordering::Relaxed);
             (from.next_multiple_of(alignment), MapFlags::FIXED_NOREPLACE)
         }
     };
-    // SAFETY: the range was handed out here, so this program has nothing in it, and workloads reach it only through
-    // the accesses below.
+    // SAFETY: the range was handed out here, so this program has nothing in it, and workloads reach it only through the
+    // accesses below.
     let mapped = unsafe {
         let (place, length, rights, flags) = (
             pointer(place),
@@ -160,9 +160,9 @@ fn map(
     Ok(mapped.expose_provenance() as u64)
 }
 
-/// Takes away all that workloads have mapped in this process.
+/// Unmaps everything that workloads have mapped in this process.
 pub fn forget_all() {
-    /// Programs that choose addresses themselves keep above this, and below twice [`BASE`].
+    /// Programs that choose addresses themselves stay above this, and below twice [`BASE`].
     const LOWEST: u64 = 1 << 32;
     // SAFETY: the loader, the heap and the stacks are elsewhere.
     let _ = unsafe { rustix::mm::munmap(pointer(LOWEST), (2 * BASE - LOWEST) as usize) };
@@ -173,10 +173,10 @@ fn advise(address: u64, bytes: u64, advice: Advice) -> Result<u64, Error> {
     done(unsafe { rustix::mm::madvise(pointer(address), bytes as usize, advice) })
 }
 
-/// Makes one page of 2 MB of the small ones there; whether it did.
+/// Replaces the small pages at an address by one page of 2 MB, and returns whether that succeeded.
 fn collapse(address: u64) -> bool {
     const LARGE: u64 = 1 << 21;
-    // SAFETY: as for `advise`; rustix does not have this advice.
+    // SAFETY: as for `advise`; rustix doesn't have this advice.
     let result = unsafe {
         libc::madvise(
             pointer(address & !(LARGE - 1)),
@@ -215,13 +215,13 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
         _ => Error::NoFile,
     })?;
     let handle = OPEN[file as usize].get_or_init(|| handle);
-    // Not yet in memory, as the call promises. Where the advice is not taken, the first reads find it there.
+    // The call promises that the file isn't in memory. If the kernel ignores the advice, the first reads find it there.
     let _ = rustix::fs::fadvise(handle, 0, None, rustix::fs::Advice::DontNeed);
     Ok(file)
 }
 
-/// The arguments of a call that moves pages: the pages, their node, and each result. Kept, so that a call allocates
-/// nothing.
+/// The arguments of a call that moves pages: the pages, their node, and each result. We keep them, so that a call
+/// allocates nothing.
 #[derive(Default)]
 struct MoveRequest {
     pages: Vec<u64>,
@@ -229,9 +229,9 @@ struct MoveRequest {
     status: Vec<c_int>,
 }
 
-/// Moves pages to a node, all in one call; returns how many are there now.
+/// Moves pages to a node, all in one call. Returns the number of pages on the node afterwards.
 fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
-    /// `MPOL_MF_MOVE`: only pages that no other process maps, which those of a workload are.
+    /// `MPOL_MF_MOVE`: moves only pages that no other process maps. A workload's pages are of this kind.
     const MOVE: c_int = 1 << 1;
     thread_local! {
         static MOVES: RefCell<MoveRequest> = RefCell::default();
@@ -247,7 +247,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
         moves.nodes.resize(count as usize, node);
         moves.status.clear();
         moves.status.resize(count as usize, 0);
-        // SAFETY: the arrays hold `count` entries and outlive the call, which rustix does not have.
+        // SAFETY: the arrays hold `count` entries and outlive the call, which rustix doesn't have.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -356,7 +356,7 @@ impl User for Linux<'_> {
                 ));
                 Ok(0)
             }
-            // Fork, exit, demote, reclaim and any new call are refused; the error names the statement.
+            // Fork, exit, demote, reclaim and any new call are refused. The error names the statement.
             _ => Err(Error::BadCall),
         }
     }
@@ -364,7 +364,7 @@ impl User for Linux<'_> {
     fn compute(&self, nanoseconds: u64) {
         let end = ticks() + nanoseconds;
         while ticks() < end {
-            // Lets the emulator switch to the next CPU.
+            // This lets the emulator switch to the next CPU.
             std::hint::spin_loop();
         }
     }
@@ -376,7 +376,7 @@ impl User for Linux<'_> {
     }
 
     fn shared(&self, index: usize) -> u64 {
-        // A thread that reads a word mostly waits for another CPU: let the emulator switch to it.
+        // A thread that reads a word mostly waits for another CPU, so we let the emulator switch to that CPU.
         std::hint::spin_loop();
         self.control.words[index].load(Ordering::SeqCst)
     }

@@ -2,14 +2,14 @@
 //!
 //! It performs the workloads of `quell-workloads` from the source that quell's own kernel runs: [`linux`] implements
 //! [`User`](quell_vm::User) by system calls, with one thread for each CPU. Only switching between processes has no
-//! equivalent for a thread of Linux, and is written separately ([`pingpong`]). [`setup`] makes the swap device and the
-//! file system, [`counters`] reads the kernel's counters, and [`team`] starts the threads.
+//! equivalent for a thread of Linux, so we wrote it separately ([`pingpong`]). [`setup`] creates the swap device and
+//! the file system, [`counters`] reads the kernel's counters, and [`team`] starts the threads.
 //!
 //! It also runs third-party programs packed with it ([`programs`]), and the conformance suite and the stress
 //! ([`conform`]), which visit other processes ([`visitor`]) and need the reason of a fault ([`faults`]).
 //!
 //! Jobs run one after the other, each in its own processes, so none inherits an address space. The clock is the
-//! time-stamp counter: if the emulator counts instructions, a tick is one instruction executed by any of the CPUs.
+//! time-stamp counter. If the emulator counts instructions, a tick is one instruction executed by any of the CPUs.
 
 mod conform;
 mod control;
@@ -97,11 +97,11 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes an event as one line, and waits until it is sent: the interrupts of a line under way
-/// would fall into the next job's window.
+/// Writes an event as one line and waits until it's sent. Otherwise the interrupts of a line in transit would fall into
+/// the next job's window.
 fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
-    // Without a console there is nowhere left to report it.
+    // Without a console we can't report anything.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
     let _ = rustix::termios::tcdrain(serial);
 }

@@ -20,16 +20,16 @@ use std::time::Duration;
 /// Rounds before the measured ones, as many as the workload has.
 const WARM_UP: u64 = 2;
 
-/// How the processes of a ring hand the CPU over. Made before the processes are.
+/// The way in which the processes of a ring pass the CPU on. Created before the processes.
 pub enum Ring {
     /// By `sched_yield`.
     Yield,
-    /// By these eventfds, one each.
+    /// By these eventfds, one for each process.
     Eventfds(Vec<File>),
 }
 
 impl Ring {
-    /// A ring of that many processes.
+    /// Creates a ring for this many processes.
     ///
     /// # Errors
     /// If the kernel refuses an eventfd.
@@ -44,15 +44,15 @@ impl Ring {
         })
     }
 
-    /// Takes a place in the ring once all processes are there; returns which.
+    /// Takes a place in the ring once all processes are ready, and returns it.
     ///
-    /// Processes of equal real-time priority run in the order in which they became runnable, so
-    /// their places are those in which they find that all are.
+    /// Processes of equal real-time priority run in the order in which they became runnable. So their places have the
+    /// order in which they notice that all are ready.
     fn join(&self, control: &Control, process: usize, all: u64) -> anyhow::Result<u64> {
         if let Ring::Eventfds(_) = self {
             return Ok(process as u64);
         }
-        // SAFETY: the parameter outlives the call, which rustix does not have.
+        // SAFETY: the parameter outlives the call, which rustix doesn't have.
         let result = unsafe {
             let priority = libc::sched_param { sched_priority: 1 };
             libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority)
@@ -60,7 +60,7 @@ impl Ring {
         if result != 0 {
             bail!("real-time priority: {}", std::io::Error::last_os_error());
         }
-        // Asleep until all processes have the priority, then runnable until all are.
+        // Sleep until all processes have the priority, then stay runnable until all are.
         control.ready.fetch_add(1, SeqCst);
         while control.ready.load(SeqCst) < all {
             std::thread::sleep(Duration::from_millis(1));
@@ -72,7 +72,7 @@ impl Ring {
         Ok(control.places.fetch_add(1, SeqCst))
     }
 
-    /// Hands the CPU to the next.
+    /// Passes the CPU to the next process.
     fn give(&self, place: u64) -> std::io::Result<()> {
         match self {
             Ring::Yield => {
@@ -85,10 +85,10 @@ impl Ring {
         }
     }
 
-    /// Waits for the turn.
+    /// Waits for this process's turn.
     fn wait(&self, place: u64) -> std::io::Result<()> {
         match self {
-            // A process that does not run waits.
+            // A process waits as long as it doesn't run.
             Ring::Yield => Ok(()),
             Ring::Eventfds(files) => (&files[place as usize]).read_exact(&mut [0; 8]),
         }
@@ -98,7 +98,7 @@ impl Ring {
 /// Runs a process in its place of the ring.
 ///
 /// # Errors
-/// The operation that failed, or that turns were out of order.
+/// The operation that failed, or an error if turns were out of order.
 pub fn run(
     workload: &Workload,
     traced: bool,
@@ -121,7 +121,7 @@ pub fn run(
         recorder: Recorder::new(traced).into(),
     };
     let pages = map(&user, count)?;
-    // Rounded up, so that all have as many turns.
+    // We round up, so that all processes have the same number of turns.
     let rounds = parameter("switches")?.div_ceil(all);
     let place = ring.join(control, process, all)?;
     let mut begin = 0;
@@ -141,8 +141,8 @@ pub fn run(
         }
         ring.give(place)?;
     }
-    // The first process closes the window in its next turn before it passes the CPU on. Otherwise the scheduler would
-    // decide whether the end of a process is measured.
+    // The first process closes the window in its next turn, before it passes the CPU on. Otherwise the scheduler would
+    // decide whether we measure the end of a process.
     ring.wait(place)?;
     let end = ticks();
     if place != 0 {
@@ -157,7 +157,7 @@ pub fn run(
     }
 }
 
-/// Maps this process's pages and touches them; all processes have them at the same place.
+/// Maps this process's pages and touches them. All processes have them at the same address.
 fn map(user: &Linux<'_>, pages: u64) -> anyhow::Result<u64> {
     if pages == 0 {
         return Ok(0);

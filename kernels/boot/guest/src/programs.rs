@@ -1,7 +1,7 @@
 //! Runs third-party programs: each in its own process group, with limits of time and perhaps memory.
 //!
-//! A program's output is written to a file, and the relevant part sent to the host. Processes that it leaves behind
-//! are killed with the group; this one, the first process, waits for them.
+//! We write a program's output to a file, and send the relevant part to the host. Processes that it leaves behind are
+//! killed with the group; this process, the first one, waits for them.
 
 use crate::protocol::{Event, ExitKind, PROGRAMS, Program};
 use crate::setup;
@@ -12,25 +12,25 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where a program runs, and finds a folder `tmp`.
+/// The folder in which a program runs. It contains a folder `tmp`.
 const HOME: &str = "/";
 /// The file of its output.
 const OUTPUT: &str = "/tmp/.output";
-/// The group of its processes.
+/// The control group of the program's processes.
 const GROUP: &str = "/sys/fs/cgroup/program";
-/// How often it is looked after.
+/// The time between two checks of a running program.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long all processes of a killed group may take to end.
+/// The time in which all processes of a killed group must end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The most failed parts to report.
 const PARTS: usize = 400;
 /// The number of last lines to report.
 const LAST: usize = 12;
 
-/// Runs every program of the list, one after the other; there may be no list.
+/// Runs every program of the list, one after the other. There may be no list.
 ///
 /// # Errors
-/// If the list cannot be read.
+/// If the list can't be read.
 pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
     let list = format!("/{PROGRAMS}");
     if !Path::new(&list).exists() {
@@ -81,7 +81,7 @@ fn run(program: &Program) -> anyhow::Result<ExitKind> {
         .stdin(Stdio::null())
         .stderr(output.try_clone()?)
         .stdout(output);
-    // SAFETY: between fork and exec it makes only async-signal-safe calls: opening a file and writing to it.
+    // SAFETY: between fork and exec it only opens a file and writes to it, which are async-signal-safe calls.
     unsafe {
         command.pre_exec(write_to_group);
     }
@@ -128,18 +128,18 @@ fn write_to_group() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes leave of the processes that were left to the first one, and have ended.
+/// Waits for ended processes that were left to this one.
 fn reap() {
     use rustix::process::{WaitOptions, wait};
     while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
 }
 
-/// Removes files that a program has left behind.
+/// Removes files that a program left behind.
 fn tidy() {
     for folder in ["/tmp", "/dev/shm", crate::linux::FILES] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            // A file that cannot be removed is in no later program's way.
+            // A file that can't be removed doesn't disturb later programs.
             let _ = if path.is_dir() {
                 fs::remove_dir_all(path)
             } else {

@@ -11,10 +11,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// The cgroup whose memory a job may limit.
+/// The control group whose memory a job may limit.
 const GROUP: &str = "/sys/fs/cgroup/job";
 
-/// How large the compressed swap device pretends to be.
+/// The nominal size of the compressed swap device.
 const SWAP_BYTES: u64 = 256 << 20;
 
 fn text(text: &str) -> anyhow::Result<CString> {
@@ -35,7 +35,7 @@ fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
     work().with_context(|| format!("mounting {kind} on {target}"))
 }
 
-/// Mounts the file systems of every job. A job that needs a missing one reports it later.
+/// Mounts the file systems that every job needs. A job that misses one reports that later.
 pub fn file_systems() {
     for (kind, target) in [
         ("devtmpfs", "/dev"),
@@ -51,7 +51,7 @@ pub fn file_systems() {
     }
 }
 
-/// The kernel's release.
+/// Returns the kernel's release.
 pub fn release() -> anyhow::Result<String> {
     let release = read_to_string("/proc/sys/kernel/osrelease").context("the kernel's release")?;
     Ok(release.trim().to_string())
@@ -68,7 +68,7 @@ pub fn wait_if_late() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many CPUs are online.
+/// Returns the number of CPUs that are online.
 pub fn cpus() -> anyhow::Result<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
@@ -86,12 +86,12 @@ pub fn devices() -> [(&'static str, anyhow::Result<()>); 5] {
 
 /// Disables features that change mappings on their own.
 fn quiet() -> anyhow::Result<()> {
-    // Large pages only on a workload's request.
+    // We want large pages only if a workload requests them.
     for name in ["enabled", "defrag"] {
         let file = format!("/sys/kernel/mm/transparent_hugepage/{name}");
         write(&file, "madvise").with_context(|| file)?;
     }
-    // Only there on machines with more than one node.
+    // This file exists only on machines with more than one node.
     let balancing = "/proc/sys/kernel/numa_balancing";
     if Path::new(balancing).exists() {
         write(balancing, "0").context(balancing)?;
@@ -99,10 +99,10 @@ fn quiet() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the modules that the host put into the initial file system, in its order. Each line of the
-/// list is a file's name and the module's options.
+/// Loads the modules that the host put into the initial file system, in its order. Each line of the list contains a
+/// file's name and the module's options.
 fn modules() -> anyhow::Result<()> {
-    /// The kernel unpacks the file itself.
+    /// The kernel decompresses the file itself.
     const COMPRESSED: i32 = 4;
     for line in read_to_string("/modules/list").context("the list")?.lines() {
         let (name, options) = line.split_once(' ').unwrap_or((line, ""));
@@ -116,7 +116,7 @@ fn modules() -> anyhow::Result<()> {
 fn swap() -> anyhow::Result<()> {
     const DEVICE: &str = "/dev/zram0";
     write("/sys/block/zram0/disksize", SWAP_BYTES.to_string()).context("the size of zram0")?;
-    // The header of a swap area: version 1, the last page, the signature at the page's end.
+    // The header of a swap area contains version 1, the last page, and the signature at the end of the page.
     let mut header = vec![0; 4096];
     header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
     header[1028..1032].copy_from_slice(&((SWAP_BYTES / 4096 - 1) as u32).to_le_bytes());
@@ -125,7 +125,7 @@ fn swap() -> anyhow::Result<()> {
     device.write_all(&header)?;
     device.sync_all()?;
     let path = text(DEVICE)?;
-    // SAFETY: a string that ends in zero and outlives the call, which rustix does not have.
+    // SAFETY: the string ends in zero and outlives the call, which rustix doesn't have.
     if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
         bail!("swapon: {}", std::io::Error::last_os_error());
     }
@@ -182,13 +182,13 @@ pub fn for_programs() -> anyhow::Result<()> {
         ("stderr", "/proc/self/fd/2"),
         ("fd", "/proc/self/fd"),
     ] {
-        // The kernel may have made them.
+        // The kernel may have created them already.
         let _ = std::os::unix::fs::symlink(target, format!("/dev/{name}"));
     }
     Ok(())
 }
 
-/// Limits the memory of the processes that are in the group.
+/// Limits the memory of the processes in the group.
 pub fn limit(bytes: u64) -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), bytes.to_string()).context("limiting memory")
 }
@@ -198,9 +198,10 @@ pub fn join_group() -> anyhow::Result<()> {
     write(format!("{GROUP}/cgroup.procs"), "0").context("limiting this process's memory")
 }
 
-/// Makes the kernel reclaim as much of the group's memory as it can. Returns 0: Linux does not report the amount.
+/// Makes the kernel reclaim as much of the group's memory as it can. Returns 0, because Linux doesn't report the
+/// amount.
 pub fn reclaim(bytes: u64) -> u64 {
-    // It is refused where less could be had.
+    // The kernel returns an error if it could reclaim less.
     let _ = write(format!("{GROUP}/memory.reclaim"), bytes.to_string());
     0
 }
@@ -219,7 +220,7 @@ pub fn clean() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Switches the machine off; does not return unless the kernel refuses.
+/// Switches the machine off. Returns only if the kernel refuses.
 pub fn power_off() {
     rustix::fs::sync();
     if let Err(error) = reboot(RebootCommand::PowerOff) {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::fs::{File, read_to_string};
 use std::io::{Read, Write};
 
-/// The mappings of this process.
+/// The file of this process's mappings.
 const MAPS: &str = "/proc/self/maps";
 /// The seed of a workload's random choices.
 const SEED: u64 = 1;
@@ -23,7 +23,7 @@ const SEED: u64 = 1;
 /// Performs a job.
 ///
 /// # Errors
-/// The operation that failed. No process of the job is left.
+/// The operation that failed. By then all processes of the job have ended.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
     let mut workload = match &job.file {
         Some(text) => Workload::parse(&job.workload, text).map_err(|wrong| anyhow!("{wrong}"))?,
@@ -47,7 +47,7 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
     }
     let count = workload.processes();
     let memory = workload.memory(job.team);
-    // Where memory is to run short, it is all that there is: ordinary and slow memory are one here.
+    // If memory must run short, this is all memory: here ordinary and slow memory are the same.
     let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);
     let limit = memory.ahead.map(|_| all);
     if let Some(bytes) = limit {
@@ -96,7 +96,7 @@ fn threads(
         }
         results
     });
-    // Prefer the error of the thread that failed by itself to those that ended because of it.
+    // We prefer the error of a thread that failed by itself to those of threads that ended because of it.
     let elsewhere =
         |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Failure::Elsewhere));
     let mut recorders = Vec::new();
@@ -122,16 +122,16 @@ fn threads(
     Window::new(window.done, window.nanoseconds, recorder).map(Some)
 }
 
-/// A process of a job, and where its result comes from.
+/// A process of a job, and the file that contains its result.
 struct Child {
     id: Pid,
     result: File,
 }
 
-/// Runs `body` in this many processes. Returns the result of the one that measured.
+/// Runs `body` in this many processes. Returns the result of the process that measured.
 ///
 /// # Errors
-/// The error of the first process that failed. All processes have ended then.
+/// The error of the first process that failed. By then all processes have ended.
 pub fn processes<T: Serialize + DeserializeOwned>(
     count: usize,
     body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
@@ -150,15 +150,15 @@ pub fn processes<T: Serialize + DeserializeOwned>(
     while running > 0 {
         let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
         let Some((id, status)) = ended else { continue };
-        // A process that a process of the job has made is ended by a signal when its parent ends, and comes here as an
-        // orphan.
+        // If a process of the job has created another, a signal ends that one with its parent, and it arrives here as
+        // an orphan.
         if !children.iter().any(|child| child.id == id) {
             continue;
         }
         running -= 1;
         if let (Some(signal), None) = (status.terminating_signal(), &failure) {
             failure = Some(anyhow!("process {id} was ended by signal {signal}"));
-            // They would wait for it.
+            // The others would wait for this one.
             end(&children);
         }
     }
@@ -181,7 +181,7 @@ pub fn processes<T: Serialize + DeserializeOwned>(
 
 fn end(children: &[Child]) {
     for child in children {
-        // One that has ended already needs no signal.
+        // A process that has already ended needs no signal.
         let _ = kill_process(child.id, Signal::KILL);
     }
 }
@@ -192,7 +192,8 @@ fn start<T: Serialize>(
 ) -> anyhow::Result<Child> {
     let (result, say) = pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
     let (result, mut say) = (File::from(result), File::from(say));
-    // SAFETY: this process has one thread, so its copy finds every lock free. rustix has no call that makes a process.
+    // SAFETY: this process has one thread, so its copy finds every lock free. rustix has no call that creates a
+    // process.
     let id = unsafe { libc::fork() };
     if id < 0 {
         bail!("a process: {}", std::io::Error::last_os_error());
@@ -210,9 +211,9 @@ fn start<T: Serialize>(
     }
 }
 
-/// Writes to each page that this process, still single-threaded, shares with its parent since `fork`; the content
-/// stays. Inside a window, the first write to such a page would copy it and flush the old one, with as many interrupts
-/// as threads.
+/// Writes to each page that this process, still single-threaded, shares with its parent since `fork`, without changing
+/// the content. Inside a window, the first write to such a page would copy it and flush the old one, with as many
+/// interrupts as threads.
 fn own_memory() -> anyhow::Result<()> {
     let maps = read_to_string(MAPS).context(MAPS)?;
     let writable = maps.lines().filter_map(|line| {
@@ -223,7 +224,7 @@ fn own_memory() -> anyhow::Result<()> {
         let address = |text| usize::from_str_radix(text, 16).context(MAPS);
         for page in (address(from)?..address(to)?).step_by(4096) {
             let byte = std::ptr::with_exposed_provenance_mut::<u8>(page);
-            // SAFETY: it is mapped, may be read and written, and nothing else runs in this process.
+            // SAFETY: the page is mapped, readable and writable, and nothing else runs in this process.
             unsafe { byte.write_volatile(byte.read_volatile()) };
         }
     }

@@ -1,7 +1,7 @@
 //! Implements [`User`] for programs that fork or visit other processes: those of the conformance suite.
 //!
-//! A thread of Linux cannot move to another process. Instead, each process that a program visits is a child on the
-//! same CPU, which performs accesses and calls on request. Requests are passed in shared memory. Each visit is two
+//! A thread of Linux can't move to another process. Instead, each process that a program visits is a child on the same
+//! CPU, which performs accesses and calls on request. We pass requests in shared memory. Each visit consists of two
 //! real switches between address spaces.
 
 use crate::control::shared;
@@ -14,7 +14,7 @@ use rustix::thread::futex;
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
-/// How many processes can be visited at once.
+/// The most processes that can be visited at the same time.
 const MOST: usize = 64;
 
 /// A request to a visited process.
@@ -26,7 +26,7 @@ enum VisitRequest {
     End,
 }
 
-/// Its result.
+/// The reply to a request.
 #[derive(Clone, Copy)]
 enum VisitReply {
     Access(Result<u64, Fault>),
@@ -37,11 +37,11 @@ const IDLE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
 
-/// Passes requests to a process. `turn` gives the owner of all other fields: the CPU while it is [`IDLE`] or
-/// [`ANSWERED`], the process while it is [`ASKED`].
+/// Passes requests to a process. `turn` defines the owner of all other fields: the CPU while it's [`IDLE`] or
+/// [`ANSWERED`], and the process while it's [`ASKED`].
 struct Mailbox {
     turn: AtomicU32,
-    /// 0 if no process has it, -1 if one is being made.
+    /// The process that has this mailbox; 0 if none has, -1 if one is being created.
     process: AtomicI32,
     ask: UnsafeCell<VisitRequest>,
     answer: UnsafeCell<VisitReply>,
@@ -56,7 +56,7 @@ pub struct JobProcesses {
 unsafe impl Sync for JobProcesses {}
 
 impl JobProcesses {
-    /// Room for processes, shared with every process made from now on.
+    /// Creates mailboxes for processes, shared with every process created from now on.
     pub fn new() -> anyhow::Result<&'static JobProcesses> {
         let boxes = std::array::from_fn(|_| Mailbox {
             turn: AtomicU32::new(IDLE),
@@ -68,9 +68,9 @@ impl JobProcesses {
     }
 }
 
-/// Sleeps as long as the word has this value, or wakes up for nothing.
+/// Sleeps while the word has this value. May also wake up for no reason.
 fn sleep_while(word: &AtomicU32, value: u32) {
-    // A process that is woken looks again.
+    // A process that wakes up checks the word again.
     let _ = futex::wait(word, futex::Flags::empty(), value, None);
 }
 
@@ -82,17 +82,17 @@ fn pass_on(word: &AtomicU32, value: u32) {
 impl Mailbox {
     /// Sends a request to the process, and waits for the reply.
     fn ask(&self, ask: VisitRequest) -> VisitReply {
-        // SAFETY: it is this CPU's turn.
+        // SAFETY: it's this CPU's turn.
         unsafe { *self.ask.get() = ask };
         pass_on(&self.turn, ASKED);
         while self.turn.load(SeqCst) == ASKED {
             sleep_while(&self.turn, ASKED);
         }
-        // SAFETY: the turn is not `ASKED` any more, so this CPU owns it.
+        // SAFETY: the turn isn't `ASKED` any more, so this CPU owns the reply.
         unsafe { *self.answer.get() }
     }
 
-    /// Has the process access its memory.
+    /// Makes the process access its memory.
     fn access(&self, ask: VisitRequest) -> Result<u64, Fault> {
         match self.ask(ask) {
             VisitReply::Access(result) => result,
@@ -105,12 +105,12 @@ impl Mailbox {
 pub struct Visitor<'c> {
     home: Linux<'c>,
     others: &'static JobProcesses,
-    /// The process that this CPU is in: 0 at home, else a mailbox's number and 1.
+    /// The process that this CPU is in: 0 at home, otherwise a mailbox's number plus 1.
     at: Cell<u32>,
 }
 
 impl<'c> Visitor<'c> {
-    /// A CPU at home.
+    /// Creates a CPU that is at home.
     pub fn new(home: Linux<'c>, others: &'static JobProcesses) -> Self {
         Visitor {
             home,
@@ -119,7 +119,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// The mailbox of a process.
+    /// Returns the mailbox of a process.
     fn other(&self, process: u32) -> Result<&'static Mailbox, Error> {
         let place = (process as usize).checked_sub(1).ok_or(Error::NoProcess)?;
         let mailbox = self.others.boxes.get(place).ok_or(Error::NoProcess)?;
@@ -129,7 +129,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// Where this CPU is, unless that is home.
+    /// Returns the mailbox of the visited process, or `None` at home.
     fn visited(&self) -> Option<&'static Mailbox> {
         match self.at.get() {
             0 => None,
@@ -140,7 +140,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// Makes a process: a copy of this one, or one without memory of the workload.
+    /// Creates a process: a copy of this one, or one without the workload's memory.
     fn start(&self, copy: bool) -> Result<u64, Error> {
         let free = |mailbox: &Mailbox| {
             let taken = mailbox.process.compare_exchange(0, -1, SeqCst, SeqCst);
@@ -150,8 +150,8 @@ impl<'c> Visitor<'c> {
         let place = place.ok_or(Error::OutOfMemory)?;
         let mailbox = &self.others.boxes[place];
         mailbox.turn.store(IDLE, SeqCst);
-        // SAFETY: the child makes system calls and touches memory that is its own or shared with no process that writes
-        // it.
+        // SAFETY: the child makes system calls, and touches only memory that is its own or shared with processes that
+        // don't write it.
         match unsafe { libc::fork() } {
             -1 => {
                 mailbox.process.store(0, SeqCst);
@@ -171,7 +171,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// Serves its CPU's requests until this process ends.
+    /// Serves the requests of its CPU until this process ends.
     fn serve(&self, mailbox: &Mailbox) -> ! {
         loop {
             loop {
@@ -180,7 +180,7 @@ impl<'c> Visitor<'c> {
                     turn => sleep_while(&mailbox.turn, turn),
                 }
             }
-            // SAFETY: it is this process's turn.
+            // SAFETY: it's this process's turn.
             let ask = unsafe { *mailbox.ask.get() };
             let answer = match ask {
                 VisitRequest::Read(address) => VisitReply::Access(faults::load(address)),
@@ -190,7 +190,7 @@ impl<'c> Visitor<'c> {
                 VisitRequest::Call(call) => VisitReply::Call(self.home.call(call)),
                 VisitRequest::End => VisitReply::Call(Ok(0)),
             };
-            // SAFETY: it is this process's turn until it is passed on.
+            // SAFETY: it's this process's turn until it passes the turn on.
             unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
             if matches!(ask, VisitRequest::End) {
@@ -249,7 +249,7 @@ impl User for Visitor<'_> {
             (Call::Exit { process }, None) => self.end(process),
             (Call::Fork | Call::Spawn | Call::Exit { .. }, Some(_)) => Err(Error::BadCall),
             (Call::Reclaim { pages }, _) => Ok(setup::reclaim(4096 * pages)),
-            // Which pages were not used lately is for Linux to know: it demotes by itself, or not.
+            // Only Linux knows the pages that weren't used lately. It demotes by itself, or it doesn't.
             (Call::Demote { .. }, _) => Ok(0),
             (call, None) => self.home.call(call),
             (call, Some(other)) => match other.ask(VisitRequest::Call(call)) {

@@ -1,4 +1,4 @@
-//! Fetches, edits and builds the two kernels.
+//! Fetches ostd, and edits and builds the kernels.
 
 use crate::Arch;
 use crate::edits::{Edits, files, write};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::path::{Path, PathBuf};
 
-/// Which flusher a kernel has.
+/// The flusher of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flusher {
     /// ostd's own.
@@ -19,10 +19,10 @@ pub enum Flusher {
 }
 
 impl Flusher {
-    /// Both, the reference first.
+    /// Both flushers, the reference first.
     pub const BOTH: [Flusher; 2] = [Flusher::Ostd, Flusher::Quell];
 
-    /// Its name.
+    /// Returns the flusher's name.
     pub const fn name(self) -> &'static str {
         match self {
             Flusher::Ostd => "ostd",
@@ -30,7 +30,7 @@ impl Flusher {
         }
     }
 
-    /// The lists of edits that make the kernel of the sources as they are delivered.
+    /// Returns the lists of edits that turn the delivered sources into the kernel's.
     const fn lists(self) -> &'static [&'static str] {
         match self {
             Flusher::Ostd => &["measure.toml"],
@@ -46,12 +46,12 @@ pub enum Kernel {
     Trial,
     /// Runs ostd's own unit tests.
     Unit,
-    /// The first one again, which runs quell's conformance suite instead of measuring.
+    /// The trial kernel, which runs quell's conformance suite instead of measuring.
     Conformance,
 }
 
 impl Kernel {
-    /// The name of its folder and of its package.
+    /// Returns the name of the kernel's folder and package.
     const fn name(self) -> &'static str {
         match self {
             Kernel::Trial | Kernel::Conformance => "trial",
@@ -68,7 +68,7 @@ impl Kernel {
         }
     }
 
-    /// The flags that it is compiled with besides [`FLAGS`]. Tests that are to panic do, and the runner catches that.
+    /// Returns compiler flags besides [`FLAGS`]. Tests that must panic unwind, and their runner catches that.
     const fn flags(self) -> &'static str {
         match self {
             Kernel::Trial => "",
@@ -77,7 +77,7 @@ impl Kernel {
         }
     }
 
-    /// Returns additional arguments of cargo. The delivered library does not support unwinding.
+    /// Returns additional arguments of cargo. The delivered library doesn't support unwinding.
     const fn arguments(self) -> &'static [&'static str] {
         match self {
             Kernel::Trial => &[],
@@ -89,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// Returns its build folder. Kernels with common dependencies share one.
+    /// Returns the kernel's build folder. Kernels with common dependencies share one.
     const fn place(self) -> &'static str {
         match self {
             Kernel::Trial | Kernel::Conformance => "build",
@@ -98,26 +98,26 @@ impl Kernel {
     }
 }
 
-/// How much text the port adds to ostd and takes from it.
+/// The amount of text that the port adds to ostd and removes from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Size {
-    /// Lines added, those of our files too.
+    /// The number of added lines, including those of our files.
     pub added: usize,
-    /// Lines taken away.
+    /// The number of removed lines.
     pub removed: usize,
 }
 
-/// The flags that a kernel on ostd is compiled with: it is linked where it runs, and interrupts use its stack.
+/// The compiler flags of a kernel on ostd. It's linked at its run-time address, and interrupts use its stack.
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
                      --check-cfg=cfg(ktest)";
 
 /// The linker script of both kernels.
 const SCRIPT: &str = "x86_64.ld";
 
-/// This folder: our files, the lists of edits, the trial kernel.
+/// Returns the folder of our files, the lists of edits and the trial kernel.
 ///
 /// # Errors
-/// If the checkout is not where this was built.
+/// If the checkout isn't at the place where this was built.
 pub fn home() -> anyhow::Result<PathBuf> {
     toolchain::source("../asterinas")
 }
@@ -126,10 +126,10 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Where the package client has put the sources of ostd, fetched if need be.
+/// Returns the folder to which the package client unpacked ostd's sources. Fetches them if necessary.
 ///
 /// # Errors
-/// If they are not there and cannot be fetched.
+/// If they're missing and can't be fetched.
 pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
     let trial = home()?.join("trial");
     let output = toolchain
@@ -161,7 +161,7 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
 /// Writes the sources of a kernel beside the build. Unchanged files keep their time.
 ///
 /// # Errors
-/// If an edit finds no anchor, or a file cannot be written.
+/// If an edit finds no anchor, or a file can't be written.
 pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
     let home = home()?;
     let name = [flusher.name(), kernel.suffix()].concat();
@@ -206,7 +206,7 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let wanted = files(from)?;
     for file in &wanted {
-        // Cargo's own note of a package that it has unpacked is no source.
+        // Cargo's own note about a package that it unpacked isn't source.
         if file != Path::new(".cargo-ok") {
             write(&to.join(file), &read(&from.join(file))?)?;
         }
@@ -239,7 +239,7 @@ pub fn build(
     let target = toolchain::target_directory("asterinas").join(kernel.place());
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
     cargo.args(kernel.arguments());
-    // ostd needs features that are not stable.
+    // ostd needs unstable features.
     let status = cargo
         .env("RUSTC_BOOTSTRAP", "1")
         .status()
@@ -255,7 +255,7 @@ pub fn build(
         .join(kernel.name());
     let mut image =
         std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
-    // The emulator loads a multiboot image only if its header is for 32 bits.
+    // The emulator loads a multiboot image only if its header is a 32-bit one.
     const MACHINE: usize = 18;
     const EM_386: [u8; 2] = [3, 0];
     let machine = image.get_mut(MACHINE..MACHINE + EM_386.len());
@@ -267,10 +267,10 @@ pub fn build(
     Ok(path)
 }
 
-/// How many bytes of instructions a kernel's image has.
+/// Returns the number of bytes of instructions in a kernel's image.
 ///
 /// # Errors
-/// If it cannot be read, or is no image with sections.
+/// If the image can't be read, or has no sections.
 pub fn instructions(image: &Path) -> anyhow::Result<u64> {
     let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
     let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
@@ -281,10 +281,10 @@ pub fn instructions(image: &Path) -> anyhow::Result<u64> {
         .sh_size)
 }
 
-/// How many lines the port adds and takes away, comparing the sources that [`sources`] wrote for both.
+/// Returns how many lines the port adds and removes, by comparing the sources that [`sources`] wrote for both.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If they can't be read.
 pub fn size(ostd: &Path, quell: &Path) -> anyhow::Result<Size> {
     let (ostd, quell) = (ostd.join("ostd"), quell.join("ostd"));
     let mut names = files(&ostd)?;

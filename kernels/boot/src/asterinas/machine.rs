@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 /// The prefix of the kernel's lines.
 const PREFIX: &str = "trial: ";
 
-/// No boot takes as long, on a host that is busy with other things.
+/// The time limit of a boot, long enough for a busy host.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A kernel's measurements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measurement {
-    /// By operation and unit.
+    /// The figures by operation and unit.
     pub rows: BTreeMap<(String, String), u64>,
     /// The number of stale reads, by kind of revocation.
     pub stale: BTreeMap<String, u64>,
-    /// Whether the kernel found itself sound.
+    /// Whether the kernel found no error in itself.
     pub sound: bool,
 }
 
@@ -60,17 +60,17 @@ impl Report for Measurement {
 
 /// A kernel's report, read line by line.
 pub trait Report: Default {
-    /// Parses a line of the kernel. Returns `true` for the last.
+    /// Parses a line of the kernel. Returns `true` for the last line.
     ///
     /// # Errors
-    /// If the kernel has panicked, or the line is unknown.
+    /// If the kernel panicked, or the line is unknown.
     fn take(&mut self, line: &str) -> anyhow::Result<bool>;
 }
 
 /// The results of ostd's own unit tests.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Tests {
-    /// How many passed.
+    /// The number of tests that passed.
     pub passed: usize,
     /// The names of failed tests.
     pub failed: Vec<String>,
@@ -133,10 +133,10 @@ fn without_colours(line: &str) -> String {
     core::iter::once(first).chain(rest).collect()
 }
 
-/// Boots a kernel on a machine of this many CPUs that counts instructions. Returns the kernel's report.
+/// Boots a kernel on a machine with this many CPUs, in which instructions are counted. Returns the kernel's report.
 ///
 /// # Errors
-/// If the emulator cannot be started, or the kernel does not finish.
+/// If the emulator can't be started, or the kernel doesn't finish.
 pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<R> {
     let mut machine = Command::new(emulator)
         .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])

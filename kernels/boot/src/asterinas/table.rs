@@ -4,23 +4,23 @@ use super::machine::Measurement;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One figure of both.
+/// One figure of both kernels.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Row {
     /// The operation.
     pub operation: String,
     /// The unit of the figure.
     pub unit: &'static str,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: u16,
-    /// With ostd's own flusher.
+    /// The figure with ostd's own flusher.
     pub ostd: u64,
-    /// With quell.
+    /// The figure with quell.
     pub quell: u64,
 }
 
 impl Row {
-    /// Returns whether quell needs no more.
+    /// Returns whether quell costs no more.
     pub fn holds(&self) -> bool {
         self.quell <= self.ostd
     }
@@ -39,7 +39,7 @@ const SHOWN: [(&str, &str, &str); 9] = [
     ("unmap 512 pages", "interrupts", "interrupts"),
 ];
 
-/// The rows that both kernels have measured.
+/// Returns the rows that both kernels have measured.
 pub fn rows(cpus: u16, ostd: &Measurement, quell: &Measurement) -> Vec<Row> {
     let figure = |measured: &Measurement, operation: &str, unit: &str| {
         let key = (operation.to_string(), unit.to_string());
@@ -57,10 +57,10 @@ pub fn rows(cpus: u16, ostd: &Measurement, quell: &Measurement) -> Vec<Row> {
     shown.collect()
 }
 
-/// How many rows there must be for each number of CPUs.
+/// The number of rows for each number of CPUs.
 pub const ROWS: usize = SHOWN.len();
 
-/// The rows as a table in Markdown.
+/// Returns the rows as a table in Markdown.
 pub fn markdown(rows: &[Row]) -> String {
     let mut text = String::from(
         "| operation | unit | CPUs | ostd | quell |\n| --- | --- | --- | --- | --- |\n",

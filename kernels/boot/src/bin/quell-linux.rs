@@ -108,7 +108,7 @@ impl Soak {
     }
 }
 
-/// The word for Linux's command line that leaves out a rule of the engine.
+/// Returns the word for Linux's command line that leaves out a rule of the engine.
 fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>> {
     let Some(rule) = rule else {
         return Ok(None);
@@ -261,7 +261,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
                 }
                 source => source?,
             };
-            // The edits need the source alone.
+            // The edits need only the source.
             println!("every edit fits: {} files", tree::changed(&source)?.len());
             if let Err(error) = make::check_tools() {
                 if required {

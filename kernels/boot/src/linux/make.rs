@@ -1,4 +1,4 @@
-//! Builds the engine as an object that Linux links, and both kernels: stock, and with the engine.
+//! Builds the engine as an object that Linux links, and the kernels: stock, and with the engine.
 //!
 //! Both have the same source, timestamp and configuration except `CONFIG_QUELL`, so that builds are reproducible.
 
@@ -20,7 +20,8 @@ const TOOLS: [(&str, &str); 8] = [
     ("objcopy", "binutils"),
 ];
 
-/// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
+/// The rules of the glue that the kernels `debug` and `mutants` can leave out, by the mistakes' names in
+/// `mm/quell_lazy.c`.
 pub const RULES: [&str; 5] = [
     "LinuxFillUnflushed",
     "LinuxChangeUnflushed",
@@ -32,11 +33,11 @@ pub const RULES: [&str; 5] = [
 /// A kernel to build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
-    /// As the source is.
+    /// The unchanged source.
     Stock,
     /// With the engine in it.
     Quell,
-    /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
+    /// With the engine in it, and with the kernel's own checks of memory management and locks.
     Debug,
     /// With the engine, whose rules can be left out.
     Mutants,
@@ -45,7 +46,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Its name: that of the folder where it is built.
+    /// Returns the flavour's name, which is also its build folder's.
     pub const fn name(self) -> &'static str {
         match self {
             Flavour::Stock => "stock",
@@ -56,12 +57,12 @@ impl Flavour {
         }
     }
 
-    /// Returns whether rules of the engine and of the glue can be left out of it.
+    /// Returns whether this kernel can leave out rules of the engine and of the glue.
     pub const fn forgets(self) -> bool {
         matches!(self, Flavour::Debug | Flavour::Mutants)
     }
 
-    /// Where its image is, once it was built.
+    /// Returns the path of the kernel's image.
     pub fn image(self) -> PathBuf {
         directory().join(self.name()).join("arch/x86/boot/bzImage")
     }
@@ -88,6 +89,8 @@ impl Flavour {
     }
 }
 
+/// Checks that all tools are installed.
+///
 /// # Errors
 /// If a tool is missing: its name, and the package to install.
 pub fn check_tools() -> anyhow::Result<()> {
@@ -114,15 +117,15 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine for a kernel with the mechanisms that the integration uses; returns the object. If
-/// [`Flavour::forgets`], the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing
-/// the glue it checks for misuse.
+/// Builds the engine for a kernel with the mechanisms that the integration uses, and returns the object. If
+/// [`Flavour::forgets`], the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing the
+/// glue, it checks for misuse.
 ///
 /// # Errors
-/// If no toolchain can.
+/// If no toolchain can build it.
 pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let mut root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    // Beside the libraries that tests build with other flags.
+    // The build folder is separate from the libraries that tests build with other flags.
     let mut target = directory();
     let mut flags = String::from(
         "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
@@ -135,7 +138,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         target.push("mutants");
         flags = format!("{flags} {}", quell_mutants::run::CFG);
     }
-    // By its interpreter: files of the copy are not executable.
+    // We start the interpreter, because files of the copy aren't executable.
     let output = Command::new("bash")
         .arg(root.join("scripts/build-c"))
         .env("CARGO_TARGET_DIR", target)
@@ -180,7 +183,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         link.arg("-u").arg(&function).arg("-e").arg(function);
     }
     run(link.arg(&library))?;
-    // Without it the linker would take the object for one that needs an executable stack.
+    // Without this section, the linker would assume that the object needs an executable stack.
     run(Command::new("objcopy")
         .args([
             "-R",
@@ -210,7 +213,8 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     Ok(object)
 }
 
-/// The lines of a disassembly that return or branch indirectly by themselves: Linux's mitigations are in its thunks.
+/// Returns the lines of a disassembly that return or branch indirectly without Linux's thunks, which contain its
+/// mitigations.
 fn unguarded(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| {
         let mut words = line
@@ -237,7 +241,7 @@ fn used() -> anyhow::Result<Vec<String>> {
     Ok(called(&std::fs::read_to_string(header)?, &text))
 }
 
-/// The functions that a header declares, those of the machine aside, and that a text or the header's inline functions call.
+/// Returns the header's functions that a text or the header's inline functions call, except those of the machine.
 fn called(header: &str, text: &str) -> Vec<String> {
     let starts = |line: &str, with: &[&str]| with.iter().any(|start| line.starts_with(start));
     let inline: Vec<&str> = header
@@ -260,7 +264,7 @@ fn called(header: &str, text: &str) -> Vec<String> {
     names
 }
 
-/// A build of Linux: reproducible, and beside its source.
+/// Creates a command for a build of Linux that is reproducible and outside its source.
 fn make(source: &Path, build: &Path) -> Command {
     let mut command = Command::new("make");
     command
@@ -274,10 +278,10 @@ fn make(source: &Path, build: &Path) -> Command {
     command
 }
 
-/// Installs the headers that a Linux of this source exports to programs; returns their folder.
+/// Installs the headers that Linux of this source exports to programs, and returns their folder.
 ///
 /// # Errors
-/// If they cannot be made.
+/// If the headers can't be made.
 pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
@@ -286,10 +290,10 @@ pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     Ok(build.join("usr/include"))
 }
 
-/// Configures a kernel, if its configuration has changed. Returns its build folder and its sources.
+/// Configures a kernel if its configuration has changed. Returns its build folder and its sources.
 ///
 /// # Errors
-/// If Linux refuses a requested option, or a command cannot be run.
+/// If Linux refuses a requested option, or a command can't be run.
 pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     check_tools()?;
     let source = tree::fetch(lock)?;
@@ -349,10 +353,10 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
     wanted.lines().filter(is_lost).collect()
 }
 
-/// Builds a kernel; returns its image.
+/// Builds a kernel and returns its image.
 ///
 /// # Errors
-/// If something is missing or does not compile.
+/// If something is missing or doesn't compile.
 pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);

@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How long a self-test may take, in seconds.
+/// The time limit of a self-test, in seconds.
 const SECONDS: u64 = 240;
-/// How long a stressor may take beyond the time that it was given: it makes its memory, and frees it, under a debugging
-/// kernel.
+/// The time in seconds that a stressor may take beyond its run time. It needs this to create and free its memory under
+/// a debugging kernel.
 const BEYOND: u64 = 180;
 /// The memory of a stressor, in megabytes.
 const MEMORY_MB: u64 = 160;
 
-/// Where huge pages are reserved.
+/// The file with the number of reserved huge pages.
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
-/// Whether more may be mapped than there is: some self-tests map gigabytes and touch little.
+/// The file that allows mapping more than there is: some self-tests map gigabytes and touch little.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
 /// The users of the machine.
@@ -33,7 +33,7 @@ const LIBRARIES: [(&str, &str); 2] = [
     ("/usr/include/sys/capability.h", "libcap-dev"),
 ];
 
-/// `soak.toml`.
+/// The content of `soak.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -110,16 +110,16 @@ pub struct ProgramImage {
     pub skipped: Vec<String>,
 }
 
-/// Returns whether an exit code means skipped: 4 from Linux's self-tests, 3 or 4 from stress-ng.
+/// Returns whether an exit code means that the program was skipped: 4 from Linux's self-tests, 3 or 4 from stress-ng.
 pub fn is_skip(program: &Program, code: i32) -> bool {
     code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
 }
 
-/// Builds and packs the programs whose name contains one of the texts of `only`; all, if there is none. Each stressor
-/// runs for this many seconds.
+/// Builds and packs the programs whose name contains one of the texts of `only`, or all if there are none. Each
+/// stressor runs for this many seconds.
 ///
 /// # Errors
-/// If the list cannot be read, if an available program does not build, or if a text matches nothing.
+/// If the list can't be read, an available program doesn't build, or a text matches nothing.
 pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let place = integration().join("soak.toml");
     let text =
@@ -185,7 +185,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
                 .push("stress-ng is not installed (Debian's package of that name)".into()),
         }
     }
-    // Some call system().
+    // Some programs call `system()`.
     for (place, program) in [("bin/sh", "dash"), ("bin/cat", "cat"), ("bin/grep", "grep")] {
         match which(program) {
             Some(program) => add(place, &program, &mut files)?,
@@ -194,13 +194,13 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
                 .push(format!("{program}, which some programs call, is not here")),
         }
     }
-    // A self-test has the kernel read it into pages that the program may not write.
+    // In a self-test, the kernel reads this file into pages that the program may not write.
     files.insert("etc/passwd".into(), PASSWD.into());
     packed.files = files.into_iter().collect();
     Ok(packed)
 }
 
-/// Adds the mkfs that `fresh on TYPE` needs.
+/// Adds the `mkfs` that `fresh on TYPE` needs.
 fn add_mkfs(
     program: &Program,
     files: &mut BTreeMap<String, Vec<u8>>,
@@ -256,7 +256,7 @@ fn read(text: &str) -> anyhow::Result<List> {
     Ok(list)
 }
 
-/// Adds a program, with all that its loader will look for.
+/// Adds a program with everything that its loader needs.
 fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
     if files.contains_key(place) {
         return Ok(());
@@ -269,7 +269,7 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
         .output()
         .context("starting ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // Beside the C library there is one that it opens by itself, where a thread is cancelled.
+    // If a thread is cancelled, the C library opens this library by itself.
     let unwinder = libraries(&text)
         .find(|library| library.ends_with("/libc.so.6"))
         .map(|library| library.replace("libc.so.6", "libgcc_s.so.1"))
@@ -289,7 +289,7 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
 }
 
-/// Compiles a program of ours, with the compiler that builds Linux; returns where it is.
+/// Compiles one of our programs with the compiler that builds Linux, and returns its path.
 fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
     let folder = directory().join("programs");
     std::fs::create_dir_all(&folder)?;
@@ -302,10 +302,9 @@ fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
     Ok(built)
 }
 
-/// Builds the self-tests of memory management; returns where they are.
+/// Builds the self-tests of memory management and returns their folder.
 ///
-/// The source as Debian gives it is not touched: the tree with the engine has the same tests, and their build leaves a
-/// file there.
+/// We don't touch Debian's source: the tree with the engine has the same tests, and their build leaves a file there.
 fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     let missing: Vec<&str> = LIBRARIES
         .into_iter()
@@ -331,11 +330,11 @@ fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     run(Command::new("make")
         .current_dir(source.join("tools/testing/selftests/mm"))
         .env_remove("MAKEFLAGS")
-        // A program that does not build is left out, and named.
+        // We leave out a program that doesn't build, and report it.
         .args(["-k", "-s", "-i"])
         .arg(format!("OUTPUT={}", folder.display()))
         .arg(format!("KHDR_INCLUDES=-isystem {}", headers.display()))
-        // khugepaged.c of 6.12.117 uses a constant of this header, which it does not include.
+        // khugepaged.c of 6.12.117 uses a constant of this header without including it.
         .arg("EXTRA_CFLAGS=-w -include ../kselftest.h")
         .stdout(std::process::Stdio::null()))
     .context("building Linux's self-tests")?;

@@ -1,9 +1,9 @@
-//! Runs third-party programs on one kernel with the engine on, and repeats those that do not simply pass with it off.
+//! Runs third-party programs on one kernel with the engine on, and repeats those that don't simply pass with it off.
 //!
-//! It is one image, so the engine is the only difference. Nothing that passes with the engine off may fail with it on,
-//! and the kernel may print no complaint that it does not print without. A program that passes with the engine,
-//! without a failed part or a complaint, cannot be worse and is not repeated. A program that was killed for taking too
-//! long may have met a busy host: it is listed, and counts as failed.
+//! Both runs use one image, so the engine is the only difference. Nothing that passes with the engine off may fail with
+//! it on, and the kernel may not print a complaint that it doesn't also print with the engine off. A program that
+//! passes with the engine, without a failed part or a complaint, can't be worse, so we don't repeat it. A program that
+//! was killed because it took too long may have met a busy host. We list it, and it counts as failed.
 
 use super::make::Flavour;
 use super::programs::{self, ProgramImage};
@@ -15,31 +15,31 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The machine's memory in megabytes: twice the huge pages of khugepaged's `collapse_compound_extreme`. With just
-/// enough, that test often fails on a stock kernel too.
+/// enough, that test often fails on a stock kernel, too.
 const MEMORY_MB: u32 = 2048;
 
-/// Two disks in memory, in kilobytes: the first has the files, the second the file systems that `fresh` makes. XFS is made
-/// on nothing smaller.
+/// Two disks in memory, in kilobytes. The first contains the files, the second the file systems that `fresh` creates.
+/// XFS needs at least this size.
 const DISKS: [&str; 2] = ["brd.rd_nr=2", "brd.rd_size=327680"];
 
 /// The options of a soak run.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The kernel; it has the engine in it.
+    /// The kernel, which must contain the engine.
     pub flavour: Flavour,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: u16,
     /// The lists of mechanisms; one run for each.
     pub mechanisms: Vec<String>,
-    /// How long each stressor runs, in seconds.
+    /// The run time of each stressor in seconds.
     pub seconds: u64,
-    /// Only programs that have one of these in their name.
+    /// Only programs whose name contains one of these are run.
     pub only: Vec<String>,
     /// Words for Linux's command line.
     pub words: Vec<String>,
-    /// Whether the machines' clock counts instructions, one CPU at a time.
+    /// Whether the machines' clock counts instructions, with one CPU at a time.
     pub counted: bool,
-    /// How long a machine may be silent.
+    /// The time after which a silent machine is ended.
     pub limit: Duration,
     /// Whether to show the consoles.
     pub verbose: bool,
@@ -51,7 +51,7 @@ enum ProgramOutcome {
     Passed,
     Skipped,
     Failed(String),
-    /// It was not run, or its end was not heard of.
+    /// It wasn't run, or its end wasn't reported.
     Nothing,
 }
 
@@ -87,15 +87,15 @@ impl ProgramOutcome {
     }
 }
 
-/// Returns whether nothing of a program's run can be worse than another: it passed with all its parts, and Linux was
-/// content.
+/// Returns whether a program's run can't be worse than another: it passed with all its parts, and Linux printed no
+/// complaint.
 fn is_clean(program: &Program, ran: &ProgramResult) -> bool {
     ProgramOutcome::of(program, ran) == ProgramOutcome::Passed
         && ran.failed.is_empty()
         && ran.splats.is_empty()
 }
 
-/// One program, on both.
+/// One program's results with and without the engine.
 struct Row<'a> {
     program: &'a Program,
     without: Option<&'a ProgramResult>,
@@ -152,13 +152,13 @@ struct SoakRun {
 }
 
 impl SoakRun {
-    /// The run of the program of this number.
+    /// Returns the run of the program with this number.
     fn of(&self, number: usize) -> Option<&ProgramResult> {
         self.ran.iter().find(|ran| ran.program == number)
     }
 }
 
-/// Both, compared.
+/// The runs with and without the engine.
 pub struct Outcome {
     packed: Rc<ProgramImage>,
     flavour: Flavour,
@@ -169,10 +169,10 @@ pub struct Outcome {
 }
 
 impl Request {
-    /// Runs the programs with each list of mechanisms, then those that were not clean with the engine off.
+    /// Runs the programs with each list of mechanisms, then those that weren't clean with the engine off.
     ///
     /// # Errors
-    /// If a kernel is missing or cannot be booted, or if there is nothing to run.
+    /// If a kernel is missing or can't be booted, or if there is nothing to run.
     pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
         let packed = Rc::new(self.pack()?);
         let with = self.halves(&packed)?;
@@ -193,23 +193,23 @@ impl Request {
         Ok(self.mechanisms.iter().zip(with).map(outcome).collect())
     }
 
-    /// Runs the programs with the engine alone, once for each list of mechanisms. Returns their results.
+    /// Runs the programs only with the engine, once for each list of mechanisms. Returns their results.
     ///
     /// # Errors
-    /// As [`Request::run`].
+    /// The errors of [`Request::run`].
     pub fn with_engine(&self) -> anyhow::Result<Vec<ProgramResult>> {
         let halves = self.halves(&self.pack()?)?;
         Ok(halves.into_iter().flat_map(|half| half.ran).collect())
     }
 
-    /// Runs all programs with each of the lists of mechanisms.
+    /// Runs all programs with each list of mechanisms.
     fn halves(&self, packed: &ProgramImage) -> anyhow::Result<Vec<SoakRun>> {
         let every: Vec<usize> = (0..packed.programs.len()).collect();
         let lists = self.mechanisms.iter();
         lists.map(|list| self.half(packed, &every, list)).collect()
     }
 
-    /// The programs, if there is a kernel for them.
+    /// Returns the programs, if there is a kernel for them.
     fn pack(&self) -> anyhow::Result<ProgramImage> {
         if self.flavour == Flavour::Stock {
             bail!(
@@ -231,7 +231,7 @@ impl Request {
         Ok(packed)
     }
 
-    /// Runs the programs of these numbers.
+    /// Runs the programs with these numbers.
     fn half(
         &self,
         packed: &ProgramImage,
@@ -375,7 +375,7 @@ impl Outcome {
         }
     }
 
-    /// All of it: a row for each program.
+    /// Returns all results, with a row for each program.
     pub fn json(&self) -> Value {
         let known = self.known();
         let half = |came: &ProgramOutcome, ran: Option<&ProgramResult>| {

@@ -1,7 +1,7 @@
 //! Manages two trees of Linux's sources: Debian's, and one with the engine.
 //!
-//! Both are below `target/linux`. Debian's tree is never changed. The tree with the engine shares its files by hard
-//! links, except edited ones and ours. Those are written only if they differ from the present ones, so that a build
+//! Both are below `target/linux`. We never change Debian's tree. The tree with the engine shares its files by hard
+//! links, except edited ones and ours. We write those only if they differ from the present ones, so that a build
 //! compiles just the changes.
 
 use crate::edits::{Edits, write};
@@ -17,18 +17,18 @@ use std::process::Command;
 /// Debian's package of the source.
 pub const PACKAGE: &str = "linux-source-6.12";
 
-/// Where everything of Linux is kept.
+/// Returns the folder of everything about Linux.
 pub fn directory() -> PathBuf {
     target_directory("linux")
 }
 
-/// Where the integration's own files are.
+/// Returns the folder of the integration's own files.
 pub fn integration() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux")
 }
 
-/// The lock of a folder of builds, held until dropped or the process ends. Two builds there at once would break each
-/// other: kernels of all flavours share sources and the engine's object.
+/// The lock of a folder of builds, held until it's dropped or the process ends. Two builds at the same time would break
+/// each other, because kernels of all flavours share sources and the engine's object.
 pub struct Lock {
     _file: File,
 }
@@ -37,7 +37,7 @@ impl Lock {
     /// Waits for the lock of [`directory`].
     ///
     /// # Errors
-    /// As [`Lock::take_in`].
+    /// The errors of [`Lock::take_in`].
     pub fn take() -> anyhow::Result<Self> {
         Self::take_in(&directory())
     }
@@ -45,7 +45,7 @@ impl Lock {
     /// Waits for the lock of a folder, and prints a message if another process holds it.
     ///
     /// # Errors
-    /// If there is no such folder and it cannot be made, or if it has no locks.
+    /// If the folder doesn't exist and can't be created, or has no locks.
     pub fn take_in(folder: &Path) -> anyhow::Result<Self> {
         let place = folder.join("lock");
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -63,7 +63,7 @@ impl Lock {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// If it does not start, or fails.
+/// If the command doesn't start, or fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command
@@ -75,17 +75,17 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The source as Debian gives it, fetched with the package client if it is not there.
+/// Returns Debian's source, after fetching it with the package client if it's missing.
 ///
 /// # Errors
-/// If it is neither there nor to be had.
+/// If the source is missing and can't be fetched.
 pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     let source = directory().join("source");
     if source.join("Makefile").is_file() {
         return Ok(source);
     }
     let partial = directory().join("source.partial");
-    // Unpacked beside its place first, so that an interrupted run leaves nothing half done there.
+    // We unpack it beside its place, so that an interrupted run leaves nothing incomplete there.
     let _ = std::fs::remove_dir_all(&partial);
     std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
     let installed = Path::new("/usr/src").join(format!("{PACKAGE}.tar.xz"));
@@ -125,11 +125,10 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     Ok(source)
 }
 
-/// The tree with the engine in it, brought up to date with the edits and files of the integration. `object` is the
-/// engine.
+/// Returns the tree with the engine, updated with the integration's edits and files. `object` is the engine.
 ///
 /// # Errors
-/// If an edit does not fit, or a file cannot be read or written.
+/// If an edit doesn't fit, or a file can't be read or written.
 pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
     let tree = directory().join("tree");
     let files = changed(source)?;
@@ -137,14 +136,14 @@ pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<Pat
         eprintln!("copying the source");
         let partial = directory().join("tree.partial");
         let _ = std::fs::remove_dir_all(&partial);
-        // Hard links: the copy takes no room.
+        // With hard links, the copy takes no space.
         run(Command::new("cp").arg("-al").arg(source).arg(&partial))?;
         std::fs::rename(&partial, &tree)?;
     }
     for (file, content) in &files {
         write(&tree.join(file), content)?;
     }
-    // Files that an edit has changed and no longer does.
+    // Restore files that an edit changed earlier but no longer does.
     let marker = directory().join("edited");
     for file in std::fs::read_to_string(&marker).unwrap_or_default().lines() {
         if files.contains_key(Path::new(file)) {
@@ -167,15 +166,15 @@ pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<Pat
 /// Reads the list of changes to Linux.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the list can't be read.
 pub fn edits() -> anyhow::Result<Edits> {
     Ok(Edits::read(&integration().join("edits.toml"), &[])?)
 }
 
-/// The files that are edited or ours, with their contents.
+/// Returns the files that are edited or ours, with their contents.
 ///
 /// # Errors
-/// If an edit does not fit, or a file cannot be read.
+/// If an edit doesn't fit, or a file can't be read.
 pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let (edits, here) = (edits()?, integration());
     let added = edits.added(&here)?;
@@ -194,7 +193,7 @@ pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// Each edit of the real list can be read, and does something.
+    /// Checks that each edit of the real list can be read and does something.
     #[test]
     fn the_list_of_the_integration_is_one() {
         let list = edits().unwrap();
@@ -222,7 +221,7 @@ mod tests {
                 told.send(()).unwrap();
                 drop(held);
             });
-            // It does not get it as long as this one has it, however long that is.
+            // The thread doesn't get the lock as long as this one holds it.
             let soon = std::time::Duration::from_millis(100);
             assert!(tells.recv_timeout(soon).is_err());
             drop(held);

@@ -2,8 +2,8 @@
 //! each row.
 //!
 //! A count that depends on the order of CPUs changes if everything begins a little later. Boots repeat exactly, which
-//! would hide that. So with several boots, each begins its jobs at another point between two timer ticks, and a row
-//! shows the median, the minimum and the maximum.
+//! would hide that. So if there are several boots, we begin the jobs of each at another point between two timer ticks.
+//! A row then shows the median, the minimum and the maximum.
 
 use super::plan::{self, Case, Scale};
 use super::protocol::Job;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempPath;
 
-/// Memory of either machine, in megabytes.
+/// The memory of either machine, in megabytes.
 pub(super) const MEMORY_MB: u32 = 768;
 
 /// The options of a comparison.
@@ -31,35 +31,35 @@ pub(super) const MEMORY_MB: u32 = 768;
 pub struct Options {
     /// A Linux kernel image for x86-64; by default the one that an earlier run fetched.
     pub kernel: Option<PathBuf>,
-    /// The kernel's modules; found by themselves where a package has put them.
+    /// The directory of the kernel's modules; by default, the one in which its package installed them.
     pub modules: Option<PathBuf>,
-    /// Whether to get Debian's kernel where none is given and none was fetched.
+    /// Whether to fetch Debian's kernel if none is given and none was fetched before.
     pub fetch: bool,
     /// The image of a Linux with quell's engine in it, for another column.
     pub on_quell: Option<PathBuf>,
-    /// Which mechanisms are on there, as Linux's option `quell=` takes them.
+    /// The mechanisms that are on in that Linux, in the form of Linux's option `quell=`.
     pub mechanisms: String,
     /// The workloads; by default all built-in ones.
     pub workloads: Vec<Workload>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
-    /// Whether quell's own kernel is booted, too.
+    /// Whether we boot quell's own kernel, too.
     pub own: bool,
     /// The policy of quell's engine in its own kernel.
     pub policy: Policy,
-    /// How much is done.
+    /// The amount of work.
     pub scale: Scale,
     /// Words to add to Linux's command line.
     pub linux_options: Vec<String>,
-    /// How often each Linux is booted, each time at another point between two ticks of its timer.
+    /// The number of boots of each Linux, each at another point between two ticks of its timer.
     pub boots: u16,
-    /// How long one boot may take before it is examined and ended.
+    /// The time that one boot may take before it's examined and ended.
     pub limit: Duration,
     /// Whether to show every line of the serial consoles, on standard error.
     pub verbose: bool,
 }
 
-/// A comparison for which everything but the programs is found.
+/// A planned comparison, for which everything but the programs was found.
 pub struct Comparison {
     options: Options,
     runs: Vec<(Machine, Vec<Case>)>,
@@ -70,11 +70,11 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Plans the rows and finds the emulator and the Linux kernel.
+    /// Plans the rows, and finds the emulator and the Linux kernel.
     ///
     /// # Errors
-    /// If a requirement is missing, a workload does not exist, or none of the workloads has rows on these numbers of
-    /// CPUs ([`crate::UsageError`]).
+    /// If a requirement is missing, a workload doesn't exist, or no workload has rows on these numbers of CPUs
+    /// ([`crate::UsageError`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
@@ -110,7 +110,7 @@ impl Comparison {
         })
     }
 
-    /// Returns the tools of the comparison, in a line.
+    /// Returns the tools of the comparison, in one line.
     ///
     /// # Errors
     /// If no toolchain can build quell's kernel.
@@ -123,7 +123,7 @@ impl Comparison {
     /// Builds everything, and returns the command lines in order without running them.
     ///
     /// # Errors
-    /// If something cannot be built or written.
+    /// If something can't be built or written.
     pub fn commands(&self) -> anyhow::Result<Vec<String>> {
         let program = guest::build()?;
         let mut shown = Vec::new();
@@ -149,11 +149,11 @@ impl Comparison {
         Ok(shown)
     }
 
-    /// Boots both kernels and compares them, with progress on standard error.
+    /// Boots both kernels and compares them. Shows progress on standard error.
     ///
     /// # Errors
-    /// If something cannot be built, started or written. A workload that fails on one side is no error: its row shows
-    /// the reason.
+    /// If something can't be built, started or written. A workload that fails on one side isn't an error: its row
+    /// contains the reason.
     pub fn run(&self) -> anyhow::Result<Report> {
         let (options, emulator) = (&self.options, &self.emulator);
         let program = guest::build()?;
@@ -170,7 +170,7 @@ impl Comparison {
             .as_ref()
             .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
-            // Alternate, so that changes over time affect both kernels alike.
+            // The kernels alternate, so that changes over time affect both alike.
             let linuxes: Vec<_> = self.linuxes(machine).collect();
             let mut boots = vec![Vec::new(); linuxes.len()];
             for boot in 0..options.boots {
@@ -200,7 +200,7 @@ impl Comparison {
         Ok(report)
     }
 
-    /// The kernels to boot on a machine, stock first.
+    /// Returns the kernels to boot on a machine, stock first.
     fn linuxes<'c>(&'c self, machine: &'c Machine) -> impl Iterator<Item = Linux<'c>> {
         let on_quell = self.on_quell.iter();
         let on_quell = on_quell.map(|kernel| (kernel, Some(self.options.mechanisms.as_str())));
@@ -215,18 +215,18 @@ impl Comparison {
     }
 }
 
-/// A Linux to boot, once or several times.
+/// A Linux that we boot once or several times.
 struct Linux<'c> {
     options: &'c Options,
     emulator: &'c Path,
     machine: &'c Machine,
     kernel: &'c linux::Kernel,
-    /// The mechanisms of quell's engine in it, if it has that.
+    /// The mechanisms of quell's engine in it; `None` if it has no engine.
     engine: Option<&'c str>,
 }
 
 impl Linux<'_> {
-    /// Returns the command line of a boot. Each boot has a longer delay between two timer ticks; the first has none.
+    /// Returns the command line of a boot. The first boot has no delay between ticks; each later one has a longer one.
     fn command(&self, images: &Images, boot: u16) -> anyhow::Result<qemu::Command> {
         let mut words: Vec<String> = linux::WORDS.map(String::from).into();
         if boot > 0 {
@@ -238,20 +238,20 @@ impl Linux<'_> {
         command_for(self.emulator, self.machine, images, &words)
     }
 
-    /// Returns the rotation of a boot's cases: each boot begins with another one, so that a row does not depend on the
+    /// Returns the rotation of a boot's cases. Each boot begins with another case, so that a row doesn't depend on the
     /// programs before it.
     fn turn(&self, cases: &[Case], boot: u16) -> usize {
         cases.len() * usize::from(boot) / usize::from(self.options.boots)
     }
 
-    /// The cases in the order of a boot.
+    /// Returns the cases in the order of a boot.
     fn turned(&self, cases: &[Case], boot: u16) -> Vec<Case> {
         let mut turned = cases.to_vec();
         turned.rotate_left(self.turn(cases, boot));
         turned
     }
 
-    /// Boots it for the `boot`th time; returns the outcomes of the cases, in their order.
+    /// Boots for the `boot`th time. Returns the outcomes of the cases in their original order.
     fn boot(&self, program: &Path, cases: &[Case], boot: u16) -> anyhow::Result<Vec<Outcome>> {
         let turned = self.turned(cases, boot);
         let jobs = plan::jobs(&turned);
@@ -299,7 +299,7 @@ impl Linux<'_> {
     }
 }
 
-/// The machine that both kernels get.
+/// Returns the machine for both kernels.
 fn machine(cpus: u16) -> Machine {
     Machine {
         arch: Arch::X86_64,
@@ -311,7 +311,7 @@ fn machine(cpus: u16) -> Machine {
     }
 }
 
-/// The emulator's command line for a kernel: memory in two nodes, all CPUs on the first.
+/// Returns the emulator's command line for a kernel: memory in two nodes, all CPUs on the first.
 pub(super) fn command_for(
     emulator: &Path,
     machine: &Machine,
@@ -339,8 +339,8 @@ pub(super) fn command_for(
     Ok(command)
 }
 
-/// Writes the initial file system with these jobs to a file of this run, because other comparisons may run at the same
-/// time. Returns Linux's boot files, and the guard that removes the file.
+/// Writes the initial file system with these jobs to a file of its own, because other comparisons may run at the same
+/// time. Returns Linux's boot files, and a guard that removes the file.
 pub(super) fn initial_files(
     kernel: &linux::Kernel,
     program: &Path,
@@ -355,7 +355,7 @@ pub(super) fn initial_files(
     Ok((images, file))
 }
 
-/// The same in a file that stays, for a command line that a person will run later.
+/// Writes the initial file system to a file that stays, for a command line that a person will run later.
 fn lasting_initial_files(
     kernel: &linux::Kernel,
     program: &Path,
@@ -373,7 +373,7 @@ fn lasting_initial_files(
     })
 }
 
-/// The outcomes of each case in several boots, as one.
+/// Combines the outcomes of each case in several boots.
 fn together(boots: Vec<Vec<Outcome>>) -> Vec<Outcome> {
     let cases = boots.first().map_or(0, Vec::len);
     let mut boots: Vec<_> = boots.into_iter().map(Vec::into_iter).collect();
@@ -387,8 +387,8 @@ fn together(boots: Vec<Vec<Outcome>>) -> Vec<Outcome> {
     (0..cases).map(next).collect()
 }
 
-/// Microseconds between two ticks of Linux's timer, which ticks 250 times a second in Debian's configuration and in that
-/// of the integration.
+/// The time in microseconds between two ticks of Linux's timer, which ticks 250 times a second in Debian's
+/// configuration and in ours.
 const TICK_US: u32 = 4000;
 
 /// Boots quell's kernel once for each case.
@@ -419,7 +419,7 @@ pub(super) fn counted(cpus: u16) -> String {
     }
 }
 
-/// A progress line on terminals.
+/// Creates a progress line on terminals.
 fn progress(what: String, steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix} [{bar:20}] {pos}/{len} {elapsed}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,7 +1,7 @@
 //! Runs the conformance suite's programs and the stress on a Linux: it must keep the contract, as far as programs can
 //! see.
 //!
-//! There is one boot for each number of CPUs. The emulator's CPUs are threads of the host, so nothing is counted, and
+//! There is one boot for each number of CPUs. The emulator's CPUs are threads of the host, so we count nothing, and
 //! stale translations stay cached.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
@@ -28,11 +28,11 @@ pub struct Programs {
     pub words: Vec<String>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
-    /// How many rounds of the stress follow, of a thousand operations on each CPU.
+    /// The number of rounds of the stress after the checks, of a thousand operations on each CPU.
     pub rounds: u64,
     /// The seed of the stress.
     pub seed: u64,
-    /// How long one boot may take before it is examined and ended.
+    /// The time that one boot may take before it's examined and ended.
     pub limit: Duration,
     /// Whether to show every line of the serial consoles, on standard error.
     pub verbose: bool,
@@ -41,11 +41,11 @@ pub struct Programs {
 /// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// On how many CPUs the machine ran it.
+    /// The number of CPUs of the machine.
     pub cpus: u16,
-    /// Its name.
+    /// The check's name.
     pub name: String,
-    /// On how many of them it failed.
+    /// The number of CPUs on which it failed.
     pub failures: u64,
     /// The finding, or the work done.
     pub saw: String,
@@ -58,16 +58,16 @@ pub struct CheckOutcomes {
     pub checks: Vec<Check>,
     /// The counts of each boot, with the number of CPUs; empty if the engine is off.
     pub counted: Vec<(u16, BootCounters)>,
-    /// Linux's complaints in each boot, with the number of CPUs: each the lines of one complaint.
+    /// Linux's complaints in each boot, with the number of CPUs. Each entry contains the lines of one complaint.
     pub splats: Vec<(u16, Vec<String>)>,
 }
 
 impl Programs {
-    /// Boots, and runs every check; `report` hears of each.
+    /// Boots, and runs every check. Passes each result to `report`.
     ///
     /// # Errors
-    /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an
-    /// error.
+    /// If something can't be built or started, or the machine didn't end by itself, for example because the kernel
+    /// crashed.
     pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<CheckOutcomes> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;

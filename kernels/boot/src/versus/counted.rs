@@ -19,11 +19,11 @@ impl BootCounters {
         found.map_or(0, |(_, count)| *count)
     }
 
-    /// Checks that both agree.
+    /// Checks that both counts agree.
     ///
-    /// Linux counts an interrupt at its arrival, the engine at its sending. Two interrupts to a CPU may arrive as one
-    /// if the first request was served before its interrupt arrived; otherwise the second request merges into the
-    /// first and sends none. So Linux's count is not above the engine's, and below it at most by the requests that
+    /// Linux counts an interrupt when it arrives, the engine when it's sent. Two interrupts to a CPU may arrive as one
+    /// if the first request was served before its interrupt arrived. Otherwise the second request merges into the first
+    /// and sends none. So Linux's count isn't above the engine's, and is less by at most the number of requests that
     /// were served early.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl BootCounters {
         else {
             return None;
         };
-        // A row: its name, a number for each CPU, its description.
+        // A row contains its name, a number for each CPU, and its description.
         let sum = |row: &str| -> u64 {
             row.split(' ')
                 .filter_map(|word| word.parse::<u64>().ok())
@@ -71,7 +71,7 @@ impl BootCounters {
 }
 
 impl fmt::Display for BootCounters {
-    /// Linux's interrupts, and each of the engine's counters that is not 0.
+    /// Prints Linux's interrupts, and each of the engine's counters that isn't 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TLB interrupts {}; engine:", self.interrupts[1])?;
         let moved = self.engine.iter().filter(|(_, count)| *count > 0);

@@ -1,11 +1,11 @@
 //! Parses Linux's counters.
 //!
-//! Interrupts are those sent: Linux's row `CAL`, plus the engine's count of its own vector. Linux sends a function
-//! call only to a CPU whose queue is empty, so each one sent arrives once, and the row counts those sent. Its row
-//! `TLB` counts functions that flushed, several of which may share an interrupt; it is not used.
+//! We count sent interrupts: Linux's row `CAL`, plus the engine's count of its own vector. Linux sends a function call
+//! only to a CPU whose queue is empty, so each call that was sent arrives once, and the row counts sent calls. We don't
+//! use its row `TLB`, which counts functions that flushed: several of them may share an interrupt.
 //!
-//! `tlb:tlb_flush` fires for more than flushes: reason 4 is a request sent, before CPUs that do not need it are
-//! skipped, and reason 0 without pages is a switch that kept its entries. Neither is counted here.
+//! `tlb:tlb_flush` fires for more than flushes. Reason 4 is a sent request, before Linux skips CPUs that don't need it,
+//! and reason 0 without pages is a switch that kept its entries. We count neither.
 
 use super::plan::Case;
 use super::protocol::{Counters, Event};
@@ -16,23 +16,23 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Flush {
     reason: u64,
-    /// How many pages; all if there is no number.
+    /// The number of pages; `None` means all.
     pages: Option<u64>,
     count: u64,
 }
 
-/// Flushes of a window.
+/// The flushes of a window.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Invalidations {
-    /// Pages invalidated and full flushes, each by the initiator or by a CPU that switched.
+    /// Invalidated pages and full flushes, made by the initiator for itself or by a CPU that switched.
     pub local: u64,
-    /// The same, for another CPU.
+    /// Invalidated pages and full flushes, made for another CPU.
     pub remote: u64,
-    /// How many of them were whole flushes.
+    /// The number of full flushes among these.
     pub whole: u64,
 }
 
-/// The sum over all CPUs of a row of `/proc/interrupts`, if there is one.
+/// Returns the sum over all CPUs of a row of `/proc/interrupts`, if the row exists.
 fn interrupts(text: &str, row: &str) -> Option<u64> {
     let rest = text
         .lines()
@@ -42,7 +42,7 @@ fn interrupts(text: &str, row: &str) -> Option<u64> {
         .try_fold(0u64, u64::checked_add)
 }
 
-/// The engine's counter `sent`; 0 without an engine.
+/// Returns the engine's counter `sent`, which is 0 without an engine.
 fn sent(text: &str) -> Option<u64> {
     match text.trim() {
         "" => Some(0),
@@ -50,13 +50,13 @@ fn sent(text: &str) -> Option<u64> {
     }
 }
 
-/// How long the first CPU was idle, in nanoseconds, from the rows of `/proc/timer_list`.
+/// Returns the time that the first CPU was idle, in nanoseconds, from the rows of `/proc/timer_list`.
 fn idle(text: &str) -> Option<u64> {
     let row = text.lines().next()?.split_once(':')?.1;
     row.trim().strip_suffix("nsecs")?.trim().parse().ok()
 }
 
-/// The rows of `/proc/vmstat`.
+/// Returns the rows of `/proc/vmstat`.
 fn memory(text: &str) -> BTreeMap<&str, u64> {
     text.lines()
         .filter_map(|line| {
@@ -66,7 +66,7 @@ fn memory(text: &str) -> BTreeMap<&str, u64> {
         .collect()
 }
 
-/// The lines `{ reason: 3, pages: 1 } hitcount: 17` of a histogram.
+/// Parses the lines of a histogram, for example `{ reason: 3, pages: 1 } hitcount: 17`.
 fn flushes(text: &str) -> Vec<Flush> {
     let field = |line: &str, name: &str| -> Option<u64> {
         let rest = &line[line.find(name)? + name.len()..];
@@ -80,7 +80,7 @@ fn flushes(text: &str) -> Vec<Flush> {
         .filter_map(|line| {
             Some(Flush {
                 reason: field(line, "reason:")?,
-                // -1, printed without its sign.
+                // This is -1, which Linux prints without its sign.
                 pages: Some(field(line, "pages:")?).filter(|&pages| pages < 1 << 52),
                 count: field(line, "hitcount:")?,
             })
@@ -88,7 +88,7 @@ fn flushes(text: &str) -> Vec<Flush> {
         .collect()
 }
 
-/// Returns the invalidations of a histogram; `None` if events were lost.
+/// Returns the invalidations of a histogram, or `None` if events were lost.
 fn invalidations(text: &str) -> Option<Invalidations> {
     let mut sum = Invalidations::default();
     let dropped = text.lines().find_map(|line| {
@@ -104,7 +104,7 @@ fn invalidations(text: &str) -> Option<Invalidations> {
     for flush in flushes(text) {
         let all = flush.count.saturating_mul(flush.pages.unwrap_or(1));
         match flush.reason {
-            // A request sent.
+            // Reason 4 is a sent request.
             4 => continue,
             1 => sum.remote = sum.remote.saturating_add(all),
             _ => sum.local = sum.local.saturating_add(all),
@@ -116,7 +116,7 @@ fn invalidations(text: &str) -> Option<Invalidations> {
     Some(sum)
 }
 
-/// Returns the outcome of each case on Linux, from the events of a run that may have ended early for the reason given.
+/// Returns the outcome of each case on Linux. The run may have ended early, with `failure` as the reason.
 pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<Outcome> {
     let missing = || failure.unwrap_or("the guest reported nothing").to_string();
     cases
@@ -136,7 +136,7 @@ pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<
         .collect()
 }
 
-/// A job that has run.
+/// The results of a job.
 struct Window<'e> {
     done: u64,
     ticks: u64,
@@ -166,7 +166,7 @@ fn window(event: &Event) -> Result<Window<'_>, String> {
     }
 }
 
-/// Builds a side of a row from the timed and the traced job.
+/// Creates a side of a row from the timed and the traced job.
 fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let all = |counters: &Counters| {
         let calls =
@@ -183,8 +183,8 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     if operations == 0 || traced_operations == 0 {
         return Err("nothing was done".to_string());
     }
-    // While every CPU sleeps, the clock advances and nothing is executed. If all work is the first CPU's, its sleep is
-    // no work, and neither is spinning meanwhile.
+    // While every CPU sleeps, the clock advances but executes nothing. If only the first CPU works, we subtract the
+    // time that it sleeps, in which other CPUs at most spin.
     let slept = if case.workload.first_cpu_works() {
         let slept = |counters: &Counters| {
             idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
@@ -219,14 +219,14 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
     };
     let is = |parameter: &str, value: u64| case.workload.get(parameter) == Some(value);
     let (what, count) = match case.workload.name() {
-        // In KB. A page that was not read in had not been evicted.
+        // This counter is in KB. A page that wasn't read in had not been evicted.
         "swap" if is("clean", 1) => ("pages read", grown("pgpgin") / 4),
         "swap" => ("pages swapped out", grown("pswpout")),
         "migrate" => ("pages moved", grown("pgmigrate_success")),
-        // Nothing is looked at that Linux counts.
+        // For these workloads, we check no counter of Linux.
         _ => return None,
     };
-    // The last pages may still be on their way.
+    // The last pages may still be in progress.
     (count < operations - operations / 50)
         .then(|| format!("{count} {what} in {operations} operations"))
 }
@@ -298,7 +298,7 @@ mod tests {
         )
         .unwrap()
         .cases;
-        // The first CPU slept 200 of them.
+        // The first CPU slept for 200 of the ticks.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
         let side = outcomes[0].as_ref().unwrap();

@@ -1,16 +1,16 @@
 //! Builds the program that performs the workloads on Linux.
 //!
-//! It is a package of its own (`guest/`), linked statically so that the initial file system needs nothing else. It is
-//! built on demand, beside the host's own build.
+//! It's a separate package (`guest/`), linked statically so that the initial file system needs nothing else. We build
+//! it on demand, beside the host's own build.
 
 use crate::toolchain;
 use anyhow::{Context, bail};
 use std::path::PathBuf;
 
-/// The guest's target: any distribution's that links statically.
+/// The guest's target, for any distribution that links statically.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds it; returns the program's file. Cargo shows its own progress.
+/// Builds the guest and returns the path of its program. Cargo shows its own progress.
 ///
 /// # Errors
 /// If there is no compiler, or the build fails.

@@ -1,4 +1,4 @@
-//! A Linux to compare with: the kernel's image, its modules, the initial file system.
+//! Prepares a Linux to compare with: the kernel's image, its modules, and the initial file system.
 //!
 //! The initial file system contains only the static program as `init`, its few modules and its plan.
 
@@ -15,10 +15,11 @@ use std::process::Command;
 
 /// Linux's command line.
 ///
-/// Reproducible: no random placement, no seeding from the processor, the clock without calibration. Lean, to be fair
-/// to a kernel without such defences: no mitigations for processor faults, no clearing of memory before it is
-/// overwritten, and no self-test of ciphers, which would run beside the first workloads. The timer is trusted: Linux
-/// checks by the clock whether it ticks, which would fail in an emulator that the host has paused.
+/// It makes runs reproducible: no random placement, no seeding from the processor, and the clock without calibration.
+/// It also makes Linux lean, to be fair to a kernel without such defences: no mitigations for processor faults, no
+/// clearing of memory before it's overwritten, and no self-test of ciphers, which would run beside the first workloads.
+/// We let Linux trust the timer. Otherwise it checks by the clock whether the timer ticks, which fails if the host has
+/// paused the emulator.
 pub const WORDS: [&str; 11] = [
     "cryptomgr.notests",
     "console=ttyS0",
@@ -33,7 +34,8 @@ pub const WORDS: [&str; 11] = [
     "no_timer_check",
 ];
 
-/// The modules of jobs in loading order, with options. Those built into the kernel have no file, and are skipped.
+/// The modules that jobs need, in loading order, with options. A module built into the kernel has no file, so we skip
+/// it.
 const MODULES: [(&str, &str); 9] = [
     ("lib/lz4/lz4_compress", ""),
     ("lib/lz4/lz4hc_compress", ""),
@@ -46,21 +48,21 @@ const MODULES: [(&str, &str); 9] = [
     ("fs/fat/vfat", ""),
 ];
 
-/// The package that `--fetch` looks for, as a pattern of names.
+/// The pattern of package names for `--fetch`.
 const PACKAGE: &str = r"^linux-image-6\.12.*-cloud-amd64(-unsigned)?$";
 
 /// A kernel to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Its image.
+    /// The kernel's image.
     pub image: PathBuf,
     /// The directory of its modules, if there is one.
     pub modules: Option<PathBuf>,
-    /// Its release, from its header.
+    /// The kernel's release, from the image's header.
     pub release: String,
 }
 
-/// Where fetched kernels and initial file systems are kept.
+/// Returns the folder of fetched kernels and initial file systems.
 pub fn cache() -> PathBuf {
     toolchain::target_directory("versus")
 }
@@ -68,7 +70,7 @@ pub fn cache() -> PathBuf {
 /// Finds the kernel: the given one, or Debian's, which is fetched on request.
 ///
 /// # Errors
-/// If there is none, or it is no kernel for x86-64.
+/// If there is none, or it isn't a kernel for x86-64.
 pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow::Result<Kernel> {
     if let Some(image) = named {
         return open(image, modules);
@@ -106,7 +108,7 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
     })
 }
 
-/// The modules of a release, where packages put them, in the tree that the image is in.
+/// Returns the folder of a release's modules, in the tree that contains the image.
 fn beside(image: &Path, release: &str) -> Option<PathBuf> {
     image
         .ancestors()
@@ -115,8 +117,8 @@ fn beside(image: &Path, release: &str) -> Option<PathBuf> {
         .find(|modules| modules.join("kernel").is_dir())
 }
 
-/// The release in the header of a kernel image, up to the first blank (Linux's boot protocol for
-/// x86: the signature `HdrS`, and at `kernel_version` the offset of a text, less 512).
+/// Returns the release in a kernel image's header, up to the first blank. By Linux's boot protocol for x86, the header
+/// has the signature `HdrS`, and at `kernel_version` the offset of a text, less 512.
 pub fn release(image: &[u8]) -> Option<String> {
     if image.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -128,11 +130,11 @@ pub fn release(image: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(&text[..end]).ok()?;
     let release = text.split_ascii_whitespace().next()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-~".contains(c);
-    // It becomes part of a path.
+    // The release becomes part of a path.
     (release.chars().all(plain) && !release.starts_with('.')).then(|| release.to_string())
 }
 
-/// A kernel that an earlier run has fetched.
+/// Returns a kernel that an earlier run fetched.
 fn fetched() -> Option<PathBuf> {
     std::fs::read_dir(cache().join("debian/boot"))
         .ok()?
@@ -143,7 +145,7 @@ fn fetched() -> Option<PathBuf> {
         })
 }
 
-/// Gets Debian's kernel with the package client and unpacks it.
+/// Fetches Debian's kernel with the package client and unpacks it.
 fn download() -> anyhow::Result<PathBuf> {
     for program in ["apt-cache", "apt-get", "dpkg"] {
         toolchain::which(program).with_context(|| {
@@ -158,7 +160,7 @@ fn download() -> anyhow::Result<PathBuf> {
         "the package lists know no Linux 6.12 cloud kernel: run apt-get update, or name an image \
          with --kernel",
     )?;
-    // Unpacked beside its place first, so that an interrupted run leaves nothing half done there.
+    // We unpack it beside its place, so that an interrupted run leaves nothing incomplete there.
     let (place, partial) = (cache().join("debian"), cache().join("debian.partial"));
     let _ = std::fs::remove_dir_all(&partial);
     std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
@@ -191,7 +193,7 @@ fn download() -> anyhow::Result<PathBuf> {
     fetched().context("the package has no kernel image")
 }
 
-/// The package with the highest version among lines `name - title` of a search.
+/// Returns the package with the highest version among lines `name - title` of a search.
 pub fn newest(search: &str) -> Option<String> {
     let numbers = |name: &str| -> Vec<u64> {
         name.split(|c: char| !c.is_ascii_digit())
@@ -201,18 +203,20 @@ pub fn newest(search: &str) -> Option<String> {
     search
         .lines()
         .filter_map(|line| line.split_whitespace().next())
-        // The name of a kernel has three numbers at least; that of a package that depends on the
-        // newest has two.
+        // The name of a kernel contains at least three numbers. That of a package that depends on the newest kernel has
+        // two.
         .filter(|name| name.starts_with("linux-image-") && numbers(name).len() > 3)
         .max_by_key(|name| (numbers(name), name.len()))
         .map(str::to_string)
 }
 
-/// The initial file system: an archive in cpio's format `newc`. Beside the program, its modules and its plan there are
-/// the programs of others that it is to run, and `more` files, by name and content.
+/// Returns the initial file system: an archive in cpio's format `newc`.
+///
+/// It contains the program, its modules and its plan. It also contains third-party programs to run, and `more` files by
+/// name and content.
 ///
 /// # Errors
-/// If the program or a module cannot be read.
+/// If the program or a module can't be read.
 pub fn initial_files(
     kernel: &Kernel,
     program: &Path,
@@ -248,7 +252,7 @@ pub fn initial_files(
     }
     let mut folders = BTreeSet::new();
     for (name, content) in more {
-        // The kernel makes no folder that the archive does not have.
+        // The kernel doesn't create folders that the archive lacks.
         let above: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
         for folder in above.into_iter().rev() {
             if folder != Path::new("") && folders.insert(folder.to_path_buf()) {
@@ -260,7 +264,7 @@ pub fn initial_files(
     write_cpio(files.into_iter(), Vec::new()).context("writing the initial file system")
 }
 
-/// Formats each as JSON on its own line.
+/// Formats each value as JSON on its own line.
 fn lines<T: Serialize>(all: &[T]) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     for one in all {
@@ -270,7 +274,7 @@ fn lines<T: Serialize>(all: &[T]) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The file of a module, packed in one of the ways that a kernel can unpack by itself.
+/// Returns the file of a module, which may be compressed in any way that a kernel can decompress by itself.
 fn module_file(kernel: &Kernel, module: &str) -> Option<PathBuf> {
     let modules = kernel.modules.as_ref()?.join("kernel");
     ["ko", "ko.xz", "ko.zst", "ko.gz"]

@@ -10,8 +10,8 @@
 //! * [`conform`] runs the conformance suite on one Linux, and [`counted`] reads its engine's counters;
 //! * [`soak`] runs third-party programs; [`splats`] finds kernel complaints.
 //!
-//! Not shown: time on real hardware. An emulated instruction has no cache misses, an interrupt no latency, and the
-//! TLBs drop entries that hardware would keep.
+//! We don't show time on real hardware. An emulated instruction has no cache misses, an interrupt has no latency, and
+//! the TLBs drop entries that hardware would keep.
 
 mod compare;
 mod conform;

@@ -1,4 +1,4 @@
-//! quell's own side of the comparison: its kernel, booted once for each case.
+//! Boots quell's own kernel, once for each case of the comparison.
 
 use super::plan::Case;
 use super::report::{Outcome, Side};
@@ -9,18 +9,18 @@ use quell::Policy;
 use quell_conformance::PolicyText;
 use serde_json::Value;
 
-/// The kernel and its user program, built if they are not.
+/// Builds the kernel and its user program, unless they're up to date.
 ///
 /// # Errors
-/// If nothing here can build them.
+/// If no toolchain can build them.
 pub fn images() -> anyhow::Result<Images> {
     prepare(Arch::X86_64, None, false)
 }
 
-/// The images for a case: with the file of its workload, if that is not built in.
+/// Returns the images for a case. They include the file of its workload, if that isn't built in.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If they can't be written.
 pub fn with_file(images: &Images, case: &Case) -> anyhow::Result<Images> {
     match case.workload.is_built_in() {
         true => Ok(images.clone()),
@@ -28,16 +28,16 @@ pub fn with_file(images: &Images, case: &Case) -> anyhow::Result<Images> {
     }
 }
 
-/// How many pages quell moves behind one flush: all of a call, where Linux takes 512.
+/// The number of pages that quell moves behind one flush: all of a call. Linux takes 512.
 pub const MIGRATE_TOGETHER: u64 = 8192;
 
-/// Microseconds between two timer ticks of a CPU that is not idle: Debian's Linux takes 250 a second.
+/// The time in microseconds between two timer ticks of a CPU that isn't idle. Debian's Linux has 250 ticks a second.
 ///
-/// In the emulator one CPU runs until it waits or a timer fires. Without ticks no other would run
-/// while one moves memory under its feet.
+/// In the emulator one CPU runs until it waits or a timer fires. Without ticks, no other CPU would run while one moves
+/// memory that it uses.
 const TICK_US: u64 = 4_000;
 
-/// The kernel's command line for a case.
+/// Returns the kernel's command line for a case.
 pub fn words(case: &Case, policy: Policy) -> Vec<String> {
     let parameters: Vec<_> = case
         .parameters
@@ -51,7 +51,7 @@ pub fn words(case: &Case, policy: Policy) -> Vec<String> {
         format!("parameters={}", parameters.join(",")),
         format!("migrate_together={MIGRATE_TOGETHER}"),
         format!("tick_us={TICK_US}"),
-        // Beyond the published mechanisms.
+        // This is in addition to the published mechanisms.
         "catch_up=yes".to_string(),
     ]
 }
@@ -72,7 +72,7 @@ pub fn outcome(case: &Case, run: &follow::Outcome) -> Outcome {
     )
 }
 
-/// A side of a row, from the kernel's event.
+/// Creates a side of a row from the kernel's event.
 fn side(case: &Case, event: &Value) -> Outcome {
     let count = |name: &str| {
         event[name]
@@ -84,7 +84,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
         return Err("nothing was done".to_string());
     }
     let per = |count: u64| count as f64 / operations as f64;
-    // A root loaded without its entries kept, or left for the kernel's, flushes as well.
+    // Loading a root without keeping its entries flushes, and so does leaving it for the kernel's.
     let mut whole = 0;
     for name in ["local_tags", "local_all", "loads_flushed", "unloads"] {
         whole += count(name)?;
@@ -104,7 +104,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
     })
 }
 
-/// Returns evidence that the row's work was not done.
+/// Returns evidence that the kernel didn't do the row's work.
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
     (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(

@@ -1,18 +1,18 @@
 //! The rows of the comparison: workload variants that make both kernels do the same work.
 //!
 //! Linux defers flushes only while another CPU runs the address space, and flushes dirty pages one by one before it
-//! writes them. So there are variants with the other CPUs busy in the same process, asleep in it, or absent, and with
-//! dirty or clean pages.
+//! writes them. So we have variants in which the other CPUs are busy in the same process, asleep in it, or absent, and
+//! variants with dirty or clean pages.
 
 use super::protocol::{Handover, Job};
 use quell_workloads::Workload;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// A fifth.
+    /// A fifth of the usual amount.
     Quick,
-    /// That many times as much as usual.
+    /// This multiple of the usual amount.
     Times(u64),
 }
 
@@ -32,11 +32,11 @@ pub struct Case {
     pub workload: Workload,
     /// Distinguishes this row from others of the workload.
     pub variant: String,
-    /// The parameters that differ from the defaults, like `pages=512`.
+    /// The parameters that differ from the defaults, for example `pages=512`.
     pub parameters: Vec<String>,
-    /// How many CPUs take part; the others of the machine are idle.
+    /// The number of CPUs that take part. The machine's others are idle.
     pub team: u16,
-    /// How Linux's processes hand the CPU over, if they do.
+    /// The way in which Linux's processes pass the CPU on, if they do.
     pub handover: Handover,
 }
 
@@ -45,11 +45,12 @@ pub struct Case {
 pub struct Rows {
     /// The rows.
     pub cases: Vec<Case>,
-    /// Requested workloads without rows there, with the reason.
+    /// Requested workloads without rows on this machine, with the reason.
     pub without: Vec<String>,
 }
 
-/// The rows of these workloads for a machine with that many CPUs; of all that are built in, if none is named.
+/// Returns the rows of these workloads on a machine with this number of CPUs. Without workloads, returns those of all
+/// built-in ones.
 ///
 /// # Errors
 /// If a parameter of a row is refused.
@@ -84,16 +85,16 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         anyhow::Ok(())
     };
     let usual = Handover::default();
-    // The activity of the process's other CPUs.
+    // This is the activity of the process's other CPUs.
     let others: &[(&str, &[&str])] = match cpus {
         1 => &[("alone", &[])],
         _ => &[
             ("others busy", &[]),
-            // Longer than any window: none wakes up in it to look whether all is over.
+            // The pause is longer than any window, so no CPU wakes up in it to check whether the work is over.
             ("others asleep", &["idle=yes", "spin=1s"]),
         ],
     };
-    // A file of one's own may have the name of another.
+    // A user's file may have the name of a built-in workload.
     let name = if plain.is_built_in() {
         plain.name()
     } else {
@@ -112,7 +113,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             }
         }
         "swap" => {
-            // The first rounds make the swap device grow.
+            // In the first rounds, the swap device grows.
             let much = format!("rounds={}", scale.of(10));
             for (kind, clean) in [("dirty", "clean=no"), ("clean", "clean=yes")] {
                 for (variant, parameters) in others {
@@ -134,7 +135,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         }
         "demand" => {
             let much = format!("size={}M", scale.of(16).next_multiple_of(2));
-            // No 2 MB pages: the emulator counts each byte of `rep stosb`, with which Linux zeroes them.
+            // We use no 2 MB pages, because the emulator counts each byte of `rep stosb`, with which Linux zeroes them.
             case("4 KB pages", cpus, &[&much, "page=4K"], usual)?;
         }
         "pingpong" => {
@@ -143,8 +144,8 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
         "fileio" => {
-            // A number of requests with all their syncs, instead of a time: the windows contain the same work. They
-            // contain all CPUs' instructions, so computing would measure the other CPUs.
+            // We limit the number of requests with all their syncs instead of the time, so that windows contain the
+            // same work. They contain all CPUs' instructions, so computing would measure the other CPUs.
             let much = format!("limit={}", scale.of(2_000));
             case(
                 "random writes",
@@ -154,7 +155,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             )?;
         }
         "readers" => {
-            // The published processes have many threads each.
+            // Each published process has many threads.
             let processes = if cpus < 4 { 1 } else { 2 };
             if cpus.is_multiple_of(processes) {
                 let processes = u64::from(processes);
@@ -162,16 +163,16 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                     format!("processes={processes}"),
                     format!("threads={}", u64::from(cpus) / processes),
                     format!("size={}M", 84 / processes),
-                    // Two thirds of the files, as published, but in one pool: without a slow node
-                    // both sides only drop pages and read them again.
+                    // Two thirds of the files, as published, but in one pool. Without a slow node both sides only drop
+                    // pages and read them again.
                     "fast=56M".to_string(),
                     "slow=0".to_string(),
                     "ahead=2800".to_string(),
-                    // Otherwise one thread may be so far ahead that it finds another's pages read already, or not,
-                    // which would decide the row.
+                    // Otherwise one thread may be so far ahead that it finds another thread's pages already read, or
+                    // not. That would decide the row.
                     "together=yes".to_string(),
                     format!("passes={}", scale.of(1)),
-                    // All CPUs' instructions are counted: computing would only hide the rest.
+                    // We count all CPUs' instructions, so computing would only hide the rest.
                     "compute=0".to_string(),
                 ];
                 let parameters = parameters.each_ref().map(String::as_str);
@@ -184,9 +185,9 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             }
         }
         "promote" => {
-            // A reader that meets a page under way sleeps until the emulator returns to its CPU. The first CPU's pause
-            // after each move allows that. Without it, that might be at the next timer tick, some 200 moves later,
-            // none of which would interrupt anybody.
+            // A reader that meets a page in migration sleeps until the emulator returns to its CPU. The first CPU's
+            // pause after each move allows that. Without the pause, the reader might run at the next timer tick, some
+            // 200 moves later, and none of these would interrupt anybody.
             let much = format!("moves={}", scale.of(40_000));
             let variant = if cpus == 1 {
                 "alone"
@@ -203,7 +204,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
     Ok(())
 }
 
-/// The guest's plan: for each case a job that is timed, then one that is traced.
+/// Returns the guest's plan: for each case a timed job, then a traced one.
 pub fn jobs(cases: &[Case]) -> Vec<Job> {
     let job = |case: &Case, traced| Job {
         workload: case.workload.name().to_string(),
@@ -237,7 +238,7 @@ mod tests {
                     assert!(case.team <= cpus, "{case:?}");
                 }
                 for workload in Workload::all() {
-                    // Two processes of readers cannot share an odd number of CPUs; the report mentions it.
+                    // Two processes of readers can't share an odd number of CPUs. The report mentions that.
                     let none = workload.name() == "readers" && cpus > 4 && cpus % 2 == 1;
                     let said = without.iter().any(|why| why.starts_with(workload.name()));
                     assert_eq!(said, none, "{without:?}");
@@ -288,7 +289,7 @@ mod tests {
         )
         .unwrap()
         .cases[0];
-        // Two processes of two threads, three passes, of any duration.
+        // There are two processes of two threads with three passes, whatever the duration.
         assert_eq!(
             case.workload.operations(1_000_000),
             3 * 2 * (42 << 20) / 4096

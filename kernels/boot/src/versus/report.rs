@@ -1,4 +1,4 @@
-//! Prints the comparison as JSON and as part of a document.
+//! Prints the comparison as JSON, and as part of a document.
 
 use super::plan::Case;
 use quell::Policy;
@@ -28,40 +28,40 @@ pub type Outcome = Result<Side, String>;
 /// One side of one row. All counts but `operations` are per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// How many operations were measured.
+    /// The number of operations that were measured.
     pub operations: u64,
-    /// Interrupts sent: for flushes and other function calls on Linux, shootdowns alone on quell's own kernel.
+    /// Sent interrupts: for flushes and other function calls on Linux, only for shootdowns on quell's own kernel.
     pub interrupts: f64,
-    /// Pages invalidated and whole flushes, on any CPU.
+    /// Invalidated pages and full flushes, on any CPU.
     pub invalidations: f64,
-    /// Those of the initiator, if known.
+    /// The initiator's invalidations, if known.
     pub local_invalidations: Option<f64>,
-    /// Those done for another CPU, where known.
+    /// The invalidations for other CPUs, if known.
     pub remote_invalidations: Option<f64>,
-    /// How many of the invalidations were whole flushes.
+    /// The number of full flushes among the invalidations.
     pub whole_flushes: f64,
     /// Instructions of all CPUs.
     pub instructions: f64,
     /// The reason to doubt the row, if any.
     pub remark: Option<String>,
-    /// The least and the most in any boot, where there were several: then the counts are medians, each by itself.
+    /// The least and the most of each count, if there were several boots. Each count is then a median by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
 }
 
-/// The least and the most of a count, per operation, in any of several boots.
+/// The least and the most of each count, per operation, in several boots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Of interrupts.
+    /// The range of interrupts.
     pub interrupts: [f64; 2],
-    /// Of pages invalidated and whole flushes.
+    /// The range of invalidated pages and full flushes.
     pub invalidations: [f64; 2],
-    /// Of instructions.
+    /// The range of instructions.
     pub instructions: [f64; 2],
 }
 
 impl Side {
-    /// Combines several boots: each count's median and range. `None` without a boot.
+    /// Combines several boots: each count's median and range. Returns `None` without a boot.
     pub fn median(boots: &[Side]) -> Option<Side> {
         let [_, _, ..] = boots else {
             return boots.first().cloned();
@@ -102,9 +102,9 @@ pub struct Row {
     pub workload: &'static str,
     /// Distinguishes this row from others of the workload.
     pub variant: String,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: u16,
-    /// The operation that counts refer to.
+    /// The operation to which counts refer.
     pub operation: &'static str,
     /// The workload's parameters.
     pub parameters: Vec<String>,
@@ -115,7 +115,7 @@ pub struct Row {
     pub linux_on_quell: Option<Side>,
     /// quell's kernel's side.
     pub quell: Option<Side>,
-    /// Why a side is missing.
+    /// The reasons for missing sides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
@@ -141,19 +141,19 @@ const COUNTS: [Count; 3] = [
     ),
 ];
 
-/// Which rows a table shows.
+/// The rows that a table shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowFilter {
-    /// Linux alone.
+    /// Only Linux.
     Linux,
-    /// Linux, and the same with quell's engine in it.
+    /// Linux without and with quell's engine.
     LinuxOnQuell,
     /// quell's own kernel, without a ratio, because it does less than Linux.
     Quell,
 }
 
 impl RowFilter {
-    /// The names of the columns. Those of counts can be read as numbers.
+    /// Returns the names of the columns. Cells of counts can be parsed as numbers.
     pub fn columns(self) -> Vec<String> {
         let sides: &[&str] = match self {
             RowFilter::Linux | RowFilter::Quell => &[""],
@@ -169,7 +169,7 @@ impl RowFilter {
 }
 
 impl Row {
-    /// Returns its cells, in the order of [`RowFilter::columns`].
+    /// Returns the row's cells, in the order of [`RowFilter::columns`].
     pub fn cells(&self, shown: RowFilter) -> Vec<String> {
         let mut cells = vec![
             self.workload.to_string(),
@@ -213,18 +213,18 @@ pub struct Report {
     /// The release of the Linux with the engine and its mechanisms, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<String>,
-    /// How often each Linux was booted.
+    /// The number of boots of each Linux.
     pub boots: u16,
-    /// In the order they were run.
+    /// The rows, in the order in which they were run.
     pub rows: Vec<Row>,
     /// Requested workloads without rows on some number of CPUs, with the reason.
     pub without_rows: Vec<String>,
-    /// What cannot be compared, and the measures that make the rest comparable.
+    /// Limits of the comparison, and the measures that make the rest comparable.
     pub notes: [&'static str; NOTES.len()],
 }
 
 impl Report {
-    /// A comparison with a release of Linux in an emulator, without rows yet.
+    /// Creates a comparison with a release of Linux in an emulator, without rows.
     pub fn new(release: &str, emulator: &str, policy: Policy) -> Self {
         Report {
             linux: release.to_string(),
@@ -238,7 +238,7 @@ impl Report {
         }
     }
 
-    /// Adds a row. `on_quell` is Linux with the engine, and `quell` quell's own kernel, if requested.
+    /// Adds a row. `on_quell` is Linux with the engine, and `quell` is quell's own kernel, if requested.
     pub fn add(
         &mut self,
         case: &Case,
@@ -269,7 +269,7 @@ impl Report {
         });
     }
 
-    /// Returns whether both sides of every row are there.
+    /// Returns whether no row lacks a side.
     pub fn complete(&self) -> bool {
         self.rows.iter().all(|row| row.missing.is_empty())
     }
@@ -310,7 +310,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// Describes the counts of Linux if each was booted more than once.
+    /// Returns an explanation of Linux's counts if each Linux was booted more than once.
     pub fn said_of_boots(&self) -> String {
         match self.boots {
             1 => String::new(),
@@ -321,7 +321,7 @@ impl Report {
         }
     }
 
-    /// The table in which Linux is.
+    /// Returns the filter of the table that shows Linux.
     pub fn with_linux(&self) -> RowFilter {
         match self.linux_on_quell {
             Some(_) => RowFilter::LinuxOnQuell,
@@ -334,7 +334,7 @@ impl Report {
         self.rows.iter().any(|row| row.quell.is_some())
     }
 
-    /// One table, and an empty line.
+    /// Returns one table and an empty line.
     fn table(&self, shown: RowFilter) -> Vec<String> {
         let columns = shown.columns();
         let mut lines = vec![
@@ -348,7 +348,7 @@ impl Report {
         lines
     }
 
-    /// Returns the reasons to doubt rows, one line each.
+    /// Returns the reasons to doubt rows, one on each line.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         self.rows.iter().flat_map(|row| {
             let sides = [
@@ -367,7 +367,7 @@ impl Report {
     }
 }
 
-/// A count per operation: exact where it is small.
+/// Formats a count per operation, exactly if it's small.
 fn number(value: f64) -> String {
     if value == 0.0 {
         "0".to_string()
@@ -386,7 +386,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// How much less the second is than the first.
+/// Formats the second count as a ratio to the first.
 fn ratio(linux: f64, quell: f64) -> String {
     if linux == 0.0 {
         if quell == 0.0 { "=" } else { "more" }.to_string()
@@ -520,7 +520,7 @@ mod tests {
         assert!(json["rows"][0]["quell"].get("spread").is_none());
     }
 
-    /// quell's own kernel is no comparison: no row has it beside Linux.
+    /// quell's own kernel isn't a comparison, so no row shows it beside Linux.
     #[test]
     fn the_own_kernel_has_no_ratio() {
         let report = report(Ok(side(0.5, 9_000.0)));

@@ -1,7 +1,7 @@
-//! Runs third-party programs on a Linux, and records how each ends and the kernel's complaints meanwhile.
+//! Runs third-party programs on a Linux, and records how each ends and the kernel's complaints during its run.
 //!
 //! If a program crashes the kernel, the next boot continues after it. The emulator's CPUs are threads of the host, or
-//! alternate on one ([`Soak::icount`]). The console shows warnings, so a splat is attributed to the running program.
+//! alternate on one ([`Soak::icount`]). The console shows warnings, so we attribute a splat to the running program.
 
 use super::compare::{command_for, counted};
 use super::counted::BootCounters;
@@ -18,7 +18,7 @@ use anyhow::bail;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Programs to run, and where.
+/// The programs to run, and the machine for them.
 #[derive(Clone, Debug)]
 pub struct Soak {
     /// The image of a Linux kernel for x86-64.
@@ -27,18 +27,18 @@ pub struct Soak {
     pub mechanisms: Option<String>,
     /// Words to add to Linux's command line.
     pub words: Vec<String>,
-    /// How many CPUs the machine has.
+    /// The number of CPUs of the machine.
     pub cpus: u16,
-    /// How much memory, in megabytes.
+    /// The memory of the machine in megabytes.
     pub memory_mb: u32,
-    /// Additional files of the initial file system: path and content. Folders are implied.
+    /// Additional files of the initial file system: path and content. We create their folders.
     pub files: Vec<(String, Vec<u8>)>,
     /// The programs, in their order.
     pub programs: Vec<Program>,
-    /// Whether the machine's clock counts instructions and its CPUs take turns: then a run repeats itself, and no work
-    /// of the host's comes between two steps of a program.
+    /// Whether the machine's clock counts instructions and its CPUs take turns. Then a run repeats itself, and the
+    /// host's other work can't delay a program between two steps.
     pub icount: bool,
-    /// How long the machine may be silent, or run without using the processor, before it is examined and ended.
+    /// The time that the machine may be silent, or run without using the processor, before it's examined and ended.
     pub limit: Duration,
     /// Whether to show every line of the serial console, on standard error.
     pub verbose: bool,
@@ -47,23 +47,23 @@ pub struct Soak {
 /// The result of a program.
 #[derive(Clone, Debug)]
 pub struct ProgramResult {
-    /// Its place in the list.
+    /// The program's place in the list.
     pub program: usize,
-    /// How it ended; `None` if the kernel did before.
+    /// The way in which it ended; `None` if the kernel ended first.
     pub how: Option<ExitKind>,
-    /// How long it took, in milliseconds; 0 if the kernel ended before.
+    /// The time that it took in milliseconds; 0 if the kernel ended first.
     pub milliseconds: u64,
     /// The number of its parts that passed, if reported.
     pub passed: u64,
-    /// The names of those that did not.
+    /// The names of the parts that failed.
     pub failed: Vec<String>,
-    /// The last lines of its output; if the kernel has ended, of the console.
+    /// The last lines of its output, or of the console if the kernel ended.
     pub last: Vec<String>,
-    /// The kernel's complaints meanwhile: each the lines of one complaint.
+    /// The kernel's complaints during the run. Each entry contains the lines of one complaint.
     pub splats: Vec<Vec<String>>,
 }
 
-/// A boot as it is followed.
+/// The state of a boot that we follow.
 #[derive(Default)]
 struct BootFollower {
     ran: Vec<ProgramResult>,
@@ -74,7 +74,7 @@ struct BootFollower {
 }
 
 impl BootFollower {
-    /// The next event, of programs that begin with number `first`.
+    /// Handles the next event. The boot's first program has number `first`.
     fn event(&mut self, event: Event, first: usize) -> Option<&ProgramResult> {
         match event {
             Event::Starts { program } => {
@@ -118,8 +118,7 @@ impl Soak {
     /// finished and the engine shows them.
     ///
     /// # Errors
-    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal
-    /// ends this.
+    /// If something can't be built or started, if the kernel ends while no program runs, or if a signal ends this.
     pub fn run(
         &self,
         mut report: impl FnMut(&ProgramResult),
@@ -199,20 +198,21 @@ impl Soak {
         }
     }
 
-    /// Returns Linux's command line: all of its checks are on, and its warnings are shown.
+    /// Returns Linux's command line, which turns all its checks on and shows its warnings.
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             "console=ttyS0",
             SHOWN,
             "panic=-1",
             "oops=panic",
-            // On a busy host the rate of the time-stamp counter is measured wrong, by half and more, and limits of time
-            // with it.
+            // On a busy host, Linux measures the rate of the time-stamp counter wrong, by half and more, and then its
+            // time limits are wrong, too.
             "tsc=unstable",
-            // There an interrupt of the timer comes so late, too, that Linux takes it for lost and does not boot.
+            // On such a host, an interrupt of the timer may also be so late that Linux assumes it was lost and doesn't
+            // boot.
             "no_timer_check",
             "mitigations=off",
-            // The emulator's CPUs share few of the host's.
+            // The emulator's CPUs share few CPUs of the host.
             "watchdog_thresh=60",
             "rcupdate.rcu_cpu_stall_timeout=120",
         ]

@@ -30,12 +30,12 @@ const SPLATS: [&str; 16] = [
 #[derive(Default)]
 pub struct Splats {
     found: Vec<Vec<String>>,
-    /// Whether the lines that come belong to the last one.
+    /// Whether the next lines belong to the last complaint.
     open: bool,
 }
 
 impl Splats {
-    /// The next line.
+    /// Handles the next line.
     pub fn line(&mut self, line: &str) {
         let line = plain(line);
         if SPLATS.iter().any(|mark| line.contains(mark)) {
@@ -62,7 +62,7 @@ impl Splats {
     }
 }
 
-/// A line of the kernel's log without its time.
+/// Returns a line of the kernel's log without its time.
 fn plain(line: &str) -> &str {
     line.split_once("] ")
         .filter(|(time, _)| {

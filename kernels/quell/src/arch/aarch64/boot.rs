@@ -1,4 +1,4 @@
-//! Boots as a Linux image; the entry of every CPU.
+//! Boots as a Linux image, and contains the entry of every CPU.
 //!
 //! The loader passes a device tree with the memory ranges, the command line and the place of the user program's file.
 
@@ -13,7 +13,7 @@ core::arch::global_asm!(include_str!("boot.s"));
 /// The first CPU's first Rust code: `tree` is the physical address of the device tree.
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(tree: u64) -> ! {
-    // SAFETY: the first CPU.
+    // SAFETY: this is the first CPU.
     unsafe { registers::init(0) };
     traps::init_cpu();
     // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
@@ -23,9 +23,9 @@ extern "C" fn boot_first(tree: u64) -> ! {
     let told = DeviceTree::read(&dtb, tree, "memory@40000000");
     // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
-    // SAFETY: memory, mapped now, without the image, the file and the tree.
+    // SAFETY: this memory is mapped now, and doesn't include the image, the file and the tree.
     unsafe { memory::init(told.free) };
-    // SAFETY: the first CPU, in the upper half.
+    // SAFETY: this is the first CPU, in the upper half.
     unsafe { init_cpu(0) };
     crate::main(BootInfo {
         command_line: told.command_line,

@@ -5,10 +5,10 @@ use core::fmt;
 use core::ptr::NonNull;
 use smccc::{Hvc, psci};
 
-/// Where QEMU's machine `virt` has it.
+/// Its address in QEMU's machine `virt`.
 const ADDRESS: u64 = 0x0900_0000;
 
-/// The serial line. The firmware or the emulator has enabled it.
+/// The serial line, which the firmware or the emulator has enabled.
 pub struct Serial(Uart<'static>);
 
 impl Serial {
@@ -20,12 +20,11 @@ impl Serial {
         Self::steal()
     }
 
-    /// The serial line regardless of the CPU that has it, for last words.
+    /// Returns the serial line even if another CPU uses it, for last words.
     pub fn steal() -> Self {
         let registers = crate::direct_map::pointer::<PL011Registers>(ADDRESS);
         let registers = NonNull::new(registers).expect("in the direct map");
-        // SAFETY: the direct map covers the registers as device memory; another user's output can
-        // be garbled, no more.
+        // SAFETY: the direct map covers the registers as device memory. At worst, another CPU's output is garbled.
         Serial(Uart::new(unsafe { UniqueMmioPointer::new(registers) }))
     }
 }
@@ -42,7 +41,7 @@ impl fmt::Write for Serial {
     }
 }
 
-/// Switches the machine off. The firmware interface carries no code: it is in the `exit` event.
+/// Switches the machine off. The firmware interface has no exit code, so it's in the `exit` event.
 pub fn power_off(_code: u8) -> ! {
     let _ = psci::system_off::<Hvc>();
     loop {

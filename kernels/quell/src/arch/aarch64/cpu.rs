@@ -15,8 +15,8 @@ pub unsafe fn init(index: usize) {
     CNTKCTL_EL1.write(CNTKCTL_EL1::EL0VCTEN::SET);
 }
 
-/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
-/// same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust, so others may access
+/// the same bytes meanwhile.
 ///
 /// # Safety
 /// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
@@ -47,13 +47,13 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The number of the CPU that executes this.
+/// Returns the number of the CPU that executes this.
 #[inline(always)]
 pub fn index() -> usize {
     TPIDR_EL1.get() as usize
 }
 
-/// Masks interrupts; returns whether they were on.
+/// Masks interrupts, and returns whether they were on.
 #[inline]
 pub fn mask_interrupts() -> bool {
     let were_on = !DAIF.is_set(DAIF::I);
@@ -71,7 +71,7 @@ pub fn restore_interrupts(were_on: bool) {
     }
 }
 
-/// Lets non-maskable interrupts come.
+/// Allows non-maskable interrupts.
 pub fn allow_nmis() {
     // SAFETY: this CPU has a stack and its vectors.
     unsafe { asm!("msr daifclr, #1", options(nostack, preserves_flags)) };
@@ -82,20 +82,20 @@ pub use quell_arch::relax;
 
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
-    // A pending interrupt ends the wait though it is masked; it is served after that.
+    // A pending interrupt ends the wait even if it's masked. The CPU serves it afterwards.
     aarch64_cpu::asm::wfi();
     restore_interrupts(true);
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
     mask_interrupts();
 }
 
-/// The virtual counter.
+/// Returns the virtual counter.
 #[inline]
 pub fn ticks() -> u64 {
     CNTVCT_EL0.get()
 }
 
-/// Ticks of [`ticks`] in a millisecond.
+/// Returns the number of [`ticks`] in a millisecond.
 pub fn ticks_per_ms() -> u64 {
     (CNTFRQ_EL0.get() / 1000).max(1)
 }
@@ -105,12 +105,12 @@ pub fn features() -> [(&'static str, bool); 6] {
     processor::features().list()
 }
 
-/// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
+/// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.
 ///
 /// # Safety
 /// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
 pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
-    // Twelve registers; the last is the link register.
+    // The frame has twelve registers, of which the last is the link register.
     let frame = (top - 12 * 8) as *mut [u64; 12];
     let mut words = [0; 12];
     words[11] = entry as usize as u64;

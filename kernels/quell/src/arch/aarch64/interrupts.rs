@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use quell::CpuSet;
 
-/// Where QEMU's machine `virt` has the distributor and the first redistributor.
+/// The addresses of the distributor and the first redistributor in QEMU's machine `virt`.
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
 
@@ -21,15 +21,15 @@ const NMI: IntId = IntId::sgi(3);
 /// The virtual timer's private interrupt.
 const TIMER: IntId = IntId::ppi(11);
 
-/// Priorities: lower numbers come first.
+/// Priorities. Lower numbers are served first.
 const PRIORITY_NMI: u8 = 0x20;
 const PRIORITY_SHOOTDOWN: u8 = 0x40;
 const PRIORITY_OTHER: u8 = 0x80;
 
-/// The controller's shared registers, one CPU at a time.
+/// Protects the controller's shared registers.
 static SETUP: spin::mutex::SpinMutex<()> = spin::mutex::SpinMutex::new(());
 
-/// Sets the controller up for this CPU, and as a whole on the first.
+/// Sets up the controller for this CPU, and as a whole on the first CPU.
 ///
 /// # Safety
 /// `index` is this CPU's number, interrupts are masked, and it has not called this before.
@@ -83,7 +83,7 @@ pub unsafe fn init_cpu(index: usize) {
 
 fn send(to: usize, interrupt: IntId, group: SgiTargetGroup) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
-    // Earlier stores are visible to the target before the interrupt is.
+    // Earlier stores must be visible to the target before the interrupt arrives.
     quell_arch::aarch64::tlb::fence();
     let target = SgiTarget::List {
         affinity3: (id >> 32) as u8,
@@ -114,7 +114,7 @@ fn nmi(to: usize) {
     send(to, NMI, SgiTargetGroup::Group0);
 }
 
-/// Acknowledges a non-maskable interrupt; false if there was none.
+/// Acknowledges a non-maskable interrupt. Returns whether there was one.
 pub fn acknowledge_nmi() -> bool {
     let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group0);
     if let Some(id) = id {
@@ -129,14 +129,14 @@ pub fn set_timer(nanoseconds: u64) {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
 }
 
-/// Acknowledges the pending interrupt and returns its purpose; `None` if it is spurious.
+/// Acknowledges the pending interrupt and returns its purpose, or `None` if it's spurious.
 pub fn acknowledge() -> Option<Interrupt> {
     let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group1)?;
     let interrupt = match id {
         SHOOTDOWN => Interrupt::Shootdown,
         WAKE => Interrupt::Wake,
         TIMER => {
-            // The timer's line stays up until it is off.
+            // The timer's line stays active until the timer is off.
             CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
             Interrupt::Timer
         }

@@ -16,5 +16,5 @@ pub const NAME: &str = "aarch64";
 /// The address of the direct map of physical memory, which includes the kernel's image.
 pub const DIRECT_MAP: u64 = 0xffff_0000_0000_0000;
 
-/// Where user mode's half ends.
+/// The end of user mode's half.
 pub const USER_HALF: u64 = 1 << 48;

@@ -10,10 +10,10 @@ use core::arch::asm;
 use quell::{Features, Frame, Invalidate, Page, PageRange, Scope, Tag, Tagging, TlbRules};
 use quell_arch::aarch64::{entry, tlb};
 
-/// The root that TTBR0 holds when no address space is loaded: an empty table.
+/// The root that TTBR0 contains when no address space is loaded: an empty table.
 static EMPTY: spin::Once<Frame> = spin::Once::new();
 
-/// The kernel's own root.
+/// Returns the kernel's own root.
 pub fn kernel_root() -> Frame {
     let root: u64;
     // SAFETY: reading a register.
@@ -26,20 +26,20 @@ pub fn kernel_root() -> Frame {
 /// # Safety
 /// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
 pub unsafe fn map_all_memory(end: u64) {
-    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
+    // SAFETY: these are the root and its table of 1 GB pages (`boot.s`).
     unsafe { tables::extend_direct_map(kernel_root(), 2..end.div_ceil(1 << 30)) };
 }
 
-/// Fills the kernel's half of a new root: none on this architecture.
+/// Fills the kernel's half of a new root, which has none on this architecture.
 pub fn prepare_root(_root: Frame) {}
 
 /// Enables the features that the kernel uses on this CPU, and unloads the boot tables' lower half.
 ///
 /// # Safety
-/// This CPU runs in the upper half, and uses nothing of the lower any more.
+/// This CPU runs in the upper half, and uses nothing in the lower half any more.
 pub unsafe fn init_cpu() {
     let empty = *EMPTY.call_once(memory::take_frame);
-    // SAFETY: the kernel runs in the upper half; nothing uses the lower from here on.
+    // SAFETY: the kernel runs in the upper half, and nothing uses the lower half from here on.
     unsafe {
         tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL));
         if features().asid_bits == 16 {
@@ -73,7 +73,7 @@ pub fn engine_features() -> Features {
     }
 }
 
-/// Issues the instructions of `what`, and returns their number. They are not complete yet.
+/// Issues the instructions for `what`, and returns their number. They aren't complete yet.
 fn issue(what: Invalidate, broadcast: bool) -> u64 {
     tlb::publish_tables();
     let with = tlb::Operands {
@@ -81,7 +81,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
         level_hint: features().level_hint,
         wide_addresses: false,
     };
-    // SAFETY: at level 1; range operations only where the processor has them.
+    // SAFETY: we're at level 1, and use range operations only if the processor has them.
     unsafe {
         match what {
             Invalidate::Kernel { range, scope } => {
@@ -104,7 +104,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 tlb::tlbi_tag(tag, broadcast);
                 1
             }
-            // Global entries go, too.
+            // This drops global entries, too.
             Invalidate::All | Invalidate::Everything => {
                 tlb::tlbi_all(broadcast);
                 1
@@ -113,7 +113,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
     }
 }
 
-/// No instruction that was fetched before is executed.
+/// Ensures that no instruction fetched before is executed afterwards.
 pub fn synchronize_text() {
     // SAFETY: a barrier.
     unsafe { tlb::isb() }
@@ -128,7 +128,7 @@ pub fn invalidate(what: Invalidate) {
     tlb::complete_local();
 }
 
-/// Invalidates a page on this CPU where it is mapped globally.
+/// Invalidates a page on this CPU if it's mapped globally.
 pub fn invalidate_global(page: Page) {
     // An invalidation by address drops global entries under any tag.
     invalidate(Invalidate::Range {
@@ -138,7 +138,7 @@ pub fn invalidate_global(page: Page) {
     });
 }
 
-/// Starts broadcast invalidations; returns how many instructions that took.
+/// Starts broadcast invalidations, and returns the number of instructions.
 pub fn broadcast(what: Invalidate) -> u64 {
     issue(what, true)
 }
@@ -154,7 +154,7 @@ pub fn complete_broadcasts() {
 /// All memory that the root reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     if !keep {
-        // Entries under this tag may be in use, but user mode is not running.
+        // Entries under this tag may be in use, but user mode isn't running.
         issue(Invalidate::Tag(tag), false);
         tlb::complete_local();
     }
@@ -162,7 +162,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     // SAFETY: the kernel runs in the upper half.
     unsafe { tlb::load_ttbr0(tlb::ttbr0(root, tag)) };
     if !keep {
-        // Nor may anything stay that was filled from the old root in between.
+        // Entries filled from the old root in between must not stay either.
         issue(Invalidate::Tag(tag), false);
         tlb::complete_local();
     }
@@ -184,12 +184,12 @@ pub fn unload_root() {
 /// Makes instructions that were written as data visible to fetches of all CPUs.
 pub fn publish_instructions(frame: Frame) {
     let start = direct_map::pointer::<u8>(frame.address()) as usize;
-    // The smallest line any AArch64 processor has.
+    // No AArch64 processor has smaller lines than this.
     for line in (start..start + 4096).step_by(16) {
-        // SAFETY: cleans the line of mapped memory to where instruction fetches see it.
+        // SAFETY: this cleans the line of mapped memory to the point that instruction fetches use.
         unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
     }
-    // SAFETY: drops instructions fetched before.
+    // SAFETY: this drops instructions that were fetched before.
     unsafe {
         asm!(
             "dsb ish",
@@ -201,7 +201,7 @@ pub fn publish_instructions(frame: Frame) {
     };
 }
 
-/// Returns whether the walker sets accessed and dirty.
+/// Returns whether the walker sets the accessed and dirty flags.
 pub fn hardware_dirty() -> bool {
     features().hardware_dirty
 }

@@ -1,7 +1,7 @@
 //! The loader's information, and the start of the other CPUs by PSCI.
 //!
-//! The kernel finds CPUs by asking the firmware to start one after the other, in the order of their affinity numbers
-//! (16 to a cluster, as with every GICv3).
+//! We find CPUs by requesting that the firmware starts one after the other, in the order of their affinity numbers (16
+//! to a cluster, as with every GICv3).
 
 use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
@@ -19,12 +19,12 @@ pub struct BootInfo {
     pub module: Option<Range<u64>>,
 }
 
-/// The affinity fields of CPU `index`.
+/// Returns the affinity fields of CPU `index`.
 fn affinity(index: usize) -> u64 {
     (index % 16) as u64 | ((index / 16) as u64) << 8
 }
 
-/// Starts all other CPUs; returns how many run.
+/// Starts all other CPUs, and returns the number of CPUs that run.
 pub fn start_others(_info: &BootInfo) -> usize {
     // SAFETY: only the address of the symbol is taken.
     let entry = direct_map::physical(&raw const boot_other_entry);
@@ -33,7 +33,7 @@ pub fn start_others(_info: &BootInfo) -> usize {
         quell_arch::aarch64::tlb::fence();
         let started = psci::cpu_on::<Hvc>(affinity(index), entry, stack.as_ptr_range().end as u64);
         if let Err(error) = started {
-            // The firmware returns this if there is no such CPU.
+            // The firmware returns this error if there is no such CPU.
             if error != psci::Error::InvalidParameters {
                 let why = "the firmware refused";
                 crate::report::event(&crate::report::Event::Failed {

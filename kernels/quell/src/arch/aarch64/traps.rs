@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the vectors, and the handling of those from kernel mode.
+//! Exceptions and interrupts: the vectors, and the code that handles those from kernel mode.
 
 use super::interrupts;
 use crate::cause::Fault;
@@ -40,18 +40,18 @@ const FETCH_FROM_KERNEL: u64 = 0x21;
 const ACCESS_FROM_USER: u64 = 0x24;
 const ACCESS_FROM_KERNEL: u64 = 0x25;
 
-/// Points this CPU to the vectors.
+/// Sets this CPU's vectors.
 pub fn init_cpu() {
     VBAR_EL1.set(&raw const trap_vectors as u64);
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
 }
 
-/// The exception class.
+/// Returns the exception class.
 pub fn class(syndrome: u64) -> u64 {
     syndrome >> 26 & 0x3f
 }
 
-/// The page fault that an exception reports; `None` if it is something else.
+/// Returns the page fault that an exception reports, or `None` for other exceptions.
 pub fn fault(frame: &TrapFrame) -> Option<Fault> {
     let class = class(frame.syndrome);
     let fetch = matches!(class, FETCH_FROM_USER | FETCH_FROM_KERNEL);
@@ -68,14 +68,14 @@ pub fn fault(frame: &TrapFrame) -> Option<Fault> {
     Some(Fault {
         address: frame.address,
         present,
-        // Cache maintenance reports itself as a write; it is not one.
+        // Cache maintenance reports itself as a write, but it isn't one.
         write: !fetch && frame.syndrome >> 6 & 1 != 0 && frame.syndrome >> 8 & 1 == 0,
         user: matches!(class, FETCH_FROM_USER | ACCESS_FROM_USER),
         fetch,
     })
 }
 
-/// A trap from kernel mode.
+/// Handles a trap from kernel mode.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame, kind: u64) {
     match kind {
@@ -97,7 +97,7 @@ extern "C" fn trap_kernel(frame: &mut TrapFrame, kind: u64) {
     }
 }
 
-/// A page fault of the kernel: its accessors to user memory may fault, nothing else.
+/// Handles a page fault of the kernel. Only its accessors to user memory may fault.
 fn page_fault(frame: &mut TrapFrame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
     if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {

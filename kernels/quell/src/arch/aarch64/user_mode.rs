@@ -10,22 +10,21 @@ unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
 }
 
-/// The registers of user mode on one thread. While user mode runs, the kernel's stack pointer is
-/// the address of this.
+/// The registers of user mode on one thread. While user mode runs, the kernel's stack pointer contains this address.
 #[repr(C, align(16))]
 pub struct Context {
     frame: TrapFrame,
     /// The kernel's real stack pointer; written by `user_enter`.
     kernel_stack: u64,
-    /// Which kind of exception left user mode; written by the vectors.
+    /// The kind of exception that left user mode; written by the vectors.
     kind: u64,
 }
 const _: () = assert!(size_of::<TrapFrame>() == 36 * 8);
 
 impl Context {
-    /// A context that begins at `entry` with a stack and three arguments.
+    /// Creates a context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
-        // Status 0: user mode, everything unmasked.
+        // Status 0 means user mode with everything unmasked.
         let mut frame = TrapFrame {
             pc: entry,
             sp: stack,
@@ -39,24 +38,24 @@ impl Context {
         }
     }
 
-    /// Runs user mode until it is left. Interrupts are on afterwards.
+    /// Runs user mode until it's left. Interrupts are on afterwards.
     ///
     /// # Panics
-    /// On an exception that is no page fault: the user program is broken.
+    /// On an exception that isn't a page fault, because the user program is broken.
     pub fn run(&mut self) -> Exit {
         let this = cpu::this();
         loop {
             registers::mask_interrupts();
             this.set_doing(CpuActivity::User);
-            // SAFETY: interrupts are masked until user mode runs; the vectors save the frame where
-            // it was and return here.
+            // SAFETY: interrupts are masked until user mode runs. The vectors save the frame at its place and return
+            // here.
             unsafe { user_enter(self) };
             this.set_doing(CpuActivity::Kernel);
             match self.kind {
                 INTERRUPT => {
                     if let Some(interrupt) = interrupts::acknowledge() {
                         trap::interrupt(interrupt, self.frame.pc);
-                        // A shootdown changes nothing that the caller looks at.
+                        // A shootdown changes nothing that the caller checks.
                         if interrupt != Interrupt::Shootdown {
                             registers::restore_interrupts(true);
                             return Exit::Interrupt;
@@ -93,8 +92,8 @@ impl Context {
         self.frame.x[1] = error;
     }
 
-    /// Skips the access that faulted and hands `error` to it in the register that the program's
-    /// accesses reserve for that (`x3`).
+    /// Skips the access that faulted. Passes `error` to it in the register that the program's accesses reserve for that
+    /// (`x3`).
     pub fn refuse_access(&mut self, error: u64) {
         self.frame.pc += 4;
         self.frame.x[3] = error;

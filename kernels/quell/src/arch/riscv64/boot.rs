@@ -1,4 +1,4 @@
-//! The entry of every CPU: by the firmware, in supervisor mode, without translation.
+//! The entry of every CPU. The firmware calls it in supervisor mode, without translation.
 //!
 //! The firmware passes a device tree with the memory ranges, the processor's features, the command line and the place
 //! of the user program's file.
@@ -11,11 +11,11 @@ use hermit_dtb::Dtb;
 
 core::arch::global_asm!(include_str!("boot.s"));
 
-/// The first CPU's first Rust code: it is the firmware's `hart`, and `tree` is the physical address of the device
+/// The first CPU's first Rust code. The CPU is the firmware's `hart`, and `tree` is the physical address of the device
 /// tree.
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
-    // SAFETY: the first CPU.
+    // SAFETY: this is the first CPU.
     unsafe { registers::init(0) };
     traps::init_cpu();
     // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
@@ -27,9 +27,9 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     );
     // SAFETY: the firmware put it there, in memory that is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
-    // All processors are alike, so the first suffices.
+    // All processors are alike, so we read only the first.
     let isa = dtb.get_property("cpus/cpu@", "riscv,isa");
-    // SAFETY: the first CPU, interrupts masked, on the boot tables.
+    // SAFETY: this is the first CPU, with interrupts masked, on the boot tables.
     unsafe { processor::detect(isa.and_then(text).unwrap_or_default()) };
     let frequency = dtb.get_property("cpus", "timebase-frequency");
     registers::set_frequency(number(
@@ -38,9 +38,9 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     let told = DeviceTree::read(&dtb, tree, "memory@80000000");
     // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
-    // SAFETY: memory, mapped now, without the image, the file and the tree.
+    // SAFETY: this memory is mapped now, and doesn't include the image, the file and the tree.
     unsafe { memory::init(told.free) };
-    // SAFETY: the first CPU, in the upper half.
+    // SAFETY: this is the first CPU, in the upper half.
     unsafe { init_cpu(0, hart) };
     crate::main(BootInfo {
         command_line: told.command_line,
@@ -48,7 +48,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     })
 }
 
-/// Sets up the CPU this runs on, the firmware's `hart`, as CPU `index`.
+/// Sets up the CPU this runs on, which is the firmware's `hart`, as CPU `index`.
 ///
 /// # Safety
 /// That is its number, and it runs in the upper half, with interrupts masked.
@@ -63,7 +63,7 @@ unsafe fn init_cpu(index: usize, hart: u64) {
     registers::restore_interrupts(true);
 }
 
-/// The first Rust code of the other CPUs: this one is the firmware's `hart`.
+/// The first Rust code of another CPU, which is the firmware's `hart`.
 #[unsafe(no_mangle)]
 extern "C" fn boot_other(hart: u64) -> ! {
     quell_arch::riscv64::tlb::fence_instructions();

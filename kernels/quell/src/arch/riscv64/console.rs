@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use uart_16550::{Config, Uart16550, backend::MmioBackend};
 
-/// Where QEMU's machine `virt` has it.
+/// Its address in QEMU's machine `virt`.
 const ADDRESS: u64 = 0x1000_0000;
 /// The distance between its registers.
 const STRIDE: u8 = 1;
@@ -19,17 +19,17 @@ impl Serial {
     /// Nothing else uses its registers.
     pub unsafe fn new() -> Self {
         let mut serial = Self::steal();
-        // If the line does not work, there is nowhere else to report it.
+        // If the line doesn't work, we can't report that anywhere else.
         let _ = serial.0.init(Config::default());
         serial
     }
 
-    /// The serial line regardless of the CPU that has it, for last words.
+    /// Returns the serial line even if another CPU uses it, for last words.
     pub fn steal() -> Self {
         let registers = crate::direct_map::pointer::<u8>(ADDRESS);
         let registers = NonNull::new(registers).expect("in the direct map");
-        // SAFETY: the direct map covers the registers, and the machine has them there for ever; another user's
-        // output can be garbled, no more.
+        // SAFETY: the direct map covers the registers, and the machine has them there for ever. At worst, another CPU's
+        // output is garbled.
         Serial(unsafe { Uart16550::new_mmio(registers, STRIDE) }.expect("a valid address"))
     }
 }
@@ -41,7 +41,7 @@ impl fmt::Write for Serial {
     }
 }
 
-/// Switches the machine off. The firmware interface carries no code: it is in the `exit` event.
+/// Switches the machine off. The firmware interface has no exit code, so it's in the `exit` event.
 pub fn power_off(_code: u8) -> ! {
     sbi_rt::system_reset(sbi_rt::Shutdown, sbi_rt::NoReason);
     loop {

@@ -1,7 +1,7 @@
 //! Registers of one CPU: its number, interrupt mask, clock, and the switch between stacks.
 //!
-//! The register `tp`, which compilers do not use, holds the CPU's number. User mode may change it, so every return to
-//! the kernel loads it again (`traps.s`).
+//! The register `tp`, which compilers don't use, contains the CPU's number. User mode may change it, so we load it
+//! again on every return to the kernel (`traps.s`).
 
 use super::{processor, software};
 use core::arch::{asm, naked_asm};
@@ -27,14 +27,14 @@ pub unsafe fn init(index: usize) {
     }
 }
 
-/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
-/// same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust, so others may access
+/// the same bytes meanwhile.
 ///
 /// # Safety
 /// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
 /// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // By words only where both ends are aligned to them: firmware may emulate other accesses, slowly.
+    // We copy words only if both ends are aligned to them, because firmware may emulate other accesses slowly.
     let words = match (from.addr() | to.addr()) % 8 {
         0 => bytes / 8,
         _ => 0,
@@ -67,7 +67,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The number of the CPU that executes this.
+/// Returns the number of the CPU that executes this.
 #[inline(always)]
 pub fn index() -> usize {
     let index;
@@ -76,7 +76,7 @@ pub fn index() -> usize {
     index
 }
 
-/// Masks interrupts; returns whether they were on.
+/// Masks interrupts, and returns whether they were on.
 #[inline]
 pub fn mask_interrupts() -> bool {
     const ON: usize = 1 << 1;
@@ -95,10 +95,10 @@ pub fn restore_interrupts(were_on: bool) {
     }
 }
 
-/// One turn of a waiting loop. An emulator that runs all CPUs on one thread switches to the next.
+/// Performs one turn of a waiting loop. An emulator that runs all CPUs on one thread then switches to the next CPU.
 ///
-/// There, `pause` does not switch, but a halted CPU does. So this halts with its own interrupt pending, which ends the
-/// halt at once.
+/// `pause` doesn't make such an emulator switch, but a halted CPU does. So we halt with the CPU's own interrupt
+/// pending, which ends the halt at once.
 pub fn relax() {
     let were_on = mask_interrupts();
     software::pend();
@@ -109,13 +109,13 @@ pub fn relax() {
 
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
-    // A pending interrupt ends the wait though it is masked; it is served as soon as they are on.
+    // A pending interrupt ends the wait even if it's masked. The CPU serves it once interrupts are on.
     riscv::asm::wfi();
     restore_interrupts(true);
     mask_interrupts();
 }
 
-/// The machine's clock.
+/// Returns the machine's clock.
 #[inline]
 pub fn ticks() -> u64 {
     riscv::register::time::read64()
@@ -123,12 +123,12 @@ pub fn ticks() -> u64 {
 
 static TICKS_PER_MS: AtomicU64 = AtomicU64::new(1);
 
-/// Sets the frequency of [`ticks`] in ticks a second, from the device tree.
+/// Sets the frequency of [`ticks`] in ticks per second, from the device tree.
 pub fn set_frequency(hertz: u64) {
     TICKS_PER_MS.store((hertz / 1000).max(1), Relaxed);
 }
 
-/// Ticks of [`ticks`] in a millisecond.
+/// Returns the number of [`ticks`] in a millisecond.
 pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Relaxed)
 }
@@ -138,12 +138,12 @@ pub fn features() -> [(&'static str, bool); 3] {
     processor::features().list()
 }
 
-/// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
+/// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.
 ///
 /// # Safety
 /// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
 pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
-    // The return address, twelve registers, and padding for the stack's alignment.
+    // The frame has the return address, twelve registers, and padding that aligns the stack.
     let frame = (top - 14 * 8) as *mut [u64; 14];
     let mut words = [0; 14];
     words[0] = entry as usize as u64;

@@ -11,7 +11,7 @@ use riscv::register::sie;
 /// Sends a CPU a non-maskable interrupt: impossible on this architecture.
 pub const SEND_NMI: Option<fn(usize)> = None;
 
-/// The numbers of interrupts, as scause has them.
+/// The numbers of interrupts, as in scause.
 const SOFTWARE: u64 = 1;
 const TIMER: u64 = 5;
 
@@ -64,10 +64,10 @@ fn disarm() {
     sbi_rt::set_timer(u64::MAX);
 }
 
-/// Acknowledges the interrupt `number` of scause, and returns its purpose; `None` if it is spurious.
+/// Acknowledges the interrupt with this `number` in scause. Returns its purpose, or `None` if it's spurious.
 ///
 /// # Panics
-/// If the kernel has not enabled that interrupt.
+/// If the kernel hasn't enabled that interrupt.
 pub fn acknowledge(number: u64) -> Option<Interrupt> {
     match number {
         SOFTWARE => match software::take(super::cpu::index()) {
@@ -76,7 +76,7 @@ pub fn acknowledge(number: u64) -> Option<Interrupt> {
             _ => None,
         },
         TIMER => {
-            // It stays pending until it is disarmed.
+            // The interrupt stays pending until the timer is disarmed.
             disarm();
             Some(Interrupt::Timer)
         }

@@ -1,7 +1,7 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 //!
-//! One root serves both halves: each address space has the kernel's entries in its upper one. They are global, so a
-//! flush by tag spares them.
+//! One root serves both halves, so each address space has the kernel's entries in its upper half. They are global, so a
+//! flush by tag keeps them.
 
 use super::processor::features;
 use crate::{direct_map, memory, tables};
@@ -13,7 +13,7 @@ unsafe extern "C" {
     static boot_kernel_root: u8;
 }
 
-/// The kernel's own root: no user translations.
+/// Returns the kernel's own root, which has no user translations.
 pub fn kernel_root() -> Frame {
     // SAFETY: only the address of the symbol is taken.
     Frame::containing(direct_map::physical(&raw const boot_kernel_root))
@@ -24,25 +24,25 @@ pub fn kernel_root() -> Frame {
 /// # Safety
 /// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
 pub unsafe fn map_all_memory(end: u64) {
-    // The first GB holds devices, the third the start of memory.
-    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
+    // The first GB contains devices, and memory begins in the third.
+    // SAFETY: these are the root and its table of 1 GB pages (`boot.s`).
     unsafe { tables::extend_direct_map(kernel_root(), 3..end.div_ceil(1 << 30)) };
 }
 
-/// Fills the kernel's half of a new root, which no longer changes in the kernel's own.
+/// Copies the kernel's half to a new root. The top level of that half no longer changes in the kernel's own root.
 ///
 /// # Panics
-/// If the root is not open memory.
+/// If the root isn't open memory.
 pub fn prepare_root(root: Frame) {
     tables::copy_upper_half(kernel_root(), root);
 }
 
-/// Leaves the boot tables, which map the lower half too.
+/// Leaves the boot tables, which map the lower half, too.
 ///
 /// # Safety
-/// This CPU runs in the upper half, and nothing of the lower is used any more.
+/// This CPU runs in the upper half, and uses nothing in the lower half any more.
 pub unsafe fn init_cpu() {
-    // SAFETY: the kernel's root maps all the kernel uses.
+    // SAFETY: the kernel's root maps everything that the kernel uses.
     unsafe {
         tlb::load_satp(tlb::satp(kernel_root(), Tag::KERNEL));
         tlb::invalidate_all();
@@ -59,7 +59,7 @@ pub fn engine_features() -> Features {
             },
         },
         broadcast: false,
-        // Linux has the same.
+        // Linux uses the same number.
         full_above: 64,
     }
 }
@@ -69,7 +69,7 @@ pub fn tlb_rules() -> TlbRules {
     entry::rules(features().svvptc)
 }
 
-/// The tag as the hardware has it: none where it has no tags.
+/// Returns the tag for the hardware, which is the kernel's if the hardware has no tags.
 fn held(tag: Tag) -> Tag {
     match features().asid_bits {
         0 => Tag::KERNEL,
@@ -79,7 +79,7 @@ fn held(tag: Tag) -> Tag {
 
 /// Invalidates on this CPU.
 pub fn invalidate(what: Invalidate) {
-    // SAFETY: in supervisor mode.
+    // SAFETY: we're in supervisor mode.
     unsafe {
         match what {
             Invalidate::Range { tag, range, scope } => {
@@ -104,21 +104,21 @@ pub fn invalidate(what: Invalidate) {
     }
 }
 
-/// Invalidates a page on this CPU where it is mapped globally, and under all tags.
+/// Invalidates a page on this CPU if it's mapped globally, and under all tags.
 pub fn invalidate_global(page: Page) {
-    // SAFETY: in supervisor mode.
+    // SAFETY: we're in supervisor mode.
     unsafe { tlb::invalidate_page(page.address()) }
 }
 
 /// Starts broadcast invalidations.
 ///
 /// # Panics
-/// Always: [`engine_features`] reports none.
+/// Always, because [`engine_features`] reports none.
 pub fn broadcast(what: Invalidate) -> u64 {
     panic!("this architecture cannot broadcast {what:?}");
 }
 
-/// Waits for this CPU's broadcasts, which do not exist.
+/// Waits for this CPU's broadcasts. There are none.
 pub fn complete_broadcasts() {}
 
 /// Loads the root of an address space.
@@ -126,23 +126,23 @@ pub fn complete_broadcasts() {}
 /// # Safety
 /// [`prepare_root`] gave the root the kernel's half, and all memory that its other half reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
-    // SAFETY: the caller's claim: the kernel continues in the same memory.
+    // SAFETY: by the caller's claim, the kernel continues in the same memory.
     unsafe {
         tlb::load_satp(tlb::satp(root, held(tag)));
-        // After the load, to drop entries filled from the old root until then.
+        // We invalidate after the load, to drop entries filled from the old root until then.
         if !keep || features().asid_bits == 0 {
             tlb::invalidate(tlb::Operation::Tag, held(tag));
         }
     }
 }
 
-/// Loads the kernel's own root. Entries kept under its tag go: they may be as old as the last time that it was loaded.
+/// Loads the kernel's own root. We drop the entries under its tag, which may be as old as the last time it was loaded.
 pub fn unload_root() {
-    // SAFETY: the kernel's own root, which has nothing in the other half.
+    // SAFETY: this is the kernel's own root, whose other half is empty.
     unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
 }
 
-/// No instruction that was fetched before is executed.
+/// Ensures that no instruction fetched before is executed afterwards.
 pub fn synchronize_text() {
     tlb::fence_instructions();
 }
@@ -154,7 +154,7 @@ pub fn synchronize_text() {
 pub fn publish_instructions(_frame: Frame) {
     tlb::fence_devices();
     tlb::fence_instructions();
-    // CPUs that have not started fence when they do (`boot.rs`).
+    // CPUs that haven't started execute a fence when they start (`boot.rs`).
     if crate::cpu::count() > 1 {
         let fenced = sbi_rt::remote_fence_i(sbi_rt::HartMask::all());
         assert!(
@@ -164,25 +164,26 @@ pub fn publish_instructions(_frame: Frame) {
     }
 }
 
-/// Returns whether the walker sets accessed and dirty. It may do so even if the device tree does not mention it.
+/// Returns whether the walker sets the accessed and dirty flags. It may do so even if the device tree doesn't mention
+/// it.
 pub fn hardware_dirty() -> bool {
     features().svadu
 }
 
-/// Returns the translation of an address by the loaded root; `None` if there is none, or the address is not valid in
-/// Sv48. Another CPU may change it at any time.
+/// Returns the loaded root's translation of an address. Returns `None` if there is none, or if the address isn't valid
+/// in Sv48. Another CPU may change the translation at any time.
 ///
-/// Called with interrupts masked, so that no table on the path is freed meanwhile: a CPU that frees one waits until
+/// Call this with interrupts masked, so that no table on the path is freed meanwhile: a CPU that frees one waits until
 /// this CPU has flushed.
 ///
 /// # Panics
-/// If a table is not open memory.
+/// If a table isn't open memory.
 pub fn translation(address: u64) -> Option<Entry> {
     // Bits 63 to 47 are the same.
     if (address as i64) << 16 >> 16 != address as i64 {
         return None;
     }
-    // SAFETY: in supervisor mode.
+    // SAFETY: we're in supervisor mode.
     let mut table = Frame(unsafe { tlb::read_satp() } & tlb::ROOT);
     for level in (0..=Level::ROOT.0).rev().map(Level) {
         let word: &AtomicU64 = &memory::words(table)[level.index(Page::containing(address))];

@@ -1,7 +1,7 @@
 //! The loader's information, and the start of the other CPUs by SBI.
 //!
-//! The kernel asks the firmware for one hart after the other, from number 0: the emulator numbers them without gaps.
-//! Any of them may have been the first.
+//! We request one hart after the other from the firmware, from number 0, because the emulator numbers them without
+//! gaps. Any of them may have been the first.
 
 use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
@@ -26,13 +26,13 @@ fn failed(why: &str) {
     });
 }
 
-/// Starts all other CPUs; returns how many run.
+/// Starts all other CPUs, and returns the number of CPUs that run.
 pub fn start_others(_info: &BootInfo) -> usize {
     // SAFETY: only the address of the symbol is taken.
     let entry = direct_map::physical(&raw const boot_other_entry);
     let me = cpu::this().hardware_id.load(Ordering::Relaxed) as usize;
     for hart in (0..cpu::MAX).filter(|&hart| hart != me) {
-        // The firmware returns this if there is no such hart.
+        // The firmware returns an error if there is no such hart.
         if sbi_rt::hart_get_status(hart).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the vector, and the handling of those from kernel mode.
+//! Exceptions and interrupts: the vector, and the code that handles those from kernel mode.
 
 use super::{interrupts, paging};
 use crate::cause::Fault;
@@ -19,7 +19,7 @@ unsafe extern "C" {
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TrapFrame {
-    /// x1 to x31.
+    /// The registers x1 to x31.
     pub(super) x: [u64; 31],
     pub(super) pc: u64,
     pub(super) status: u64,
@@ -28,9 +28,9 @@ pub struct TrapFrame {
     pub(super) unused: u64,
 }
 
-/// In the status: the trap came from kernel mode.
+/// A bit of the status: the trap came from kernel mode.
 pub const FROM_KERNEL: u64 = 1 << 8;
-/// In the status: interrupts were on.
+/// A bit of the status: interrupts were on.
 pub const INTERRUPTS_WERE_ON: u64 = 1 << 5;
 
 /// The exception of a system call.
@@ -41,12 +41,12 @@ const STORE_FAULT: u64 = 15;
 
 /// The cause of a trap.
 pub enum Cause {
-    /// An interrupt of this number.
+    /// An interrupt with this number.
     Interrupt(u64),
     /// A page fault.
     Fault(Fault),
-    /// A page fault for which the tables have no reason any more. This CPU has dropped its cached entry, so the access
-    /// may be retried.
+    /// A page fault for which the tables contain no reason any more. This CPU has dropped its cached entry, so the
+    /// access may be retried.
     Spurious,
     /// A system call.
     Call,
@@ -54,16 +54,16 @@ pub enum Cause {
     Other,
 }
 
-/// Points this CPU to the vector.
+/// Sets this CPU's vector.
 pub fn init_cpu() {
     let vector = &raw const trap_vector as usize;
-    // SAFETY: the vector, aligned to four bytes.
+    // SAFETY: this is the vector, which is aligned to four bytes.
     unsafe { stvec::write(Stvec::new(vector, TrapMode::Direct)) };
 }
 
 /// Returns the cause of a trap.
 ///
-/// The hardware does not report whether there was a translation without the right; the present tables decide that.
+/// The hardware doesn't report whether there was a translation without the right. We decide that by the present tables.
 pub fn cause(frame: &TrapFrame) -> Cause {
     const INTERRUPT: u64 = 1 << 63;
     if frame.cause & INTERRUPT != 0 {
@@ -95,14 +95,14 @@ pub fn cause(frame: &TrapFrame) -> Cause {
         right && mode && entry.accessed
     });
     if allowed {
-        // A TLB may cache that an entry was absent, or refused, until it is invalidated.
+        // A TLB may cache an absent or refused entry until it's invalidated.
         paging::invalidate_global(Page::containing(fault.address));
         return Cause::Spurious;
     }
     Cause::Fault(fault)
 }
 
-/// A trap from kernel mode.
+/// Handles a trap from kernel mode.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame) {
     match cause(frame) {
@@ -117,7 +117,7 @@ extern "C" fn trap_kernel(frame: &mut TrapFrame) {
     }
 }
 
-/// A page fault of the kernel: its accessors to user memory may fault, nothing else.
+/// Handles a page fault of the kernel. Only its accessors to user memory may fault.
 fn page_fault(frame: &mut TrapFrame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
     if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {

@@ -11,27 +11,27 @@ unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
 }
 
-/// The registers of user mode on one thread. While user mode runs, sscratch is the address of this.
+/// The registers of user mode on one thread. While user mode runs, sscratch contains this address.
 #[repr(C, align(16))]
 pub struct Context {
     frame: TrapFrame,
     /// The kernel's stack pointer; written by `user_enter`.
     kernel_stack: u64,
-    /// The CPU's number, for the way back; written by `user_enter`.
+    /// The CPU's number for the return to the kernel; written by `user_enter`.
     cpu: u64,
 }
 const _: () = assert!(size_of::<TrapFrame>() == 36 * 8);
 
-/// Where registers are in [`TrapFrame`].
+/// The indices of registers in [`TrapFrame`].
 const SP: usize = 1;
 const A0: usize = 9;
 const A1: usize = 10;
 const A3: usize = 12;
 
 impl Context {
-    /// A context that begins at `entry` with a stack and three arguments.
+    /// Creates a context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
-        // User mode, interrupts on, the rest as the kernel has it.
+        // User mode with interrupts on. The rest is as in the kernel.
         let status = sstatus::read().bits() as u64 & !FROM_KERNEL | INTERRUPTS_WERE_ON;
         let mut frame = TrapFrame {
             pc: entry,
@@ -47,24 +47,24 @@ impl Context {
         }
     }
 
-    /// Runs user mode until it is left. Interrupts are on afterwards.
+    /// Runs user mode until it's left. Interrupts are on afterwards.
     ///
     /// # Panics
-    /// On an exception that is no page fault: the user program is broken.
+    /// On an exception that isn't a page fault, because the user program is broken.
     pub fn run(&mut self) -> Exit {
         let this = cpu::this();
         loop {
             registers::mask_interrupts();
             this.set_doing(CpuActivity::User);
-            // SAFETY: interrupts are masked until user mode runs; the vector saves the frame where
-            // it was and returns here.
+            // SAFETY: interrupts are masked until user mode runs. The vector saves the frame at its place and returns
+            // here.
             unsafe { user_enter(self) };
             this.set_doing(CpuActivity::Kernel);
             match traps::cause(&self.frame) {
                 Cause::Interrupt(number) => {
                     if let Some(interrupt) = interrupts::acknowledge(number) {
                         trap::interrupt(interrupt, self.frame.pc);
-                        // A shootdown changes nothing that the caller looks at.
+                        // A shootdown changes nothing that the caller checks.
                         if interrupt != Interrupt::Shootdown {
                             registers::restore_interrupts(true);
                             return Exit::Interrupt;
@@ -98,10 +98,10 @@ impl Context {
         self.frame.x[A1] = error;
     }
 
-    /// Skips the access that faulted and hands `error` to it in the register that the program's
-    /// accesses reserve for that (`a3`).
+    /// Skips the access that faulted. Passes `error` to it in the register that the program's accesses reserve for that
+    /// (`a3`).
     pub fn refuse_access(&mut self, error: u64) {
-        // The program's accesses are not compressed.
+        // The program's accesses aren't compressed instructions.
         self.frame.pc += 4;
         self.frame.x[A3] = error;
     }

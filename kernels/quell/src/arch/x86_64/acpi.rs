@@ -1,7 +1,7 @@
-//! Reads two facts from the ACPI tables: the CPUs' APIC ids (MADT), and the ports of the power-management timer and
-//! the power switch (FADT).
+//! Reads two kinds of facts from the ACPI tables: the CPUs' APIC ids (MADT), and the ports of the power-management
+//! timer and the power switch (FADT).
 //!
-//! Layouts are those of the ACPI specification, chapter 5. Fields are read byte by byte because the tables are packed.
+//! Layouts are those of the ACPI specification, chapter 5. We read fields byte by byte, because the tables are packed.
 
 use crate::cpu::MAX;
 use crate::direct_map::pointer;
@@ -10,7 +10,7 @@ use crate::direct_map::pointer;
 pub struct Tables {
     ids: [u32; MAX],
     count: usize,
-    /// The port of the 3.579545 MHz timer; 0 without one.
+    /// The port of the 3.579545 MHz timer, or 0 if there is none.
     pub timer_port: u16,
 }
 
@@ -24,7 +24,7 @@ unsafe fn read<T: Copy>(address: u64) -> T {
 }
 
 impl Tables {
-    /// Reads the tables from the root pointer on.
+    /// Reads the tables, beginning with the root pointer.
     ///
     /// # Safety
     /// `rsdp` is the physical address of the firmware's root pointer, and the direct map covers
@@ -64,7 +64,7 @@ impl Tables {
     }
 
     /// # Safety
-    /// As [`Tables::read`], for the MADT.
+    /// As for [`Tables::read`], for the MADT.
     unsafe fn read_cpus(&mut self, madt: u64) {
         const ENABLED: u32 = 1;
         // SAFETY: the caller names the MADT; offsets and lengths are those of the specification.
@@ -86,7 +86,7 @@ impl Tables {
         }
     }
 
-    /// The APIC ids of the CPUs that can be used.
+    /// Returns the APIC ids of the usable CPUs.
     pub fn cpus(&self) -> &[u32] {
         &self.ids[..self.count]
     }

@@ -1,7 +1,7 @@
 //! The first CPU's entry, and the start of the other CPUs.
 //!
-//! The loader enters `boot_pvh` (named by an ELF note) or `boot_multiboot` (named by a header) in 32-bit mode with the
-//! address of its information; `boot.s` enables paging with the first gigabyte mapped twice and calls [`boot_first`].
+//! The loader enters `boot_pvh` (named by an ELF note) or `boot_multiboot` (named by a header) in 32-bit mode, with the
+//! address of its information. `boot.s` enables paging with the first gigabyte mapped twice, and calls [`boot_first`].
 
 use super::start::BootInfo;
 use super::{acpi, cpu as registers, interrupts, loader, paging, traps};
@@ -14,18 +14,17 @@ unsafe extern "C" {
     static kernel_end: u8;
 }
 
-/// The first CPU's first Rust code: `info` is the physical address of the loader's information, and `magic` its format
-/// ([`loader::LoaderInfo::read`]).
+/// The first CPU's first Rust code. `info` is the physical address of the loader's information, and `magic` is its
+/// format ([`loader::LoaderInfo::read`]).
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     registers::init_early();
     // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
     console::init(unsafe { super::console::Serial::new() });
-    // SAFETY: the loader put it there, in the first GB, which is mapped; nothing below frees its
-    // memory.
+    // SAFETY: the loader put it there, in the first GB, which is mapped. Nothing below frees its memory.
     let passed = unsafe { loader::LoaderInfo::read(info, magic) };
-    // Nothing may need the heap before here. The boot tables map 1 GB; the rest comes below.
-    // SAFETY: only the addresses of the linker's symbols are taken.
+    // Nothing may need the heap before this point. The boot tables map 1 GB; we map the rest below.
+    // SAFETY: we only take the addresses of the linker's symbols.
     let image =
         direct_map::physical(&raw const kernel_start)..direct_map::physical(&raw const kernel_end);
     let free = passed.free_range(image);
@@ -34,9 +33,9 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     let free = free.start + paging::TABLES_BYTES..free.end;
     // SAFETY: usable memory, mapped now, without the image, the loader's information and the tables.
     unsafe { memory::init(free) };
-    // SAFETY: the firmware's tables, reachable through the direct map.
+    // SAFETY: these are the firmware's tables, reachable through the direct map.
     let acpi = unsafe { acpi::Tables::read(passed.rsdp) };
-    // SAFETY: the first CPU, on its boot tables.
+    // SAFETY: this is the first CPU, on its boot tables.
     unsafe { init_cpu(0) };
     registers::calibrate(acpi.timer_port);
     interrupts::calibrate();

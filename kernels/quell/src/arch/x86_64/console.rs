@@ -17,14 +17,14 @@ impl Serial {
     /// Nothing else uses its ports.
     pub unsafe fn new() -> Self {
         let mut serial = Self::steal();
-        // If the port does not work, there is nowhere else to report it.
+        // If the port doesn't work, we can't report that anywhere else.
         let _ = serial.0.init(Config::default());
         serial
     }
 
-    /// The serial line regardless of the CPU that has it, for last words.
+    /// Returns the serial line even if another CPU uses it, for last words.
     pub fn steal() -> Self {
-        // SAFETY: port accesses can garble the output of the other user, no more.
+        // SAFETY: at worst, port accesses garble another CPU's output.
         Serial(unsafe { Uart16550::new_port(PORT) }.expect("a valid port"))
     }
 }
@@ -41,25 +41,25 @@ static POWER_PORT: AtomicU16 = AtomicU16::new(0x604);
 /// Sets the port of the ACPI power switch.
 ///
 /// # Safety
-/// It is that port.
+/// The port is that one.
 pub unsafe fn set_power_port(port: u16) {
     POWER_PORT.store(port, Ordering::Relaxed);
 }
 
-/// Waits until the serial line has sent everything, or for a moment.
+/// Waits until the serial line has sent everything, but at most 100 ms.
 fn drain() {
     const LINE_STATUS: u16 = PORT + 5;
     const ALL_SENT: u8 = 1 << 6;
-    // SAFETY: reading the status of the serial line takes nothing from the CPU that uses it.
+    // SAFETY: reading the status of the serial line doesn't disturb the CPU that uses it.
     let sent = || unsafe { Port::<u8>::new(LINE_STATUS).read() } & ALL_SENT != 0;
     crate::clock::wait_for(100_000_000, sent);
 }
 
-/// Switches the machine off. QEMU ends with status 0 for code 0, and for others, if it has the
-/// device `isa-debug-exit` at port 0xf4, with `2 * code + 1`.
+/// Switches the machine off. QEMU ends with status 0 for code 0. For other codes it ends with `2 * code + 1`, if it has
+/// the device `isa-debug-exit` at port 0xf4.
 pub fn power_off(code: u8) -> ! {
     drain();
-    // SAFETY: QEMU's debug exit and the ACPI power switch (sleep state 5 is type 0 there).
+    // SAFETY: these are QEMU's debug exit and the ACPI power switch (sleep state 5 is type 0 there).
     unsafe {
         if code != 0 {
             Port::new(0xf4).write(u32::from(code));

@@ -1,8 +1,8 @@
 //! Registers of one CPU: its number, interrupt flag, clock, and the switch between stacks.
 //!
-//! GS holds the address of a [`Local`] in kernel mode *and* in user mode. The one user program cannot change it
-//! (CR4.FSGSBASE is off, and it is built without segment loads), and its target is not mapped for user mode. So no
-//! entry needs SWAPGS.
+//! GS contains the address of a [`Local`] in kernel mode *and* in user mode. Our one user program can't change it
+//! (CR4.FSGSBASE is off, and we build it without segment loads), and its target isn't mapped for user mode. So no entry
+//! needs SWAPGS.
 
 use alloc::boxed::Box;
 use core::arch::{asm, naked_asm};
@@ -16,12 +16,12 @@ use x86_64::structures::tss::TaskStateSegment;
 #[repr(C)]
 pub struct Local {
     index: u64,
-    /// The task state: which stacks interrupts use.
+    /// The task state, which defines the stacks of interrupts.
     pub tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
 }
 
-/// Selector of kernel code; kernel data is the next, user data and user code follow.
+/// The selector of kernel code. Kernel data is the next; user data and user code follow.
 pub const KERNEL_CODE: u16 = 0x08;
 /// Selector of user data.
 pub const USER_DATA: u16 = 0x18 | 3;
@@ -36,11 +36,11 @@ pub const DOUBLE_FAULT_STACK: u16 = 1;
 
 const GS_BASE: Msr = Msr::new(0xc000_0101);
 
-/// Makes [`index`] answer 0 on the first CPU until [`init`], for reports of an early panic.
+/// Makes [`index`] return 0 on the first CPU until [`init`], for reports of an early panic.
 pub fn init_early() {
     static ZERO: AtomicU64 = AtomicU64::new(0);
     let mut gs = GS_BASE;
-    // SAFETY: the base of a segment that only `index` uses, of a word that is never freed.
+    // SAFETY: only `index` uses this segment, and its base is a word that is never freed.
     unsafe { gs.write(&raw const ZERO as u64) };
 }
 
@@ -65,13 +65,13 @@ pub unsafe fn init(index: usize) {
     local.gdt.append(Descriptor::kernel_data_segment());
     local.gdt.append(Descriptor::user_data_segment());
     local.gdt.append(Descriptor::user_code_segment());
-    // SAFETY: the task state is never freed. Its privilege stack is changed while it is loaded,
-    // which the hardware reads only on entry from user mode, when no code changes it.
+    // SAFETY: the task state is never freed. Its privilege stack changes while it's loaded. But the hardware reads that
+    // only on entry from user mode, when no code changes it.
     local
         .gdt
         .append(unsafe { Descriptor::tss_segment_unchecked(task) });
     let (gdt, base) = (&raw const local.gdt, &raw mut *local as u64);
-    // SAFETY: the table is never freed; its selectors are those of the constants above.
+    // SAFETY: the table is never freed, and its selectors are those of the constants above.
     unsafe {
         (*gdt).load_unsafe();
         use x86_64::instructions::{segmentation::*, tables::load_tss};
@@ -84,8 +84,8 @@ pub unsafe fn init(index: usize) {
     }
 }
 
-/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust: others may access the
-/// same bytes meanwhile.
+/// Copies bytes in ascending order. For the compiler, this is an access by code other than Rust, so others may access
+/// the same bytes meanwhile.
 ///
 /// # Safety
 /// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
@@ -99,22 +99,22 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The number of the CPU that executes this.
+/// Returns the number of the CPU that executes this.
 #[inline(always)]
 pub fn index() -> usize {
     let index: u64;
-    // SAFETY: GS points to this CPU's `Local` from `init` on; the first CPU has a 0 there before.
+    // SAFETY: from `init` on, GS points to this CPU's `Local`. Before, the first CPU has a 0 there.
     unsafe { asm!("mov {}, gs:[0]", out(reg) index, options(nostack, preserves_flags, readonly)) };
     index as usize
 }
 
-/// This CPU's `Local`.
+/// Returns this CPU's `Local`.
 pub fn local() -> *mut Local {
     // SAFETY: reading a register.
     unsafe { GS_BASE.read() as *mut Local }
 }
 
-/// Masks interrupts; returns whether they were on.
+/// Masks interrupts, and returns whether they were on.
 #[inline]
 pub fn mask_interrupts() -> bool {
     let were_on = x86_64::instructions::interrupts::are_enabled();
@@ -140,12 +140,12 @@ pub fn halt() {
     unsafe extern "C" {
         fn halt_masked();
     }
-    // SAFETY: enables interrupts, halts, and disables them again; clobbers what C calls may.
+    // SAFETY: this enables interrupts, halts, and disables them again. It clobbers the registers that C calls may.
     unsafe { halt_masked() };
 }
 
-/// Returns where a CPU continues if a non-maskable interrupt found it between enabling interrupts and halting. There,
-/// the interrupt that should wake it may arrive before the halt.
+/// Returns the address at which a CPU continues if a non-maskable interrupt arrived between enabling interrupts and
+/// halting. Otherwise the interrupt that should wake the CPU could arrive before the halt.
 pub fn after_halt(rip: u64) -> Option<u64> {
     unsafe extern "C" {
         static halt_here: u8;
@@ -154,17 +154,17 @@ pub fn after_halt(rip: u64) -> Option<u64> {
     (rip == &raw const halt_here as u64).then_some(&raw const halt_over as u64)
 }
 
-/// Measured by [`calibrate`]; until then a guess.
+/// Measured by [`calibrate`], and a guess until then.
 static TICKS_PER_MS: AtomicU64 = AtomicU64::new(1_000_000);
 
-/// The time-stamp counter.
+/// Returns the time-stamp counter.
 #[inline]
 pub fn ticks() -> u64 {
     // SAFETY: reading a counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks of [`ticks`] in a millisecond.
+/// Returns the number of [`ticks`] in a millisecond.
 pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Ordering::Relaxed)
 }
@@ -177,7 +177,7 @@ pub fn calibrate(timer_port: u16) {
         return;
     }
     let mut port = x86_64::instructions::port::PortReadOnly::<u32>::new(timer_port);
-    // SAFETY: the port of the timer, which reading does not change.
+    // SAFETY: this is the port of the timer, and reading doesn't change it.
     let mut timer = || u64::from(unsafe { port.read() } & 0xff_ffff);
     let (start, begin) = (timer(), ticks());
     while (timer().wrapping_sub(start) & 0xff_ffff) < HZ * MILLISECONDS / 1000 {
@@ -191,12 +191,12 @@ pub fn features() -> [(&'static str, bool); 10] {
     super::processor::features().list()
 }
 
-/// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
+/// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.
 ///
 /// # Safety
 /// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
 pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
-    // Six registers and the return address. `entry` starts as if called, 8 off the alignment.
+    // The frame has six registers and the return address. `entry` starts as if called, 8 bytes off the alignment.
     let frame = (top - 8 - 7 * 8) as *mut [u64; 7];
     // SAFETY: the caller's stack ends at `top` and is unused.
     unsafe { frame.write([0, 0, 0, 0, 0, 0, entry as usize as u64]) };

@@ -1,4 +1,4 @@
-//! The local APIC: interrupts between CPUs, non-maskable ones, the timer.
+//! The local APIC: interrupts between CPUs, non-maskable interrupts, and the timer.
 
 use crate::cause::Interrupt;
 use crate::clock;
@@ -8,16 +8,16 @@ use quell::{CpuId, CpuSet};
 use x2apic::lapic::{LocalApic, LocalApicBuilder, TimerMode};
 use x86_64::instructions::port::Port;
 
-/// Vector of the timer.
+/// The vector of the timer.
 const TIMER: u8 = 0xe0;
-/// Vector of a wake-up.
+/// The vector of a wake-up.
 const WAKE: u8 = 0xe1;
-/// Vector of a shootdown; higher vectors are served first.
+/// The vector of a shootdown. Higher vectors are served first.
 const SHOOTDOWN: u8 = 0xf0;
 const ERROR: u8 = 0xfe;
 const SPURIOUS: u8 = 0xff;
 
-/// A CPU's own local APIC, used by that CPU alone with interrupts masked.
+/// A CPU's own local APIC. Only that CPU uses it, with interrupts masked.
 struct PerCpu(UnsafeCell<Option<LocalApic>>);
 // SAFETY: each CPU uses its own element, with interrupts masked (`apic`).
 unsafe impl Sync for PerCpu {}
@@ -28,14 +28,14 @@ static APICS: [PerCpu; crate::cpu::MAX] =
 /// Runs `f` with this CPU's local APIC, interrupts masked.
 fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
     let were_on = super::cpu::mask_interrupts();
-    // SAFETY: the element of this CPU, and nothing can interrupt `f` but a non-maskable interrupt,
-    // which does not come here.
+    // SAFETY: this is the element of this CPU. Only a non-maskable interrupt can interrupt `f`, and its handler doesn't
+    // call this.
     let result = f(unsafe { (*APICS[super::cpu::index()].0.get()).as_mut() }.expect("initialised"));
     super::cpu::restore_interrupts(were_on);
     result
 }
 
-/// The destination field for a CPU's APIC id, which [`LocalApic`] takes as the mode has it.
+/// Returns the destination field for a CPU's APIC id, in the format that [`LocalApic`] requires in the present mode.
 fn destination(id: u32) -> u32 {
     if super::processor::features().x2apic {
         id
@@ -44,17 +44,17 @@ fn destination(id: u32) -> u32 {
     }
 }
 
-/// Sets this CPU's local APIC up.
+/// Sets up this CPU's local APIC.
 ///
 /// # Safety
-/// Interrupts are masked, and this CPU has not called it before.
+/// Interrupts are masked, and this CPU hasn't called it before.
 pub unsafe fn init_cpu() {
-    // SAFETY: masks all inputs of the two legacy interrupt controllers.
+    // SAFETY: this masks all inputs of the two legacy interrupt controllers.
     unsafe {
         Port::new(0x21).write(0xffu8);
         Port::new(0xa1).write(0xffu8);
     }
-    // SAFETY: reads the base register; the direct map covers the registers, uncached.
+    // SAFETY: this reads the base register. The direct map covers the registers, uncached.
     let base = crate::direct_map::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
     REGISTERS.store(base, Relaxed);
     let mut apic = LocalApicBuilder::new()
@@ -78,16 +78,16 @@ pub unsafe fn init_cpu() {
     };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
     if !super::processor::features().x2apic && super::cpu::index() < FLAT {
-        // SAFETY: the flat model, and this CPU's bit in it.
+        // SAFETY: these registers select the flat model, and this CPU's bit in it.
         unsafe {
             ((base + 0xe0) as *mut u32).write_volatile(u32::MAX);
             ((base + 0xd0) as *mut u32).write_volatile(1 << (24 + super::cpu::index()));
         }
     }
-    // SAFETY: this CPU's element, before its first use.
+    // SAFETY: this is this CPU's element, before its first use.
     unsafe { *APICS[super::cpu::index()].0.get() = Some(apic) };
-    // SAFETY: routes the local interrupt pin 1 as a non-maskable interrupt, which is how the
-    // emulator's monitor injects one.
+    // SAFETY: this routes the local interrupt pin 1 as a non-maskable interrupt, because the emulator's monitor injects
+    // one there.
     unsafe {
         const NMI: u32 = 4 << 8;
         if super::processor::features().x2apic {
@@ -98,8 +98,8 @@ pub unsafe fn init_cpu() {
     }
 }
 
-/// Sends an interrupt by writing the command register itself: [`LocalApic`] composes the command
-/// field by field with reads in between, which takes longer than the interrupt.
+/// Sends an interrupt by writing the command register itself. [`LocalApic`] composes the command field by field with
+/// reads in between, and that takes longer than the interrupt.
 fn send(to: usize, vector: u8) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
     if super::processor::features().x2apic {
@@ -111,12 +111,12 @@ fn send(to: usize, vector: u8) {
 
 /// Sends a command to this CPU's local APIC in x2APIC mode.
 ///
-/// A write to the register waits for no earlier store. `mfence` makes those visible, and `lfence` delays the write
+/// A write to the register doesn't wait for earlier stores. `mfence` makes those visible, and `lfence` delays the write
 /// until then (Intel SDM volume 3, on accesses to x2APIC registers).
 fn send_x2apic(destination: u64, what: u32) {
     const COMMAND: u32 = 0x830;
     quell_arch::x86_64::tlb::fence();
-    // SAFETY: it does nothing but wait.
+    // SAFETY: this only waits.
     unsafe { core::arch::x86_64::_mm_lfence() };
     // SAFETY: every CPU has a handler for the vector.
     unsafe {
@@ -125,13 +125,13 @@ fn send_x2apic(destination: u64, what: u32) {
     };
 }
 
-/// Gives this CPU's local APIC a command, in xAPIC mode. Writes to its registers are ordered after
-/// earlier stores.
+/// Gives this CPU's local APIC a command, in xAPIC mode. The processor orders writes to its registers after earlier
+/// stores.
 fn command(destination: u32, what: u32) {
     let registers = REGISTERS.load(Relaxed);
     let were_on = super::cpu::mask_interrupts();
-    // SAFETY: the registers of this CPU; nothing comes between the two halves of the command, and
-    // the vectors that are sent have handlers on every CPU.
+    // SAFETY: these are the registers of this CPU. Nothing comes between the two halves of the command, and the vectors
+    // that we send have handlers on every CPU.
     unsafe {
         ((registers + 0x310) as *mut u32).write_volatile(destination);
         ((registers + 0x300) as *mut u32).write_volatile(what);
@@ -142,10 +142,10 @@ fn command(destination: u32, what: u32) {
 /// The address of the local APIC's registers in xAPIC mode, the same on every CPU.
 static REGISTERS: AtomicU64 = AtomicU64::new(0);
 
-/// How many CPUs have a bit of their own in the logical address of xAPIC mode's flat model.
+/// The number of CPUs that have their own bit in the logical address of xAPIC mode's flat model.
 const FLAT: usize = 8;
 
-/// Interrupts CPUs to serve the engine's requests. One command interrupts all that xAPIC mode can name together.
+/// Interrupts CPUs to serve the engine's requests. One command interrupts all those that xAPIC mode can name together.
 pub fn shoot(targets: &CpuSet) {
     let mut together = 0u32;
     for target in targets.iter().map(CpuId::index) {
@@ -169,8 +169,8 @@ pub fn wake(to: usize) {
 /// Sends a CPU a non-maskable interrupt.
 pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
 
-/// Sends a non-maskable interrupt to a CPU. May be called in the handler of one, which may have come
-/// between the two halves of another command: so the first half is left as it was found.
+/// Sends a non-maskable interrupt to a CPU. The handler of one may call this, too. That interrupt may have arrived
+/// between the two halves of another command, so we restore the first half.
 fn nmi(to: usize) {
     const DELIVER_NMI: u32 = 4 << 8;
     const ASSERT: u32 = 1 << 14;
@@ -180,34 +180,33 @@ fn nmi(to: usize) {
         return;
     }
     let destination = (REGISTERS.load(Relaxed) + 0x310) as *mut u32;
-    // SAFETY: a register of this CPU's; reading it changes nothing.
+    // SAFETY: this is a register of this CPU, and reading it changes nothing.
     let found = unsafe { destination.read_volatile() };
     command((id as u32) << 24, DELIVER_NMI | ASSERT);
-    // SAFETY: a register of this CPU's; writing this half sends nothing.
+    // SAFETY: this is a register of this CPU, and writing this half sends nothing.
     unsafe { destination.write_volatile(found) };
 }
 
 /// Starts the CPU with this APIC id at a page below 1 MB in real mode.
 ///
 /// # Safety
-/// The page holds code that a CPU can start with, and the CPU does not run.
+/// The page contains code that a CPU can start with, and the CPU doesn't run.
 pub unsafe fn start(id: u32, page: u64) {
-    // SAFETY: the CPU does not run.
+    // SAFETY: by the caller's claim, the CPU doesn't run.
     apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
     clock::wait_for(10_000_000, || false);
     for _ in 0..2 {
-        // SAFETY: the caller's claim; a CPU that already runs ignores the second one.
+        // SAFETY: by the caller's claim. A CPU that already runs ignores the second one.
         apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
         clock::wait_for(200_000, || false);
     }
 }
 
-/// Ticks of every CPU's APIC timer in a millisecond, measured by [`calibrate`].
+/// The number of ticks of every CPU's APIC timer in a millisecond, measured by [`calibrate`].
 static TIMER_TICKS_PER_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Measures the first CPU's APIC timer against the time-stamp counter, which is calibrated. Called
-/// before there are other CPUs: where an emulator runs all of them on one thread, they could come
-/// between the two readings.
+/// Measures the first CPU's APIC timer against the time-stamp counter, which is already calibrated. Call this before
+/// there are other CPUs. If an emulator runs all of them on one thread, they could run between the two readings.
 pub fn calibrate() {
     use super::cpu::{ticks, ticks_per_ms};
     // SAFETY: the timer is masked while it counts.
@@ -227,19 +226,19 @@ pub fn set_timer(nanoseconds: u64) {
     let ticks = TIMER_TICKS_PER_MS.load(Relaxed).saturating_mul(nanoseconds) / 1_000_000;
     // SAFETY: the timer's vector has a handler.
     apic(|apic| unsafe {
-        // A timer that runs out while it is masked is forgotten.
+        // If a timer runs out while it's masked, its interrupt is lost.
         apic.enable_timer();
         apic.set_timer_initial(ticks.clamp(1, u32::MAX.into()) as u32);
     });
 }
 
-/// Acknowledges an interrupt and returns its purpose; `None` if it is spurious.
+/// Acknowledges an interrupt and returns its purpose, or `None` if it's spurious.
 pub fn acknowledge(vector: u64) -> Option<Interrupt> {
     let interrupt = match vector as u8 {
         TIMER => Interrupt::Timer,
         WAKE => Interrupt::Wake,
         SHOOTDOWN => Interrupt::Shootdown,
-        // A spurious interrupt must not be acknowledged.
+        // We must not acknowledge a spurious interrupt.
         SPURIOUS => return None,
         _ => panic!("unexpected interrupt {vector:#x}"),
     };

@@ -4,7 +4,7 @@ use crate::direct_map;
 use core::ops::Range;
 use multiboot2::{BootInformation, BootInformationHeader, MemoryAreaType};
 
-/// Memory ranges that are looked at; a firmware's map has about ten.
+/// The number of memory ranges that we read. A firmware's map has about ten.
 const RANGES: usize = 32;
 
 /// The loader's information.
@@ -17,7 +17,7 @@ pub struct LoaderInfo {
     pub rsdp: u64,
     /// Usable memory.
     usable: [Range<u64>; RANGES],
-    /// Where in it the loader has put all this, the module apart.
+    /// The parts of it that contain this information, apart from the module.
     taken: [Range<u64>; 4],
 }
 
@@ -61,7 +61,7 @@ impl LoaderInfo {
     /// Reads the information at a physical address: multiboot2 if `magic` matches, otherwise PVH.
     ///
     /// # Safety
-    /// It is there, in mapped memory, which is never used for anything else.
+    /// The information is there, in mapped memory, which is never used for anything else.
     ///
     /// # Panics
     /// If it has neither format, or contains invalid text.
@@ -77,29 +77,29 @@ impl LoaderInfo {
     }
 
     /// # Safety
-    /// As [`LoaderInfo::read`].
+    /// As for [`LoaderInfo::read`].
     unsafe fn pvh(info: u64) -> Self {
-        // SAFETY: the caller's claim.
+        // SAFETY: by the caller's claim.
         let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
         assert!(
             start.magic == PVH_MAGIC && start.version >= 1,
             "not started by PVH with a memory map"
         );
-        // SAFETY: the start info holds the address and the length of the memory map.
+        // SAFETY: the start info contains the address and the length of the memory map.
         let map = unsafe {
             core::slice::from_raw_parts(
                 direct_map::pointer::<MemoryRange>(start.memory_map),
                 start.memory_map_entries as usize,
             )
         };
-        // SAFETY: the start info counts its modules.
+        // SAFETY: the start info contains the number of its modules.
         let module = (start.modules > 0).then(|| unsafe {
             let module = &*direct_map::pointer::<Module>(start.module_list);
             module.start..module.start + module.bytes
         });
         let command_line = match start.command_line {
             0 => "",
-            // SAFETY: a C string.
+            // SAFETY: this is a C string.
             address => unsafe { core::ffi::CStr::from_ptr(direct_map::pointer(address)) }
                 .to_str()
                 .expect("the command line is text"),
@@ -120,10 +120,10 @@ impl LoaderInfo {
     }
 
     /// # Safety
-    /// As [`LoaderInfo::read`].
+    /// As for [`LoaderInfo::read`].
     unsafe fn multiboot(info: u64) -> Self {
         let pointer = direct_map::pointer::<BootInformationHeader>(info);
-        // SAFETY: the caller's claim.
+        // SAFETY: by the caller's claim.
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
         let command_line = all.command_line_tag().map_or("", |tag| {
@@ -158,13 +158,13 @@ impl LoaderInfo {
         }
     }
 
-    /// The end of usable memory.
+    /// Returns the end of usable memory.
     pub fn memory_end(&self) -> u64 {
         self.usable.iter().map(|range| range.end).max().unwrap_or(0)
     }
 
-    /// Returns the largest range of usable memory without the kernel's image and the loader's information. It begins
-    /// in the first GB, because the boot tables map no more, and the other CPUs start on them.
+    /// Returns the largest range of usable memory without the kernel's image and the loader's information. The range
+    /// begins in the first GB. The boot tables don't map more, and the other CPUs start on them.
     pub fn free_range(&self, image: Range<u64>) -> Range<u64> {
         let taken = || {
             let passed = self.taken.iter().chain(&self.module);
@@ -191,7 +191,7 @@ impl LoaderInfo {
     }
 }
 
-/// Returns the range of `bytes` bytes from an address; empty if there are none.
+/// Returns the range of `bytes` bytes from an address, or an empty range if `bytes` is 0.
 fn of(address: u64, bytes: usize) -> Range<u64> {
     match address {
         0 => 0..0,

@@ -18,5 +18,5 @@ pub const NAME: &str = "x86_64";
 /// The address of the direct map of physical memory, which includes the kernel's image.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 
-/// Where user mode's half ends.
+/// The end of user mode's half.
 pub const USER_HALF: u64 = 1 << 47;

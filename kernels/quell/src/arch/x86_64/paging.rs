@@ -7,24 +7,24 @@ use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Ta
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
-/// Physical memory set aside at the start of the free range for the direct map: a root, a table of
-/// pointers, and a directory for each GB up to 64 where there are no 1 GB pages.
+/// The bytes of physical memory at the start of the free range that we reserve for the direct map. They contain a root,
+/// a table of pointers, and, if there are no 1 GB pages, a directory for each GB up to 64.
 pub const TABLES_BYTES: u64 = 66 * 4096;
 const MAX_GB: u64 = 64;
 
 static ROOT: AtomicU64 = AtomicU64::new(0);
-/// The kernel's own root: no user translations.
+/// Returns the kernel's own root, which has no user translations.
 pub fn kernel_root() -> Frame {
     Frame::containing(ROOT.load(Ordering::Relaxed))
 }
 
 /// Builds and loads the direct map up to `end` (at least 4 GB, for the devices), with its tables in the memory at
-/// `tables`, which the boot tables map. It makes every entry of the root's upper half that will ever be used, because
-/// roots of address spaces copy them.
+/// `tables`, which the boot tables map. We make every entry of the root's upper half that we'll ever use, because roots
+/// of address spaces copy them.
 ///
 /// # Safety
-/// [`TABLES_BYTES`] from the next page at or above `tables` are unused memory in the first GB. The first CPU calls
-/// this once.
+/// [`TABLES_BYTES`] bytes from the next page at or above `tables` are unused memory in the first GB. The first CPU
+/// calls this once.
 pub unsafe fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
@@ -55,7 +55,7 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
         entry::encode(table, level)
     };
     for gb in 0..gigabytes {
-        // The last GB below 4 GB holds the devices; the machines this runs on have no memory there.
+        // The last GB below 4 GB contains the devices, and our machines have no memory there.
         let memory = if gb == 3 {
             entry::DEVICE
         } else {
@@ -66,16 +66,16 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
         } else {
             for large in 0..512 {
                 let frame = Frame((gb << 18) + (large << 9));
-                // SAFETY: a table of the memory zeroed above.
+                // SAFETY: this is a table in the memory zeroed above.
                 unsafe { (*table(2 + gb))[large as usize] = map(frame, Level::LARGE, memory) };
             }
             table_entry(tables + (2 + gb) * 4096, Level::HUGE)
         };
-        // SAFETY: a table of the memory zeroed above.
+        // SAFETY: this is a table in the memory zeroed above.
         unsafe { (*table(1))[gb as usize] = raw };
     }
-    // SAFETY: the tables are in the memory zeroed above; the new root maps at least the upper half of the boot root.
-    // From here on, only atomics change the tables.
+    // SAFETY: the tables are in the memory zeroed above, and the new root maps at least the upper half of the boot
+    // root. From here on, only atomics change the tables.
     unsafe {
         (*table(0))[256] = table_entry(tables + 4096, Level::ROOT);
         ROOT.store(tables, Ordering::Relaxed);
@@ -84,10 +84,10 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
     }
 }
 
-/// Fills the kernel's half of a new root, which no longer changes in the kernel's own.
+/// Copies the kernel's half to a new root. The top level of that half no longer changes in the kernel's own root.
 ///
 /// # Panics
-/// If the root is not open memory.
+/// If the root isn't open memory.
 pub fn prepare_root(root: Frame) {
     tables::copy_upper_half(kernel_root(), root);
 }
@@ -95,9 +95,9 @@ pub fn prepare_root(root: Frame) {
 /// Enables the features that the kernel uses on this CPU, and loads the kernel's root.
 ///
 /// # Safety
-/// This CPU runs on the boot tables, and uses none of their mappings beyond the direct map any more.
+/// This CPU runs on the boot tables, and uses none of their mappings except the direct map any more.
 pub unsafe fn init_cpu() {
-    // SAFETY: the kernel's root maps all the kernel uses; PCIDE is turned on with tag 0 loaded.
+    // SAFETY: the kernel's root maps everything that the kernel uses. We turn PCIDE on while tag 0 is loaded.
     unsafe {
         tlb::load_cr3(kernel_root().address());
         let mut flags = Cr4Flags::PAGE_GLOBAL;
@@ -117,7 +117,7 @@ pub fn tlb_rules() -> TlbRules {
 pub fn engine_features() -> Features {
     let processor = features();
     Features {
-        // INVPCID is needed to reach a tag that is not loaded.
+        // We need INVPCID to flush a tag that isn't loaded.
         tagging: if processor.pcid && processor.invpcid {
             Tagging::PerCpu {
                 count: tlb::MAX_TAG,
@@ -130,16 +130,16 @@ pub fn engine_features() -> Features {
     }
 }
 
-/// The tag that is loaded on this CPU.
+/// Returns the tag that is loaded on this CPU.
 fn loaded_tag() -> u64 {
-    // SAFETY: reading a register.
+    // SAFETY: this only reads a register.
     unsafe { tlb::read_cr3() & 0xfff }
 }
 
 /// Invalidates on this CPU.
 pub fn invalidate(what: Invalidate) {
     let pcid = engine_features().tagging != Tagging::None;
-    // SAFETY: at level 0; INVPCID is used only where `engine_features` found it.
+    // SAFETY: we're at level 0, and use INVPCID only if `engine_features` found it.
     unsafe {
         match what {
             Invalidate::Range { tag, range, .. } => {
@@ -151,7 +151,7 @@ pub fn invalidate(what: Invalidate) {
                     pages.for_each(|page| tlb::invlpg(page));
                 }
             }
-            // Drops global entries too.
+            // This drops global entries, too.
             Invalidate::Kernel { range, .. } => {
                 let step = range.stride.bytes();
                 (0..range.strides())
@@ -168,18 +168,18 @@ pub fn invalidate(what: Invalidate) {
     }
 }
 
-/// Invalidates a page on this CPU where it is mapped globally.
+/// Invalidates a page on this CPU if it's mapped globally.
 pub fn invalidate_global(page: Page) {
-    // SAFETY: at level 0.
+    // SAFETY: we're at level 0.
     unsafe { tlb::invlpg(page.address()) };
 }
 
-/// Starts broadcast invalidations; returns how many instructions that took.
+/// Starts broadcast invalidations, and returns the number of instructions.
 pub fn broadcast(what: Invalidate) -> u64 {
     let mut count = 0;
     let mut send = |request| {
         count += 1;
-        // SAFETY: the engine broadcasts only where `engine_features` allows it.
+        // SAFETY: the engine broadcasts only if `engine_features` allows it.
         unsafe { tlb::invlpgb(request) }
     };
     match what {
@@ -215,25 +215,25 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     } else {
         tlb::cr3(root, Tag::KERNEL, false)
     };
-    // SAFETY: the caller's claim: the kernel continues in the same memory.
+    // SAFETY: by the caller's claim, the kernel continues in the same memory.
     unsafe { tlb::load_cr3(value) }
 }
 
-/// Loads the kernel's own root. Entries kept under its tag go: they may be as old as the last time that it was loaded.
+/// Loads the kernel's own root. We drop the entries under its tag, which may be as old as the last time it was loaded.
 pub fn unload_root() {
-    // SAFETY: the kernel's own root, which has nothing in the other half.
+    // SAFETY: this is the kernel's own root, whose other half is empty.
     unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
 }
 
-/// No instruction that was fetched before is executed.
+/// Ensures that no instruction fetched before is executed afterwards.
 pub fn synchronize_text() {
     core::arch::x86_64::__cpuid(0);
 }
 
-/// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
+/// Makes instructions that were written as data visible to fetches. On x86-64 the processor does so itself.
 pub fn publish_instructions(_frame: Frame) {}
 
-/// Returns whether the walker sets accessed and dirty: on x86-64 always.
+/// Returns whether the walker sets the accessed and dirty flags. On x86-64 it always does.
 pub fn hardware_dirty() -> bool {
     true
 }

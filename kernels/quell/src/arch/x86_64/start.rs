@@ -1,4 +1,4 @@
-//! The loader's information, and the start of the other CPUs, which the ACPI tables list.
+//! The loader's information, and the start of the other CPUs, which we find in the ACPI tables.
 
 use super::{acpi, interrupts};
 use crate::{clock, cpu, direct_map, sched};
@@ -11,7 +11,7 @@ unsafe extern "C" {
     static boot_other_stack: AtomicU64;
 }
 
-/// Where the trampoline is copied; the page number is the vector of the start-up interrupt.
+/// The address of the copied trampoline. Its page number is the vector of the start-up interrupt.
 const TRAMPOLINE: u64 = 0x8000;
 
 /// The loader's information.
@@ -24,9 +24,9 @@ pub struct BootInfo {
     pub acpi: acpi::Tables,
 }
 
-/// Starts all other CPUs; returns how many run.
+/// Starts all other CPUs, and returns the number of CPUs that run.
 pub fn start_others(info: &BootInfo) -> usize {
-    // SAFETY: the trampoline's page is below 1 MB, which the kernel does not use otherwise.
+    // SAFETY: the trampoline's page is below 1 MB, which the kernel doesn't use otherwise.
     unsafe {
         let from = &raw const boot_trampoline;
         let length = (&raw const boot_trampoline_end).offset_from_unsigned(from);
@@ -39,7 +39,7 @@ pub fn start_others(info: &BootInfo) -> usize {
             break;
         }
         let stack = alloc::vec![0u128; sched::STACK / 16].leak();
-        // SAFETY: the other CPU reads the word once, and is not started yet.
+        // SAFETY: the other CPU reads the word once, and hasn't started yet.
         unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
         // SAFETY: the trampoline is in place, and the CPU has a stack.
         unsafe { interrupts::start(id, TRAMPOLINE) };

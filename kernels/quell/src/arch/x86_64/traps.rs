@@ -1,4 +1,4 @@
-//! Exceptions and interrupts: the table, and the handling of those from kernel mode.
+//! Exceptions and interrupts: the table, and the code that handles those from kernel mode.
 
 use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
 use super::interrupts;
@@ -43,14 +43,14 @@ pub struct TrapFrame {
     pub(super) ss: u64,
 }
 
-/// Vector of a non-maskable interrupt.
+/// The vector of a non-maskable interrupt.
 pub const NMI: u64 = 2;
 const DOUBLE_FAULT: u64 = 8;
-/// Vector of a page fault.
+/// The vector of a page fault.
 pub const PAGE_FAULT: u64 = 14;
-/// Vector of a system call.
+/// The vector of a system call.
 pub const SYSTEM_CALL: u64 = 0x80;
-/// The first vector that is no exception.
+/// The first vector that isn't an exception.
 pub const FIRST_INTERRUPT: u64 = 32;
 
 /// Fills the table, which all CPUs share, and loads it.
@@ -58,14 +58,14 @@ pub fn init_cpu() {
     static TABLE: spin::Once<[[u64; 2]; 256]> = spin::Once::new();
     let table = TABLE.call_once(|| {
         core::array::from_fn(|vector| {
-            // SAFETY: only the address of the stub is taken.
+            // SAFETY: we only take the address of the stub.
             let stub = unsafe { &raw const trap_stubs[vector] } as u64;
             let stack = match vector as u64 {
                 NMI => NMI_STACK + 1,
                 DOUBLE_FAULT => DOUBLE_FAULT_STACK + 1,
                 _ => 0,
             };
-            // Present, interrupt gate; user mode may use the gate of system calls.
+            // The gate is present and an interrupt gate. User mode may use the gate of system calls.
             let kind: u64 = if vector as u64 == SYSTEM_CALL {
                 0xee
             } else {
@@ -85,11 +85,11 @@ pub fn init_cpu() {
         limit: (size_of_val(table) - 1) as u16,
         base: x86_64::VirtAddr::from_ptr(table),
     };
-    // SAFETY: the table is never freed and its gates lead to the stubs.
+    // SAFETY: the table is never freed, and its gates lead to the stubs.
     unsafe { x86_64::instructions::tables::lidt(&pointer) };
 }
 
-/// The fault that a page-fault exception reports.
+/// Returns the fault that a page-fault exception reports.
 pub fn fault(error: u64) -> Fault {
     Fault {
         address: x86_64::registers::control::Cr2::read_raw(),
@@ -100,18 +100,19 @@ pub fn fault(error: u64) -> Fault {
     }
 }
 
-/// A trap from kernel mode, or a non-maskable interrupt from anywhere. Returns whether the way back
-/// must not let non-maskable interrupts in: they are held back in the handler of one until an
-/// `iretq`, whosever it is, and the handler may fault.
+/// Handles a trap from kernel mode, or a non-maskable interrupt from anywhere. Returns whether the return to the
+/// interrupted code must keep non-maskable interrupts out. The processor holds them back in the handler of one until
+/// any `iretq`, and the handler may fault.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
     match frame.vector {
         NMI => {
-            // The handler may fault, between a fault of the interrupted code and that fault's handler.
+            // The handler may fault, and that may happen between a fault of the interrupted code and that fault's
+            // handler.
             let address = x86_64::registers::control::Cr2::read_raw();
             trap::nmi(frame.rip);
             frame.rip = super::cpu::after_halt(frame.rip).unwrap_or(frame.rip);
-            // SAFETY: restores the register's value, which only the handlers read.
+            // SAFETY: this restores the register's value, which only the handlers read.
             unsafe {
                 core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
             }
@@ -130,7 +131,7 @@ extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
     false
 }
 
-/// A page fault of the kernel: its accessors to user memory may fault, nothing else.
+/// Handles a page fault of the kernel. Only its accessors to user memory may fault.
 fn page_fault(frame: &mut TrapFrame) {
     let fault = fault(frame.error);
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);

@@ -13,8 +13,8 @@ unsafe extern "C" {
 
 /// The registers of user mode on one thread.
 ///
-/// The processor aligns the stack pointer that it takes from the task state to 16 bytes, so the end
-/// of the frame must be aligned so.
+/// The processor aligns the stack pointer that it takes from the task state to 16 bytes, so the end of the frame must
+/// have that alignment.
 #[repr(C, align(16))]
 pub struct Context {
     frame: TrapFrame,
@@ -25,14 +25,14 @@ pub struct Context {
 const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
 impl Context {
-    /// A context that begins at `entry` with a stack and three arguments.
+    /// Creates a context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         let frame = TrapFrame {
             rip: entry,
             cs: USER_CODE.into(),
-            // Interrupts on, and the bit that is always 1.
+            // This is the interrupt flag, and the bit that is always 1.
             rflags: 0x202,
-            // As after a call.
+            // The alignment is the one after a call.
             rsp: stack - 8,
             ss: USER_DATA.into(),
             rdi: arguments[0],
@@ -47,10 +47,10 @@ impl Context {
         }
     }
 
-    /// Runs user mode until it is left. Interrupts are on afterwards.
+    /// Runs user mode until it's left. Interrupts are on afterwards.
     ///
     /// # Panics
-    /// On an exception that is no page fault: the user program is broken.
+    /// On an exception that isn't a page fault, because the user program is broken.
     pub fn run(&mut self) -> Exit {
         let this = cpu::this();
         loop {
@@ -61,7 +61,7 @@ impl Context {
                 (*registers::local()).tss.privilege_stack_table[0] = x86_64::VirtAddr::new(top);
             }
             this.set_doing(CpuActivity::User);
-            // SAFETY: the frame holds user selectors; the entries save it where it was.
+            // SAFETY: the frame contains user selectors, and the entries save it at its place.
             unsafe { user_enter(self) };
             this.set_doing(CpuActivity::Kernel);
             match self.frame.vector {
@@ -72,7 +72,7 @@ impl Context {
                     return Exit::Call([f.rax, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9]);
                 }
                 PAGE_FAULT => {
-                    // Read before another fault can come.
+                    // We read this before another fault can arrive.
                     let fault = traps::fault(self.frame.error);
                     registers::restore_interrupts(true);
                     return Exit::Fault(fault);
@@ -80,7 +80,7 @@ impl Context {
                 vector @ FIRST_INTERRUPT.. => {
                     if let Some(interrupt) = interrupts::acknowledge(vector) {
                         trap::interrupt(interrupt, self.frame.rip);
-                        // A shootdown changes nothing that the caller looks at.
+                        // A shootdown changes nothing that the caller checks.
                         if interrupt != Interrupt::Shootdown {
                             registers::restore_interrupts(true);
                             return Exit::Interrupt;
@@ -92,14 +92,14 @@ impl Context {
         }
     }
 
-    /// Sets the result of a system call: a value and an error number, 0 for success.
+    /// Sets the result of a system call: a value, and an error number, which is 0 for success.
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.rax = value;
         self.frame.rdx = error;
     }
 
-    /// Skips the access that faulted and hands `error` to it in the register that the program's
-    /// accesses reserve for that (`rcx`). Such an access is an instruction of three bytes.
+    /// Skips the access that faulted. Passes `error` to it in the register that the program's accesses reserve for that
+    /// (`rcx`). Such an access is an instruction of three bytes.
     pub fn refuse_access(&mut self, error: u64) {
         self.frame.rip += 3;
         self.frame.rcx = error;
