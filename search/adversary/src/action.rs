@@ -3,7 +3,7 @@
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
-/// The number of CPUs that a run can have.
+/// The maximum number of CPUs in a run.
 pub const MAX_CPUS: usize = crate::generated::program::MAX_CPUS;
 
 const _: () = assert!(
@@ -11,10 +11,10 @@ const _: () = assert!(
     "each CPU has a part of the heap"
 );
 
-/// The number of stores that a CPU's buffer holds.
+/// The number of places in a CPU's store buffer.
 pub const BUFFER: usize = 8;
 
-/// Something that may happen next.
+/// A possible next action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Action(pub u8);
 
@@ -23,14 +23,14 @@ const NMI: u8 = 2 * MAX_CPUS as u8;
 const PREEMPT: u8 = 3 * MAX_CPUS as u8;
 const DRAIN: u8 = 4 * MAX_CPUS as u8;
 
-/// How many different actions there are.
+/// The number of different actions.
 pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
 const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
 
 /// The kind of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The CPU does its next step.
+    /// The CPU performs its next step.
     Step,
     /// The CPU takes its pending interrupt.
     Interrupt,
@@ -43,23 +43,23 @@ pub enum Kind {
 }
 
 impl Action {
-    /// The next step of a CPU.
+    /// Creates the next step of a CPU.
     pub const fn step(cpu: usize) -> Action {
         Action(cpu as u8)
     }
-    /// A CPU's interrupt.
+    /// Creates a CPU's interrupt.
     pub const fn interrupt(cpu: usize) -> Action {
         Action(INTERRUPT + cpu as u8)
     }
-    /// A CPU's NMI.
+    /// Creates a CPU's NMI.
     pub const fn nmi(cpu: usize) -> Action {
         Action(NMI + cpu as u8)
     }
-    /// A CPU's preemption.
+    /// Creates a preemption of a CPU.
     pub const fn preempt(cpu: usize) -> Action {
         Action(PREEMPT + cpu as u8)
     }
-    /// A buffered store of a CPU.
+    /// Creates the drain of a CPU's buffered store.
     pub const fn drain(cpu: usize, place: usize) -> Action {
         Action(DRAIN + (cpu * BUFFER + place) as u8)
     }
@@ -85,14 +85,14 @@ impl Action {
             Kind::Drain((self.0 - DRAIN) as usize % BUFFER)
         }
     }
-    /// As a bit of a set.
+    /// Returns the set that contains only this action.
     #[inline]
     pub const fn bit(self) -> u64 {
         1 << self.0
     }
 }
 
-/// A set of actions.
+/// A set of actions, one bit each ([`Action::bit`]).
 pub type Actions = u64;
 
 /// The actions that no program may rely on: NMIs and preemptions.
@@ -114,8 +114,10 @@ pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
     })
 }
 
-/// Returns the action of an undisturbed run: the same CPU continues, its stores drain when it must wait for them, its
-/// interrupt arrives when it waits; then the others in turn. NMIs and preemptions do not happen.
+/// Returns the next action of an undisturbed run, by the fixed scheduler.
+///
+/// The current CPU steps as long as it can. If it can't, one of its buffered stores drains, or else it takes its
+/// interrupt. If it can do none of these, the other CPUs follow in turn. NMIs and preemptions don't happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     if enabled & Action::step(current).bit() != 0 {
         return Some(Action::step(current));
@@ -136,12 +138,15 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     None
 }
 
-/// How many decisions in a row belong to one CPU in the fair part of a run.
+/// The length of a CPU's turn in the fair part of a run, in decisions.
 const TURN: u32 = 48;
 
-/// Returns the next action in the fair part of a run: the turn of some CPU, its interrupts and stores first.
+/// Returns the next action in the fair part of a run.
+///
+/// The CPU whose turn it is takes its interrupts and drains its stores first, then steps. If it can do nothing, the
+/// next CPU acts.
 pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
-    // Scattered, so that no two loops stay in step.
+    // We hash the turns, so that no two waiting loops stay in step.
     let turn = FxBuildHasher.hash_one(decision / TURN) as usize % MAX_CPUS;
     let cpus = (0..MAX_CPUS).map(|offset| (turn + offset) % MAX_CPUS);
     for cpu in cpus {
@@ -159,14 +164,14 @@ pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     None
 }
 
-/// A deviation from the fixed scheduler: the number of the decision, and the choice. Choices of data (the translation
-/// that an access uses, for example) have [`DATA`] set.
+/// A deviation from the fixed scheduler: the number of a decision, and the choice made there. Choices between data (for
+/// example, which translation an access uses) have [`DATA`] set.
 pub type Deviation = (u32, u8);
 
 /// Marks a choice between data.
 pub const DATA: u8 = 0x80;
 
-/// The actor: a number below [`ACTIONS`]. All buffered stores of a CPU are one actor.
+/// Returns an action's actor, a number below [`ACTIONS`]. All buffered stores of a CPU are one actor.
 #[inline]
 pub(crate) fn actor_of(action: Action) -> usize {
     const ACTORS: [u8; ACTIONS] = {
@@ -185,7 +190,7 @@ pub(crate) fn actor_of(action: Action) -> usize {
     ACTORS[action.0 as usize].into()
 }
 
-/// The member of this number, counted from 0.
+/// Returns member number `n` of the set, counted from 0.
 pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
     let mut left = set;
     while n > 0 {
@@ -195,21 +200,22 @@ pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
     Action(left.trailing_zeros() as u8)
 }
 
-/// The state that an action uses: actions with disjoint footprints commute.
+/// The state that an action uses. It decides whether two actions commute.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     pub(crate) cpu: u8,
-    /// A draining store commutes with its CPU's later actions, unless they use the same state.
+    /// Whether a store drains. That commutes with its CPU's later actions, unless they use the same state.
     pub(crate) drain: bool,
     pub(crate) address: usize,
     pub(crate) writes: bool,
-    /// Looks whether any word has changed.
+    /// Whether the action commutes with no write of another CPU. For example, an iteration of a waiting loop checks
+    /// whether any word has changed.
     pub(crate) looks: bool,
-    /// Changes the words of whole tables, which `address` does not name.
+    /// Whether it changes words of whole tables, which `address` doesn't name.
     pub(crate) many_words: bool,
-    /// 0: does not touch the translation hardware, 1: reads it, 2: changes it.
+    /// The use of the translation hardware: 0 for none, 1 if it reads it, 2 if it changes it.
     pub(crate) translation: u8,
-    /// Interrupt lines.
+    /// The CPUs whose interrupt lines it uses, as bits.
     pub(crate) lines: u8,
 }
 

@@ -1,8 +1,7 @@
-//! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and the
-//! steps of the engine's own scenarios.
+//! The smallest kernel that can use the engine, and the steps of the engine's own scenarios.
 //!
-//! It follows the engine's documented rules literally and does nothing else, so a failure in such a scenario is a
-//! failure of the engine.
+//! It has a few address spaces, each with a root and two leaf tables. It follows the engine's documented rules
+//! literally and does nothing else, so a failure in such a scenario is a failure of the engine.
 
 mod blocks;
 mod crowded;
@@ -31,15 +30,15 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
-/// Frames of the machine, page-table pages first.
+/// The machine's frames. Page-table pages come first.
 pub(crate) const FRAMES: usize = 64;
-/// Frames that may be page-table pages: the kernel's own two, and of each space a root and two tables of leaves.
+/// The frames that may be page-table pages: two for the kernel's half, and a root and two leaf tables for each space.
 pub(crate) const TABLES: usize = 2 + 3 * SPACES;
-/// How many address spaces there are.
+/// The number of address spaces.
 pub const SPACES: usize = 8;
-/// How many flushes can be deferred at once, unless a program sets another number.
+/// The number of flushes that can be deferred at once, unless a program sets another.
 pub const LEDGER_ENTRIES: usize = 2;
-/// No program wants more.
+/// The largest number that a program sets.
 const MOST_LEDGER_ENTRIES: usize = 4;
 
 /// A program over the engine: the work of each CPU before and during the run.
@@ -47,24 +46,24 @@ const MOST_LEDGER_ENTRIES: usize = 4;
 pub struct BareProgram {
     /// CPU 0's first work before the run, while no other CPU runs.
     pub first: fn(&BareKernel<'_>),
-    /// Then each CPU's, in turn.
+    /// The work of each CPU after that, in turn.
     pub each: fn(&BareKernel<'_>, usize),
     /// CPU 1's work after that.
     pub second: fn(&BareKernel<'_>),
     /// The work of all CPUs during the run.
     pub all: fn(&BareKernel<'_>, usize),
-    /// Each CPU's own work after that.
+    /// The separate work of each CPU after that.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
-    /// How many flushes can be deferred at once, at most four.
+    /// The number of flushes that can be deferred at once, at most four.
     pub ledger: usize,
-    /// The CPUs that a hypervisor has descheduled when they must flush: bit `n` for CPU `n`.
+    /// The CPUs that a hypervisor has descheduled when they must flush, as bits.
     pub unscheduled: u8,
     /// The preempting code, if [`Scenario::preemptions`](crate::scenario::Scenario) allows preemption.
     pub preempts: fn(&BareKernel<'_>, usize),
 }
 
 impl BareProgram {
-    /// All CPUs switch to space 0 and do nothing.
+    /// A program that does nothing; all CPUs run space 0.
     pub const NONE: Self = BareProgram {
         first: |_| {},
         each: |k, _| k.switch(0),
@@ -86,30 +85,30 @@ pub struct BareKernel<'m> {
     /// The engine.
     pub engine: Engine<'m, Hw>,
     spaces: ManuallyDrop<[Space; SPACES]>,
-    /// The kernel's own mappings: global ones and others.
+    /// The kernel's own mappings: one space for global entries and one for others.
     own: ManuallyDrop<[Space; 2]>,
     own_lock: ManuallyDrop<AdversaryWord>,
     has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
     /// The deferred flush of each data frame, by its distance from [`FIRST`].
     deferred_flushes: ManuallyDrop<[DeferredFlush<Hw>; 8]>,
-    /// Words by which programs signal each other.
+    /// Flags by which the CPUs of a program signal each other.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
-    /// Each space's state of coalesced flushes.
+    /// The state of each space's coalesced flushes.
     coalesced: ManuallyDrop<[CoalescedFlushes<Hw>; SPACES]>,
 }
 
-/// The first frame that holds data.
+/// The first data frame.
 pub const FIRST: u64 = 32;
 
-/// A data frame.
+/// Returns the data frame of this number.
 pub const fn frame(index: u64) -> Frame {
     Frame(FIRST + index)
 }
 
-/// The page that the second leaf table of an address space begins with.
+/// The first page of an address space's second leaf table.
 pub const SECOND: u64 = 512;
 
 /// The page to which [`BareKernel::move_table`] moves the range from [`SECOND`].
@@ -119,7 +118,7 @@ fn root_of(space: usize) -> Frame {
     Frame(1 + space as u64)
 }
 
-/// An entry that maps a frame.
+/// Returns an entry that maps a frame.
 fn leaf_word(frame: Frame, writable: bool) -> u64 {
     let writable = if writable { tables::WRITABLE } else { 0 };
     frame.0 << 12 | tables::PRESENT | tables::USER | tables::DIRTY | writable
@@ -133,7 +132,7 @@ const fn leaf_of(space: usize, page: u64) -> Frame {
 const _: () = assert!(leaf_of(SPACES - 1, SECOND).0 + 1 == TABLES as u64);
 
 impl BareKernel<'_> {
-    /// The address space of this number.
+    /// Returns the address space of this number.
     pub fn space(&self, space: usize) -> &Space {
         &self.spaces[space]
     }
@@ -157,32 +156,32 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Gives the lock back.
+    /// Drops the lock of a space's tables.
     pub fn unlock(&self, space: usize) {
         self.locks[space].store(0, Release);
     }
 
-    /// Writes an entry that was empty.
+    /// Writes an entry that is empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
-        // As the manager writes its entries. [mutant VmMapsBeforeContent]
+        // The ordering is the one that the manager uses for its entries. [mutant VmMapsBeforeContent]
         self.entry(space, page)
             .store(leaf_word(frame, writable), Release);
     }
 
-    /// Writes an empty root entry: a large page, of which only the first few have frames here.
+    /// Writes an empty root entry for a large page, of which only the first few pages have frames here.
     pub fn map_large(&self, space: usize, page: u64, frame: Frame, writable: bool) {
         let word = leaf_word(frame, writable);
         self.hw.table(root_of(space))[(page / 512) as usize].store(word, Release);
     }
 
-    /// Clears the entry of a large page.
+    /// Clears the entry of a large page. Returns the frame that it mapped.
     pub fn clear_large(&self, space: usize, page: u64) -> Option<Frame> {
         let entry = &self.hw.table(root_of(space))[(page / 512) as usize];
         let old = entry.swap(0, ENTRY_ORDER);
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
-    /// Links a leaf table that is ready.
+    /// Links a leaf table, whose entries may already be set.
     pub fn link(&self, space: usize, page: u64) {
         let index = (page / 512) as usize;
         let word = leaf_of(space, page).0 << 12
@@ -193,7 +192,7 @@ impl BareKernel<'_> {
         self.hw.table(root_of(space))[index].store(word, Release);
     }
 
-    /// Clears an entry; the frame that it mapped.
+    /// Clears an entry. Returns the frame that it mapped.
     pub fn clear(&self, space: usize, page: u64) -> Option<Frame> {
         let old = self.entry(space, page).swap(0, ENTRY_ORDER);
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
@@ -211,14 +210,14 @@ impl BareKernel<'_> {
         self.current[me].set(Some(space));
     }
 
-    /// Turns this CPU idle.
+    /// Makes this CPU idle.
     pub fn idle(&self) {
         self.hw.say(|| "goes idle".into());
         self.engine.this_cpu().enter_lazy();
     }
 
-    /// Clears the entry of a page under the tables' lock, and reports it. If another call has cleared it, flushes what
-    /// is pending.
+    /// Clears the entry of a page under the tables' lock, and reports it. If another call has cleared it, makes the
+    /// pending flushes.
     fn report_unmapped<'k>(&'k self, space: usize, page: u64, batch: &mut Batch<'k, &'k Space>) {
         self.lock(space);
         if let Some(frame) = self.clear(space, page) {
@@ -264,7 +263,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// A call that unmapped a range returns.
+    /// Reports that a call that unmapped a range returns.
     pub fn returned_unmap(&self, space: usize, range: PageRange) {
         self.hw.note(Event::ReturnedUnmap {
             root: root_of(space),
@@ -309,7 +308,7 @@ impl BareKernel<'_> {
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
-            // Another CPU has cleared the entry and is about to flush.
+            // Another CPU has removed the right and is about to flush.
             self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
@@ -318,7 +317,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// A call that made a range read-only returns.
+    /// Reports that a call that made a range read-only returns.
     pub fn returned_protect(&self, space: usize, range: PageRange) {
         self.hw.note(Event::ReturnedProtect {
             root: root_of(space),
@@ -346,7 +345,7 @@ impl BareKernel<'_> {
             first: frame,
             frames: 1,
         };
-        // SAFETY: nobody else has the frame: it was free.
+        // SAFETY: the frame was free, so nobody else uses it.
         unsafe { self.hw.zero(extent, Strategy::Stores) };
         self.hw.note(Event::FrameZeroed { frame, frames: 1 });
         self.map(space, page, frame, true);
@@ -360,7 +359,7 @@ impl BareKernel<'_> {
         drop(batch.finish());
     }
 
-    /// Unmaps a range and gives its frames to new owners.
+    /// Unmaps a range with one report, and gives its frames to new owners.
     pub fn unmap_range(&self, space: usize, page: u64, pages: u64) {
         self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
         let range = PageRange::base(Page(page), pages);
@@ -384,7 +383,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// The same, with a report for each page, before the next one is cleared.
+    /// Unmaps a range and gives its frames to new owners. Reports each page before it clears the next one.
     pub fn unmap_pages(&self, space: usize, page: u64, pages: u64) {
         self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
         self.lock(space);
@@ -402,7 +401,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps two base pages and the large page after them, in one flush.
+    /// Unmaps two base pages and a large page with one flush.
     pub fn unmap_mixed(&self, space: usize, page: u64, large: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}.. and large {large:#x})"));
@@ -422,27 +421,27 @@ impl BareKernel<'_> {
         self.returned_unmap(space, large);
     }
 
-    /// The content of a frame is written to its device.
+    /// Reports that the content of a frame is captured, as if it were written to its device.
     pub fn capture(&self, frame: Frame) {
         self.hw.note(Event::Captured { frame, frames: 1 });
     }
 
-    /// Fills a frame before the run.
+    /// Fills a frame.
     pub fn fill(&self, frame: Frame, value: u64) {
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
     }
 
-    /// Loads from a page as a program, and returns the value, or `None` for a fault.
+    /// Loads from a page as a program. Returns the value, or `None` for a fault.
     pub fn read(&self, page: u64) -> Option<u64> {
         self.access(page, AccessKind::Load, 0)
     }
 
-    /// Fetches an instruction from a page as a program, and returns whether it succeeded.
+    /// Fetches an instruction from a page as a program. Returns whether it succeeded.
     pub fn fetch(&self, page: u64) -> bool {
         self.access(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to a page as a program, and returns whether it succeeded.
+    /// Stores to a page as a program. Returns whether it succeeded.
     pub fn write(&self, page: u64, value: u64) -> bool {
         self.access(page, AccessKind::Store, value).is_some()
     }
@@ -456,7 +455,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// From now on a load of the page must yield `value`.
+    /// Requires that loads of the page return `value` from now on. `None` withdraws the requirement.
     pub fn must_read(&self, space: usize, page: u64, value: Option<u64>) {
         context::point(Op::Note);
         self.hw
@@ -480,7 +479,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Moves the leaf table of [`SECOND`], whose first `pages` are mapped, to [`THIRD`].
+    /// Moves the leaf table of [`SECOND`], whose first `pages` pages are mapped, to [`THIRD`].
     pub fn move_table(&self, space: usize, pages: u64) {
         self.hw
             .say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));
@@ -496,7 +495,7 @@ impl BareKernel<'_> {
         self.returned_unmap(space, PageRange::base(Page(SECOND), 512));
     }
 
-    /// Retires the space, and frees its root and its tables.
+    /// Retires the space, and reports its root as freed.
     pub fn retire(&self, space: usize) {
         self.hw.say(|| format!("space {space} dies"));
         self.engine.retire(&self.spaces[space]);
@@ -505,12 +504,12 @@ impl BareKernel<'_> {
         });
     }
 
-    /// Signals the other CPUs.
+    /// Signals the other CPUs by a flag.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits for another CPU's signal.
+    /// Waits for another CPU's signal by a flag.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
@@ -518,5 +517,5 @@ impl BareKernel<'_> {
     }
 }
 
-/// Entries are changed as kernels change them: atomically, and no weaker than release.
+/// The ordering of entry changes. Like real kernels, we change entries atomically, with at least release ordering.
 const ENTRY_ORDER: Ordering = Ordering::AcqRel;

@@ -1,7 +1,7 @@
-//! Makes mistakes at the interface of the machine, by a decorator of [`Hardware`].
+//! Makes deliberate mistakes at the machine's interface, with a decorator of [`Hardware`].
 //!
-//! [`Broken`] passes on the engine's interrupts, invalidations, barriers and root loads, or omits some. So the engine
-//! contains only the protocol, and mistakes of a kernel's port are made where a port would make them.
+//! [`Broken`] passes on the engine's interrupts, invalidations, barriers and root loads, but omits or changes some. So
+//! the engine contains only the protocol, and we make the mistakes of a kernel's port where a port would make them.
 
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
@@ -20,10 +20,10 @@ macro_rules! boundary {
         pub enum Boundary { $($(#[doc = $doc])+ $name,)* }
 
         impl Boundary {
-            /// All that can go wrong.
+            /// Every mistake.
             pub const ALL: &'static [Boundary] = &[$(Boundary::$name,)*];
 
-            /// Its name.
+            /// Returns its name.
             pub const fn name(self) -> &'static str {
                 match self { $(Boundary::$name => stringify!($name),)* }
             }
@@ -76,12 +76,12 @@ boundary! {
 pub struct Broken<H> {
     machine: H,
     mistake: Option<Boundary>,
-    /// Whether the mistake is suspended.
+    /// Whether the mistake is suspended ([`Broken::faultlessly`]).
     spared: AtomicBool,
 }
 
 impl<H> Broken<H> {
-    /// Wraps the machine, with this mistake.
+    /// Wraps the machine; `mistake` is the mistake to make.
     pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
         Broken {
             machine,
@@ -98,7 +98,7 @@ impl<H> Broken<H> {
         result
     }
 
-    /// Returns the mistake that is made now.
+    /// Returns the mistake, unless it is suspended.
     fn mistake(&self) -> Option<Boundary> {
         self.mistake.filter(|_| !self.spared.load(Relaxed))
     }
@@ -153,7 +153,8 @@ impl<H> Deref for Broken<H> {
     }
 }
 
-// SAFETY: as the machine below, which is in software: this decorator's mistakes reach no memory.
+// SAFETY: the wrapped machine fulfils the contract and is in software, so this decorator's mistakes reach no real
+// memory.
 unsafe impl<H: Hardware> Hardware for Broken<H> {
     type Word = H::Word;
     type Broadcasts = Self;
@@ -190,7 +191,7 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let keep = keep || self.has(Boundary::RootKeepsEntries);
-        // SAFETY: the caller's promise about the root.
+        // SAFETY: the caller promises the same about the root.
         unsafe { self.machine.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {
@@ -231,7 +232,7 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
 
 impl<H: Clear> Clear for Broken<H> {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller promises the same.
         unsafe { self.machine.zero(extent, strategy) };
     }
 }
@@ -255,7 +256,7 @@ impl<H: Hardware> Broadcast for Broken<H> {
     }
 }
 
-// SAFETY: as the machine below.
+// SAFETY: the wrapped machine fulfils the contract.
 unsafe impl<M: Machine> Machine for Broken<M> {
     fn memory(&self) -> MemoryMap {
         self.machine.memory()

@@ -1,11 +1,11 @@
-//! The cases of a search: scenarios, workloads and written programs, each on every chosen machine under every chosen
+//! The cases of a search: scenarios, workloads and programs in files, each on every chosen machine under every chosen
 //! policy. Also their budgets, and the results as data.
 //!
 //! The command and other languages choose cases here and write the same rows, so one description of a result serves
-//! all. The caller reads files, because they may be on this host or in a message from another.
+//! all. The caller reads files, because they may be on this host or in a message from another one.
 //!
-//! A workload's name contains all inputs of its runs, `mine.toml,cpus=2,pages=4`. Replay codes contain the name, and
-//! it is parsed from them.
+//! A workload's name contains all inputs of its runs, for example `mine.toml,cpus=2,pages=4`. Replay codes contain the
+//! name, and we parse it from them.
 
 use crate::explore::{Budget, POLICIES, Report};
 use crate::generate::Recorded;
@@ -26,33 +26,34 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use toml::de::DeTable;
 
-/// The default number of CPUs of a workload, if it supports that many.
+/// The default number of CPUs of a workload that supports that many.
 const CPUS: usize = 2;
 
-/// Reads the text of a file, or returns why it can't be read.
+/// A function that returns the text of a file, or why it can't be read.
 pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
 
 /// A user's choice of cases. An empty list means everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
-    /// Scenarios, workloads, and files with workloads or programs.
+    /// The names of scenarios and workloads, and files with workloads or programs.
     pub names: &'a [String],
-    /// Parameters of the workloads, like `pages=4`.
+    /// The parameters of the workloads, for example `pages=4`.
     pub parameters: &'a [String],
-    /// On how many CPUs the workloads run.
+    /// The number of CPUs on which the workloads run.
     pub cpus: Option<usize>,
-    /// Machines.
+    /// The names of machines.
     pub machines: &'a [String],
-    /// Policies: [`POLICIES`] unless given.
+    /// The policies; by default [`POLICIES`].
     pub policies: &'a [Policy],
 }
 
 impl Choice<'_> {
-    /// Returns every case, in an order that depends on nothing else. Scenarios and machines in them are kept until the
-    /// process ends.
+    /// Returns every case. Their order depends only on the choice.
+    ///
+    /// Scenarios, and the machines in them, are kept until the process ends.
     ///
     /// # Errors
-    /// The unknown name, or the mistakes in a file.
+    /// Returns the unknown name, or the mistakes in a file.
     pub fn cases(&self, read: Read<'_>) -> Result<Vec<Case<'static>>, String> {
         let mut scenarios: Vec<&'static Scenario<'static>> = Vec::new();
         let mut cases = Vec::new();
@@ -114,7 +115,7 @@ impl Choice<'_> {
     }
 }
 
-/// How much is searched.
+/// The amount of searching.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
@@ -129,10 +130,10 @@ pub enum Effort {
 impl Effort {
     /// The default number of random schedules of a case.
     pub const USUAL: Effort = Effort::Schedules(1000);
-    /// The default limit of schedules of a case, if a search should try all.
+    /// The default limit of schedules of a case in an exhaustive search.
     pub const MOST: u64 = 5_000_000;
 
-    /// Returns the budget of the next case, if `cases` share `jobs` threads.
+    /// Returns the budget of the next case, if `cases` cases share `jobs` threads.
     pub fn budget(self, cases: usize, jobs: usize) -> Budget {
         match self {
             Effort::Schedules(count) => Budget::Schedules(count),
@@ -148,32 +149,32 @@ impl Effort {
 /// The result of a case, without values that depend on the host. The keys never change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The scenario, or the whole name of a workload.
+    /// The scenario, or the whole name of a workload ([`workload`]).
     pub name: String,
-    /// On which machine.
+    /// The machine.
     pub machine: String,
-    /// Under which policy.
+    /// The policy.
     pub policy: String,
-    /// How many schedules were run.
+    /// The number of schedules that were run.
     pub schedules: u64,
-    /// Whether these were all.
+    /// Whether these were all schedules.
     pub exhaustive: bool,
-    /// 1 if one broke the contract.
+    /// 1 if a run broke the contract, and 0 otherwise.
     pub violations: u64,
-    /// How many were cut short, because their continuation was known.
+    /// The number of schedules that were cut short, because their continuation was known.
     pub pruned: u64,
     /// The number of distinct states of the machine.
     pub states: u64,
-    /// The number of schedules that those run represent.
+    /// A lower bound of the number of schedules that those represent.
     pub stands_for: f64,
-    /// Transitions of the protocol that the scenario is for, and that never fired.
+    /// The transitions of the protocol that the scenario must reach and didn't.
     pub never_fired: Vec<String>,
-    /// How often each transition fired.
+    /// The count of each transition that fired.
     pub fired: BTreeMap<String, u64>,
     /// The violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<Breach>,
-    /// The code that repeats that run.
+    /// The code that replays that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
 }
@@ -183,9 +184,9 @@ pub struct Row {
 pub struct Breach {
     /// The clause that was broken.
     pub clause: String,
-    /// The CPU on which it was.
+    /// The CPU on which it was broken.
     pub cpu: Option<usize>,
-    /// The CPU that had to do with it.
+    /// The other CPU that was involved.
     pub other_cpu: Option<usize>,
     /// The frame.
     pub frame: Option<u64>,
@@ -234,7 +235,7 @@ pub fn violation(violation: &Violation) -> Breach {
     }
 }
 
-/// Returns whether a name is a file's.
+/// Returns whether a name is that of a file.
 pub fn is_file(name: &str) -> bool {
     Path::new(name)
         .extension()
@@ -245,15 +246,15 @@ fn text(name: &str, read: Read<'_>) -> Result<String, String> {
     read(Path::new(name)).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Reads a written program.
+/// Reads a program from a file.
 ///
 /// # Errors
-/// If its file cannot be read, or is not a program.
+/// If the file can't be read, or doesn't contain a program.
 pub fn recorded(name: &str, read: Read<'_>) -> Result<Recorded, String> {
     Recorded::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
 }
 
-/// The same on the machine that it names.
+/// Reads a program from a file, as a case on the machine that it names.
 fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
     let recorded: &'static Recorded = Box::leak(Box::new(recorded(name, read)?));
     let name: &'static str = Box::leak(name.into());
@@ -265,17 +266,17 @@ fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
     })
 }
 
-/// Returns whether a name is a workload's, built in or in a file; a file may also be a program.
+/// Returns whether a name is that of a workload, built in or in a file. A file may also contain a program.
 fn is_workload(name: &str, read: Read<'_>) -> Result<bool, String> {
     if !is_file(name) {
         return Ok(Workload::from_name(name).is_some());
     }
     let text = text(name, read)?;
-    // Text that is no TOML is reported by the reader of programs.
+    // The reader of programs reports text that isn't TOML.
     Ok(DeTable::parse(&text).is_ok_and(|table| !table.get_ref().contains_key("program")))
 }
 
-/// The name of a workload with its parameters.
+/// Returns the name of a workload with its parameters.
 fn whole_name(name: &str, parameters: &[String], cpus: Option<usize>) -> String {
     let mut whole = name.to_owned();
     if let Some(cpus) = cpus {
@@ -287,7 +288,7 @@ fn whole_name(name: &str, parameters: &[String], cpus: Option<usize>) -> String 
     whole
 }
 
-/// The name of the workload in a replay code, if it is of one.
+/// Returns the name of the workload in a replay code, if it contains one.
 pub fn workload_of(code: &str) -> Option<&str> {
     // The machine, the policy and the choices have no colons.
     let name = code.rsplitn(4, ':').nth(3)?;
@@ -295,10 +296,10 @@ pub fn workload_of(code: &str) -> Option<&str> {
     (is_file(plain) || Workload::from_name(plain).is_some()).then_some(name)
 }
 
-/// The workload of a whole name as a scenario.
+/// Creates the scenario of the workload with this whole name, which includes parameters.
 ///
 /// # Errors
-/// If there is no such workload, a parameter is wrong, or it does not run under the adversary.
+/// If there is no such workload, a parameter is wrong, or it doesn't run under the adversary.
 pub fn workload(whole: &str, read: Read<'_>) -> Result<&'static Scenario<'static>, String> {
     let mut parts = whole.split(',');
     let name = parts.next().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! A word of memory: eight bytes, accessed as a whole.
 //!
-//! It is an atomic of the host although one host thread runs all CPUs, so that sharing it needs no `unsafe`. The
+//! It is an atomic of the host, although a single host thread runs all CPUs: so we share it without `unsafe`. The
 //! module `word` defines the operations of CPUs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of content that a frame has here; the rest of a frame is zero.
+/// The words of content that we model for each frame; the rest of a frame is zero.
 pub(crate) const FRAME_WORDS: usize = 2;
 
 /// A word of memory that the CPUs under the adversary share.
@@ -25,7 +25,7 @@ impl AdversaryWord {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the value in memory, invisibly to CPUs.
+    /// Sets the value in memory without any CPU's notice.
     #[inline]
     pub fn poke(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! Checks promises about zeroing, for mutants that no access can show.
 //!
-//! The way of zeroing an extent decides when a program gets its page and what the caches hold then, not whether the
-//! page is zero. So no access violates the contract. And the manager keeps zeroed frames in its own lists, so nothing
-//! under the adversary takes them from a [`Pool`]. So this module zeroes one extent and fills one pool, on a machine
-//! that only records its requests, and compares the record with the promises of [`quell_zero`]. There is no
-//! interleaving. `quell_zero` tests its promises over many extents and policies.
+//! The order in which an extent is zeroed decides when a program gets its page and what the caches hold then, not
+//! whether the page is zero. So no access violates the contract. The manager keeps zeroed frames in its own lists, so
+//! nothing under the adversary takes them from a [`Pool`]. Therefore this module zeroes one extent and fills one pool,
+//! on a machine that only records its requests, and compares the record with the promises of [`quell_zero`]. There is
+//! no interleaving. `quell_zero` tests its promises over many extents and policies.
 
 use crate::context;
 use crate::mistake::Mistake;
@@ -14,20 +14,20 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 const PAGE: u64 = 4096;
-/// One extent of 2 MB.
+/// An extent of 2 MB.
 const WHOLE: Extent = Extent {
     first: Frame(512),
     frames: 512,
 };
-/// The frame in it that a program waits for.
+/// The frame of the extent for which a program waits.
 const FAULT: Frame = Frame(700);
-/// The longest piece.
+/// The maximum length of a piece, in bytes.
 const CAP: u64 = 64 * PAGE;
 
-/// A machine that can only zero.
+/// A machine that can only zero, and records that.
 #[derive(Default)]
 struct Recorder {
-    /// Extents in the order in which they were zeroed; `None` is a preemption point.
+    /// The extents in the order in which they were zeroed. `None` is a preemption point.
     log: Mutex<Vec<Option<Extent>>>,
 }
 
@@ -65,7 +65,7 @@ impl Pooled for Owned {
     }
 }
 
-/// The promise about clearing that is broken where this mistake is made, if one is.
+/// Returns the promise about zeroing that this mistake breaks, if any.
 pub fn broken_by(mistake: Mistake) -> Option<&'static str> {
     match mistake {
         Mistake::Source(mutant) => context::alone(mutant, broken),
@@ -73,7 +73,7 @@ pub fn broken_by(mistake: Mistake) -> Option<&'static str> {
     }
 }
 
-/// The first promise about clearing that is broken, if one is.
+/// Returns the first promise about zeroing that is broken, if any.
 pub fn broken() -> Option<&'static str> {
     let machine = Recorder::default();
     let policy = ClearPolicy {
@@ -104,7 +104,7 @@ pub fn broken() -> Option<&'static str> {
     if !between {
         return Some("no preemption point between two pieces");
     }
-    // Once the neighbourhood of the fault has begun, nothing else is cleared.
+    // After the neighbourhood of the fault has begun, nothing else may be zeroed.
     let begun = pieces().skip_while(|piece| !near(piece));
     if begun.clone().next().is_some() && begun.clone().any(|piece| !near(piece)) {
         return Some("the page that is read next is not cleared last");

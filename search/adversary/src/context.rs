@@ -1,8 +1,8 @@
 //! The current run of this thread, for operations that have no reference to it.
 //!
-//! A word is eight bytes and cannot refer to its machine. So [`Context::enter`] sets a thread-local pointer to the
-//! run's state while it lasts. [`with`] lends that state to a closure in which nothing suspends; a `RefCell` checks
-//! that.
+//! A word is eight bytes and can't refer to its machine. So [`Context::enter`] sets a thread-local pointer to the run's
+//! state for the duration of the run. [`with`] lends that state to a closure in which nothing suspends; a `RefCell`
+//! checks that.
 
 mod operations;
 
@@ -18,25 +18,25 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;
 
-/// The machine's callbacks.
+/// The callbacks of a kernel, which the machine calls.
 pub trait Kernel {
-    /// The CPU took its interrupt. Interrupts are masked.
+    /// Handles an interrupt that the CPU took. Interrupts are masked.
     fn interrupt(&self);
-    /// The CPU took an NMI.
+    /// Handles an NMI that the CPU took.
     fn nmi(&self);
     /// Runs other code on the CPU until it ends: a thread that preempts, or a device's interrupt handler. Interrupts
     /// are on.
     fn preempt(&self);
-    /// What it keeps for a CPU outside of words and stacks, as a number.
+    /// Returns a digest of the kernel's state for a CPU that is in neither words nor stacks.
     fn kept(&self, cpu: usize) -> u64;
 }
 
 /// How operations behave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Everything takes effect at once, no other CPU runs: before and after the run.
+    /// Everything takes effect at once, and no other CPU runs: before and after the run.
     Quiet,
-    /// Every operation is a point.
+    /// Every operation is a point, at which other CPUs may run.
     Loud,
 }
 
@@ -46,29 +46,29 @@ pub(crate) struct Context {
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
     cpu: Cell<u8>,
-    /// The number of the mutant that is on; 0 if none is.
+    /// The number of the mutant that is on; 0 if none.
     mutant: u32,
-    /// The ordering that is weakened, if one is.
+    /// The ordering that is weakened, if any.
     weakened: Option<&'static Weakened>,
-    /// The number of the mutant whose places schedules watch, if they watch any; or 0.
+    /// The number of the mutant whose places schedules watch; 0 if none.
     watched: u32,
-    /// Words whose stores are relaxed, whatever the code requests.
+    /// The addresses of words whose stores are relaxed, whatever the code requests.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
     /// Whether the mutant is off for the moment.
     spared: Cell<bool>,
     /// Whether the code has panicked.
     panicked: Cell<bool>,
-    /// Which mutants' places runs have come by.
+    /// The mutants whose places runs have passed.
     asked: Rc<Asking>,
-    /// Whether its time matters: for the schedule, or for the timeline.
+    /// Whether it matters when the run passes a mutant's place: for the schedule, or for the footprints.
     attends: bool,
-    /// Whether the state of a CPU that waits is looked at.
+    /// Whether the search compares the stacks of waiting CPUs.
     legible: bool,
     arena: Rc<Arena>,
 }
 
-/// See [`Context::visit`].
+/// Access to the machine ([`Context::visit`]).
 struct Visit<'c> {
     core: RefMut<'c, Box<Core>>,
     _off: heap::Off,
@@ -76,7 +76,7 @@ struct Visit<'c> {
 
 thread_local! {
     static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
-    /// The number of the mutant that is on outside of runs, or 0.
+    /// The number of the mutant that is on outside runs, or 0.
     static ALONE: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    /// The machine, at rest.
+    /// Returns the machine, which is at rest.
     pub(crate) fn into_core(self) -> Box<Core> {
         self.core.into_inner()
     }
@@ -155,7 +155,7 @@ impl Context {
         })
     }
 
-    /// Lets `kernel` take the interrupts while `body` runs.
+    /// Calls `kernel` for interrupts while `body` runs.
     pub(crate) fn with_kernel<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
         struct Leave<'c>(&'c Context);
         impl Drop for Leave<'_> {
@@ -163,9 +163,9 @@ impl Context {
                 self.0.kernel.set(None);
             }
         }
-        // The pointer forgets how long the kernel lives; `_leave` takes it back before that ends.
+        // The pointer has no lifetime; `_leave` clears it before the kernel's lifetime ends.
         let kernel: *const (dyn Kernel + '_) = kernel;
-        // SAFETY: the two types differ in a lifetime alone.
+        // SAFETY: the two types differ only in a lifetime.
         let kernel: *const (dyn Kernel + 'static) = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(kernel));
         let _leave = Leave(self);
@@ -174,23 +174,23 @@ impl Context {
 
     fn kernel(&self) -> &dyn Kernel {
         let kernel = self.kernel.get().expect("a run in motion has a kernel");
-        // SAFETY: see the field.
+        // SAFETY: `with_kernel` clears the pointer before the kernel's lifetime ends.
         unsafe { &*kernel }
     }
 
-    /// From here on the stores to these words are relaxed.
+    /// Makes the stores to these words relaxed from now on.
     pub(crate) fn weaken(&self, words: Vec<usize>) {
         self.weakens.set(!words.is_empty());
         *self.weak.borrow_mut() = words;
     }
 
-    /// Uses the machine, which allocates as always.
+    /// Runs `body` on the machine. Allocations come from the host, not from the run's heap.
     #[inline]
     pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
         body(&mut self.visit().core)
     }
 
-    /// Access to the machine, which allocates as always.
+    /// Borrows the machine. Meanwhile allocations come from the host, not from the run's heap.
     #[inline]
     fn visit(&self) -> Visit<'_> {
         let _off = heap::off_for_now();
@@ -198,7 +198,7 @@ impl Context {
         Visit { core, _off }
     }
 
-    /// The run comes by a place of a mutant, to which the search attends.
+    /// Reports to the scheduler and the footprints that the run passes a place of a mutant.
     fn attend(&self, number: u32) {
         let me = usize::from(self.cpu.get());
         self.machine(|core| {
@@ -211,7 +211,7 @@ impl Context {
         });
     }
 
-    /// From here on the code that runs is that of `cpu`.
+    /// Sets the CPU whose code runs from now on.
     pub(crate) fn on_cpu(&self, cpu: usize) {
         self.cpu.set(cpu as u8);
     }
@@ -240,7 +240,7 @@ pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     expect().machine(body)
 }
 
-/// Runs `body` on the machine, for operations that need no reference to it.
+/// Runs `body` on the machine, for operations that have no reference to it.
 pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
     let me = this_cpu();
     with(|core| body(core, me))
@@ -259,8 +259,8 @@ pub(crate) fn this_cpu() -> usize {
 
 /// Returns the CPU whose code runs, for that code.
 ///
-/// After a panic the CPU stops here for good, where a dropped batch begins to flush: a failed flush would fail again,
-/// and a panic in a destructor during a panic ends the process.
+/// After a panic, the CPU stops here for good, before a dropped batch can begin to flush. A flush that failed would
+/// fail again, and a panic in a destructor during a panic ends the process.
 #[inline]
 pub(crate) fn own_number() -> usize {
     let context = expect();
@@ -282,7 +282,7 @@ fn makes(number: u32) -> bool {
     let Some(context) = current() else {
         return ALONE.get() == number;
     };
-    // No other CPU runs before the run.
+    // Before the run no other CPU runs, so it doesn't matter which places are passed.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(number as u16);
         if context.attends {
@@ -292,7 +292,7 @@ fn makes(number: u32) -> bool {
     context.mutant == number && !context.spared.get()
 }
 
-/// Does `body`, which is no run, with this mutant on.
+/// Runs `body` outside a run, with this mutant on.
 pub(crate) fn alone<R>(mutant: &'static Mutant, body: impl FnOnce() -> R) -> R {
     quell_mutants::list::install(makes);
     ALONE.set(mutant.number);
@@ -301,9 +301,10 @@ pub(crate) fn alone<R>(mutant: &'static Mutant, body: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Handles a panic of the running code: a violation, which ends the run at once. While the CPU drops its state, it
-/// reaches no point at which it would continue ([`own_number`] is one too). Returns the account if the machine itself
-/// panicked, and is borrowed.
+/// Handles a panic of the running code. It is a violation, which ends the run at once.
+///
+/// While the CPU drops its state, it reaches no point at which it would continue ([`own_number`] is one too). If the
+/// machine itself panicked, and is borrowed, this returns the account.
 pub(crate) fn panicked(account: String) -> Option<String> {
     let Some(context) = current() else {
         return Some(account);
@@ -320,7 +321,7 @@ pub(crate) fn panicked(account: String) -> Option<String> {
     }
 }
 
-/// Does `body` with no mutant on: before a run nothing notices that a CPU waits for ever.
+/// Runs `body` with no mutant on. Before a run, nothing would notice that a CPU waits for ever.
 pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     struct Back<'c>(&'c Context, bool);
     impl Drop for Back<'_> {
@@ -333,7 +334,7 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Runs `body` as CPU `cpu`, with the stores in that CPU's buffer and no other's.
+/// Runs `body` as CPU `cpu`, with the stores in that CPU's buffer.
 pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
     let context = expect();
     let me = context.cpu.replace(cpu as u8);
@@ -342,7 +343,7 @@ pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
     done
 }
 
-/// The page-table pages of the machine.
+/// Returns the page-table pages of the machine.
 #[inline]
 pub(crate) fn arena() -> *const Arena {
     Rc::as_ptr(&expect().arena)
@@ -354,7 +355,8 @@ pub(crate) fn tracing() -> bool {
     current().is_some_and(|context| context.core.borrow().tracing())
 }
 
-/// Interrupts sent when every operation is plain are taken at once.
+/// Lets the targets of an interrupt take it at once. Called for interrupts that are sent while operations aren't
+/// points.
 pub(crate) fn interrupt_at_once(targets: u8) {
     let context = expect();
     let me = context.cpu.get();
@@ -365,7 +367,8 @@ pub(crate) fn interrupt_at_once(targets: u8) {
     context.cpu.set(me);
 }
 
-/// Does `body` with every operation plain: it looks at the machine without taking part. No run is needed.
+/// Runs `body` with no operation a point, so that it observes the machine without affecting other CPUs. It works
+/// outside runs, too.
 pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
     struct Back<'c>(&'c Context, Mode);
     impl Drop for Back<'_> {
@@ -377,12 +380,12 @@ pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The table and the index of the word at this address, if it is one of a table.
+/// Returns the table and the index of the word at this address, if it belongs to a table.
 pub(crate) fn place_of(word: usize) -> Option<(u32, usize)> {
     expect().arena.place(word as *const AdversaryWord)
 }
 
-/// Forgets a dropped word. Between runs nothing remembers words.
+/// Forgets a dropped word. Between runs nothing refers to words.
 #[inline]
 pub(crate) fn forget(word: &AdversaryWord) {
     if let Some(context) = current()
@@ -393,7 +396,7 @@ pub(crate) fn forget(word: &AdversaryWord) {
     }
 }
 
-/// A plain store outside of points, seen by the translation hardware.
+/// Stores to a word outside points. The translation hardware sees the store.
 #[inline]
 pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
     let Some(context) = current() else {
@@ -407,20 +410,20 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
     }
 }
 
-/// Waits until the CPU may do `op`, while others run and interrupts are taken. `false` if there are
-/// no points now: the caller then does it plainly.
+/// Waits until the CPU may perform `op`; meanwhile others run and interrupts are taken. Returns `false` if operations
+/// aren't points now: the caller then performs it directly.
 #[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
     loud().is_some_and(|context| context.wait_at(op))
 }
 
-/// The run, if every operation is a point now.
+/// Returns the run, if every operation is a point now.
 #[inline(always)]
 pub(crate) fn loud<'c>() -> Option<&'c Context> {
     current().filter(|context| context.mode.get() == Mode::Loud)
 }
 
-/// The first thing that the code of a CPU does: it is its turn.
+/// Begins the code of a CPU, whose turn it is.
 pub(crate) fn begin(cpu: usize) {
     let context = expect();
     context.cpu.set(cpu as u8);

@@ -1,10 +1,10 @@
-//! Counts the transitions that fired in runs. A pass proves nothing if the transitions of interest never fired.
+//! Counts of the transitions that fired. A pass proves nothing if the transitions of interest never fired.
 
 use quell::Counter;
 
 macro_rules! happenings {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// Events that the machine counts, not the engine.
+        /// An event that the machine counts, not the engine.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Happening { $($(#[doc = $doc])+ $name,)* }
@@ -12,9 +12,9 @@ macro_rules! happenings {
         impl Happening {
             /// Every event.
             pub const ALL: &'static [Happening] = &[$(Happening::$name,)*];
-            /// How many there are.
+            /// The number of events.
             pub const COUNT: usize = Self::ALL.len();
-            /// Its name in reports.
+            /// Returns its name in reports.
             pub const fn label(self) -> &'static str {
                 match self { $(Happening::$name => $label,)* }
             }
@@ -41,9 +41,9 @@ happenings! {
     Reusable = "reused",
     /// A CPU went offline.
     Offline = "offline",
-    /// Something else preempted a CPU's code.
+    /// Another thread or interrupt handler preempted a CPU's code.
     Preempted = "preempted",
-    /// An interrupt came although none was sent.
+    /// An interrupt arrived although none was sent.
     Spurious = "spurious",
     /// A root was freed.
     SpaceRetired = "space_retired",
@@ -57,7 +57,7 @@ happenings! {
     CallReturned = "call_returned",
     /// The kernel accessed its own half.
     KernelAccess = "kernel_access",
-    /// A CPU dropped the kernel's text that it had fetched.
+    /// A CPU dropped the kernel text that it had fetched.
     TextSynchronized = "text_synchronized",
     /// A load returned a value that its word no longer holds.
     LoadedEarly = "loaded_early",
@@ -66,14 +66,14 @@ happenings! {
 /// A transition that a scenario must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// The engine counted it.
+    /// A transition that the engine counts.
     Engine(Counter),
-    /// The machine saw it.
+    /// An event of the machine.
     Machine(Happening),
 }
 
 impl Reach {
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub const fn label(self) -> &'static str {
         match self {
             Reach::Engine(counter) => counter.label(),
@@ -82,7 +82,7 @@ impl Reach {
     }
 }
 
-/// How often each transition fired.
+/// The count of each transition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coverage {
     engine: [u64; Counter::ALL.len()],
@@ -119,7 +119,7 @@ impl Coverage {
         self.add_machine(&other.machine);
     }
 
-    /// Returns how often a transition fired.
+    /// Returns the count of a transition.
     pub fn get(&self, reach: Reach) -> u64 {
         match reach {
             Reach::Engine(counter) => self.engine[counter as usize],
@@ -127,7 +127,7 @@ impl Coverage {
         }
     }
 
-    /// Everything, with how often it fired.
+    /// Returns all transitions with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Reach, u64)> + '_ {
         let engine = Counter::ALL.iter().map(|&c| Reach::Engine(c));
         let machine = Happening::ALL.iter().map(|&h| Reach::Machine(h));

@@ -1,4 +1,4 @@
-//! Digests of states: hashes of bytes, sums of changes, and moments by their order.
+//! Digests of states: hashes of bytes, sums over changes, and moments replaced by their ranks.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -6,7 +6,7 @@ use crate::oracle::Moment;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes that become a number.
+/// Bytes to hash.
 #[derive(Debug, Default)]
 pub(crate) struct Digest(Vec<u8>);
 
@@ -28,7 +28,7 @@ impl Digest {
         number
     }
 
-    /// Adds items in any order.
+    /// Adds items, whose order doesn't matter.
     pub(crate) fn add_all<T: Hash>(&mut self, things: impl Iterator<Item = T>) {
         let start = self.0.len();
         let mut sum = 0u128;
@@ -40,7 +40,8 @@ impl Digest {
     }
 }
 
-/// A sum over all changes since the run was prepared, of the digests of old and new values.
+/// A number that identifies all words and contents. Each change since the run was prepared subtracts the digest of the
+/// old value and adds that of the new one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums(pub(crate) u128);
 
@@ -65,20 +66,21 @@ impl Sums {
     }
 }
 
-/// The moments that others are compared with.
+/// The moments with which others are compared.
 pub(crate) struct Moments {
     pub(crate) sorted: Vec<Moment>,
-    /// When invalidations were issued that have not taken effect, CPU by CPU.
+    /// When each invalidation that has not taken effect was issued, CPU by CPU.
     pub(crate) sent: Vec<Moment>,
 }
 
 impl Moments {
-    /// How many of the moments came no later.
+    /// Returns how many of the moments aren't later than this one.
     pub(crate) fn rank(&self, moment: Moment) -> usize {
         self.sorted.partition_point(|&other| other <= moment)
     }
 
-    /// Records that an entry which can be walked until then is outlived.
+    /// Returns whether an entry that can be walked until `until` still can, and which pending invalidations it
+    /// outlives, as bits.
     pub(crate) fn outlives(&self, until: Moment) -> (bool, u64) {
         let later = self.sent.iter().map(|&sent| u64::from(until > sent));
         let bits = later.fold(0, |bits, bit| bits << 1 | bit);

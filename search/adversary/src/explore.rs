@@ -1,4 +1,4 @@
-//! Runs many schedules: budgets, failures, shrinking.
+//! Runs many schedules: budgets, failures, and shrinking.
 
 use crate::action::Deviation;
 use crate::coverage::{Coverage, Reach};
@@ -10,14 +10,14 @@ use quell::{Mechanism, Policy};
 use quell_vm::contract::{Clause, Violation};
 use std::time::Instant;
 
-/// How long to search.
+/// The length of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
-    /// This many random schedules, or the share of them by [`Scenario::one_in`](crate::Scenario::one_in).
+    /// This many random schedules, divided by [`Scenario::one_in`](crate::Scenario::one_in).
     Schedules(u64),
     /// Random schedules until this moment.
     Until(Instant),
-    /// Every schedule, equivalent ones once, up to this many, including those cut short.
+    /// Every schedule, with equivalent ones counted once. The limit includes those that are cut short.
     Exhaustive(u64),
 }
 
@@ -26,7 +26,7 @@ pub enum Budget {
 pub struct Exploration<'p> {
     /// The case.
     pub case: Case<'p>,
-    /// How long.
+    /// The budget.
     pub budget: Budget,
     /// The seed. Each run's schedule has its own stream.
     pub seed: u64,
@@ -39,37 +39,38 @@ pub struct Exploration<'p> {
 pub struct Failure {
     /// The violation.
     pub violation: Violation,
-    /// The shortest list of choices that was found to break it.
+    /// The shortest list of choices found that breaks the contract.
     pub deviations: Vec<Deviation>,
-    /// How long the list was before it was shrunk.
+    /// The length of the list before it was shrunk.
     pub found_with: usize,
 }
 
 /// The results of a search.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How many schedules were run to their end.
+    /// The number of schedules that ran to their end.
     pub schedules: u64,
-    /// How many were cut short because an equivalent one was run.
+    /// The number of schedules that were cut short because an equivalent one was run.
     pub pruned: u64,
     /// The number of distinct states; 0 if not counted.
     pub states: u64,
-    /// The least number of schedules that those states represent; known only at the end of a search.
+    /// A lower bound of the number of schedules that the states represent. It is known only at the end of a search.
     pub stands_for: f64,
-    /// How many decisions were taken in all.
+    /// The number of decisions in all runs.
     pub decisions: u64,
     /// Whether every schedule was run.
     pub exhaustive: bool,
     /// The first failure.
     pub failure: Option<Failure>,
-    /// How often each transition fired.
+    /// The count of each transition.
     pub coverage: Coverage,
-    /// Transitions that the scenario must reach and did not.
+    /// The transitions that the scenario must reach and didn't.
     pub missed: Vec<Reach>,
 }
 
-/// Searches until the budget is spent or a run fails. It calls `progress` now and then with the number of schedules;
-/// returning `false` ends the search.
+/// Searches until the budget is spent or a run fails.
+///
+/// It regularly calls `progress` with the number of schedules. If that returns `false`, the search ends.
 pub fn explore(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
@@ -83,9 +84,11 @@ pub fn explore(
     report
 }
 
-/// Like [`explore`], but returns only the violation and leaves the failing run as it is, without a [`Failure`] in the
-/// report. The session's last run is that one, unless a dead end could not be reached again, which the violation then
-/// mentions.
+/// Searches like [`explore`], but doesn't shrink a failing run. Returns its violation, and no [`Failure`] in the
+/// report.
+///
+/// The session's last run is the failing one. There is one exception: if a dead end couldn't be reached again, the
+/// violation mentions that.
 pub fn search(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
@@ -177,9 +180,9 @@ pub fn search(
 }
 
 impl Case<'_> {
-    /// Returns transitions that the scenario must reach on this machine and did not.
+    /// Returns the transitions that the scenario must reach on this machine and didn't.
     ///
-    /// Checked only with all mechanisms on, because other policies reach less.
+    /// We check only cases with all mechanisms on, because other policies reach less.
     pub fn missed(&self, coverage: &Coverage) -> Vec<Reach> {
         if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();
@@ -194,13 +197,13 @@ impl Case<'_> {
 
 /// The result for a state from which the search has found no path to the end.
 enum DeadEnd {
-    /// A violation: without a path to the end the contract is broken, whether or not a run shows it again.
+    /// A violation. Without a path to the end the contract is broken, whether or not another run shows that.
     Breach(Violation),
-    /// On the way there, the digest of states included state unknown to the search: it must restart.
+    /// On the way there, a run contradicted an assumption of the search, which must begin again.
     Surprise,
 }
 
-/// A run into a state from which the search has found no way to the end, and on from there, fairly.
+/// Runs into a state from which the search has found no path to the end, and continues from there fairly.
 fn dead_end(session: &mut Session<'_>, state: u32) -> DeadEnd {
     let not_again = |why: &str| {
         let account =
@@ -237,7 +240,7 @@ pub(crate) fn breaks(
     }
 }
 
-/// Leaves out deviations as long as the same clause breaks.
+/// Leaves out deviations as long as the same clause still breaks.
 pub(crate) fn shrink(
     session: &mut Session<'_>,
     trail: Vec<Deviation>,
@@ -300,7 +303,7 @@ mod tests {
     use crate::vm_kernel::VmProgram;
     use std::collections::BTreeSet;
 
-    /// Two CPUs unmap one page, and the second one waits for ever, busily.
+    /// Two CPUs unmap one page. The second one spins for ever.
     const BUSY: Scenario = Scenario {
         name: "busy",
         program: Script::Engine(BareProgram {
@@ -344,7 +347,7 @@ mod tests {
             "x86-broadcast",
         );
         let mut session = Session::new(case);
-        // The first search may discover state of the machine that it did not know.
+        // The first search may contradict its own assumptions.
         let breach = loop {
             if let DeadEnd::Breach(violation) = dead_end(&mut session, u32::MAX) {
                 break violation;
@@ -352,7 +355,7 @@ mod tests {
         };
         assert_eq!(breach.clause, Clause::C7);
         assert!(breach.account.contains("no run came there"), "{breach}");
-        // The first state of all is met again, and from there the programs end.
+        // The first state of all is reached again, and the programs end from there.
         let DeadEnd::Breach(breach) = dead_end(&mut session, 0) else {
             panic!("nothing is new there");
         };
@@ -384,7 +387,7 @@ mod tests {
         let mut search = session.search();
         assert!(search.by_state(), "the manager has its heap");
         let first = session.run_search(&mut search).end;
-        // The next run clears the heap and this one's leftovers.
+        // The next run clears the heap, and with it this run's memory.
         session.run(Strategy::default());
         let End::Violated(violation) = first else {
             panic!("nothing was found: {first:?}");
@@ -415,7 +418,7 @@ mod tests {
         }
     }
 
-    /// Confusing two states would hide their continuations.
+    /// Checks that states aren't confused, because that would hide their continuations.
     #[test]
     fn telling_states_apart_loses_none_of_the_ends() {
         let mut saved = 0;
@@ -435,7 +438,7 @@ mod tests {
             ("nmi-unmap", "x86-broadcast"),
         ] {
             let case = Case::on(Scenario::named(scenario).expect("a scenario"), machine);
-            // One session, because states depend on the host's addresses.
+            // We use one session, because states depend on the host's addresses.
             let mut session = Session::new(case);
             let (all, runs) = ends(&mut session, false);
             let (by_state, fewer) = ends(&mut session, true);

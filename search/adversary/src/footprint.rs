@@ -1,10 +1,11 @@
-//! Measures what is new in a run, to decide which programs to keep.
+//! Measures how much of a run is new, to decide which programs to keep.
 //!
-//! The engine's protocol is operations of CPUs on words that others read. So the measure is pairs of places in the
-//! code, on two CPUs and one word: a CPU *reads* (or overwrites) here a value that another has written there, or
+//! The engine's protocol consists of operations of CPUs on words that others read. So we count pairs of places in the
+//! code, for two CPUs and one word. In one kind of pair, a CPU *reads* or overwrites here a value that another has
+//! written there: for example, a target reads a request where an initiator has posted it. In the other, a CPU
 //! *overtakes*: it reaches a word that another is just about to use, and one of the two writes. An operation without a
-//! word (a flush, an access, a change of root) counts as an operation on a word of its own. Further parts are the
-//! places passed, the engine's counters and the machine's events: the *transitions*.
+//! word (a flush, an access, a change of root) counts as an operation on a word of its own. We also count
+//! *transitions*: the places passed, the engine's counters and the machine's events.
 //!
 //! A place is the line and column of the call in the source, so the numbers are the same in every run.
 
@@ -24,7 +25,7 @@ struct Site(u32);
 impl Site {
     #[inline]
     fn of(location: &'static Location<'static>) -> Self {
-        // Files that are as long as one another and agree in the middle of their names are few.
+        // Collisions are rare: few file names have the same length and the same byte six places before the end.
         let file = location.file().as_bytes();
         let name = file.len() as u32 * 31 + u32::from(file[file.len().saturating_sub(6)]);
         Site(name << 20 ^ location.line() << 7 ^ location.column())
@@ -33,10 +34,10 @@ impl Site {
 
 /// The word that represents the translation hardware.
 const TRANSLATION: usize = 1;
-/// The one for interrupts.
+/// The word that represents interrupts.
 const LINES: usize = 2;
 
-/// An operation: on which word, from where, and whether it changes it.
+/// An operation: its word, its place in the code, and whether it writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     word: usize,
@@ -68,7 +69,7 @@ impl Use {
             Op::Content { frame, store } => {
                 (16 + frame as usize, Site(10 + u32::from(store)), store)
             }
-            // Other memory is allocated and freed unseen, and its place may be reused.
+            // This memory can be freed and reused without our notice, so an address doesn't identify it.
             Op::Touch { .. }
             | Op::Start
             | Op::Fence
@@ -86,17 +87,17 @@ impl Use {
 pub(crate) struct Footprints {
     about: [Option<Use>; MAX_CPUS],
     written: FxHashMap<usize, (u8, Site)>,
-    /// Pairs and places.
+    /// The pairs and the places passed.
     found: FxHashSet<u64>,
-    /// The last rule that each CPU passed in its present operation, and in the operation interrupted for that; 0 if
-    /// none.
+    /// The last rule that each CPU passed in its present operation, and in the operation that this one interrupted; 0
+    /// if none.
     asked: [[u16; 2]; MAX_CPUS],
-    /// Pairs of rules that met, see [`Footprints::ask`].
+    /// Pairs of rules that met ([`Footprints::ask`]).
     met: FxHashSet<Meeting>,
 }
 
-/// Two rules, by their numbers: one was passed while another CPU, or interrupted code of the same one, had just passed
-/// the other.
+/// Two rules, by the numbers of their mutants. One was passed while another CPU, or interrupted code of the same CPU,
+/// had just passed the other.
 pub(crate) type Meeting = (u16, u16);
 
 const FOLLOWS: u64 = 0;
@@ -110,14 +111,14 @@ fn key(kind: u64, first: u32, second: u32) -> u64 {
 }
 
 impl Footprints {
-    /// A run begins.
+    /// Prepares for a run.
     pub(crate) fn begin(&mut self) {
         self.asked = Default::default();
         self.about = Default::default();
         self.written.clear();
     }
 
-    /// A CPU is about to do something.
+    /// Records that a CPU is about to perform an operation.
     #[inline]
     pub(crate) fn arrive(&mut self, cpu: usize, op: Op, site: Option<&'static Location<'static>>) {
         self.about[cpu] = Use::of(op, site);
@@ -128,8 +129,8 @@ impl Footprints {
         self.written.remove(&word);
     }
 
-    /// Records that a CPU passes a place of this mutant. The mistake may matter only if the others are in the middle
-    /// of certain operations meanwhile.
+    /// Records that a CPU passes a place of this mutant. Its mistake may matter only while other CPUs are in the middle
+    /// of certain operations, so we record which rules they have just passed.
     pub(crate) fn ask(&mut self, cpu: usize, number: u16) {
         for (other, [last, outer]) in self.asked.iter().enumerate() {
             let there = if other == cpu { *outer } else { *last };
@@ -140,12 +141,12 @@ impl Footprints {
         self.asked[cpu][0] = number;
     }
 
-    /// An operation is over.
+    /// Records the end of an operation.
     pub(crate) fn come_further(&mut self, cpu: usize) {
         self.asked[cpu][0] = 0;
     }
 
-    /// Begins or ends an interruption of the CPU's code.
+    /// Records the beginning or the end of an interruption of the CPU's code.
     pub(crate) fn nest(&mut self, cpu: usize, begins: bool) {
         let [last, outer] = &mut self.asked[cpu];
         if begins {
@@ -155,14 +156,14 @@ impl Footprints {
         }
     }
 
-    /// Which rules met in all runs.
+    /// Returns the rules that met in all runs.
     pub(crate) fn met(&self) -> Vec<Meeting> {
         let mut met: Vec<Meeting> = self.met.iter().copied().collect();
         met.sort_unstable();
         met
     }
 
-    /// It does it.
+    /// Records that the CPU performs the operation at which it arrived.
     #[inline]
     pub(crate) fn step(&mut self, cpu: usize) {
         let Some(mine) = self.about[cpu].take() else {
@@ -185,20 +186,20 @@ impl Footprints {
     }
 }
 
-/// The capacity of [`Asked`] in mutants.
+/// The number of mutants for which [`Asked`] has room.
 const MUTANTS: usize = 256;
 
-/// Which mutants' places were come by.
+/// The set of mutants whose places runs have passed.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Asked([u64; MUTANTS / 64]);
 
-/// The word and the bit of a mutant's number.
+/// Returns the word and the bit of a mutant's number.
 #[inline]
 fn place_of(number: u16) -> (usize, u64) {
     (usize::from(number) / 64, 1 << (number % 64))
 }
 
-/// Returns the meetings in which this rule was the one passed.
+/// Returns the other rule of each meeting in which `mutant`'s rule was the one passed.
 pub(crate) fn meetings_of(met: &[Meeting], mutant: &Mutant) -> impl Iterator<Item = u16> {
     let number = mutant.number as u16;
     let of = move |(asked, there): &Meeting| (*asked == number).then_some(*there);
@@ -212,7 +213,7 @@ impl Asked {
         self.0[word] & bit != 0
     }
 
-    /// A set of the mutants with these numbers.
+    /// Creates the set of the mutants with these numbers.
     pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
         let mut set = Asked::default();
         for number in numbers {
@@ -222,7 +223,7 @@ impl Asked {
         set
     }
 
-    /// Those of another set, too.
+    /// Adds the mutants of another set.
     pub fn add(&mut self, other: &Asked) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine |= theirs;
@@ -230,7 +231,7 @@ impl Asked {
     }
 }
 
-/// The same, while runs add to it.
+/// An [`Asked`] that runs extend through a shared reference.
 #[derive(Debug, Default)]
 pub(crate) struct Asking([Cell<u64>; MUTANTS / 64]);
 
@@ -241,7 +242,7 @@ impl Asking {
         self.0[word].set(self.0[word].get() | bit);
     }
 
-    /// Returns the present content.
+    /// Returns the mutants so far.
     pub(crate) fn so_far(&self) -> Asked {
         Asked(self.0.each_ref().map(Cell::get))
     }
@@ -254,8 +255,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Adds the footprints of one program's runs. Returns whether any are new. `family` separates machines on which
-    /// the engine takes other paths.
+    /// Adds the footprints of one program's runs. Returns whether any are new. `family` separates machines on which the
+    /// engine takes different paths.
     pub(crate) fn add(&mut self, footprints: Footprints, coverage: &Coverage, family: u64) -> bool {
         let fired = coverage
             .iter()
@@ -270,7 +271,7 @@ impl Seen {
         self.found.len() > before
     }
 
-    /// Adds the footprints of others.
+    /// Adds another collection of footprints.
     pub fn merge(&mut self, other: &Seen) {
         self.found.extend(&other.found);
     }
@@ -282,12 +283,12 @@ impl Seen {
             .count()
     }
 
-    /// How many transitions were seen.
+    /// Returns the number of transitions seen.
     pub fn transitions(&self) -> usize {
         self.of([PASSES, COUNTS])
     }
 
-    /// How many pairs.
+    /// Returns the number of pairs seen.
     pub fn pairs(&self) -> usize {
         self.of([FOLLOWS, OVERTAKES])
     }

@@ -17,27 +17,27 @@ use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::Ordering;
 
-/// The machine. Its state belongs to the run that the thread is in the middle of.
+/// The machine. Its state belongs to the thread's current run.
 #[derive(Debug)]
 pub struct Adversary {
     features: Features,
     kind: MachineKind,
-    /// The number of the first CPU that does something.
+    /// The number of the first active CPU.
     first: u16,
     cpus: usize,
-    /// A bit for each active CPU: a hypervisor has descheduled it whenever an initiator needs it, and flushes it.
+    /// The active CPUs, as bits, that a hypervisor has descheduled whenever an initiator needs them. It flushes them
+    /// before they run again.
     unscheduled: u8,
     memory: MemoryMap,
 }
 
 impl Adversary {
-    /// A machine of this kind.
+    /// Creates a machine of this kind.
     pub fn new(kind: MachineKind, cpus: usize, memory: MemoryMap) -> Self {
         Self::with(kind, kind.features(cpus), 0, cpus, memory)
     }
 
-    /// A machine of this kind with these features. CPUs below `first` stay offline, then come `cpus`
-    /// that do something.
+    /// Creates a machine of this kind with these features. CPUs below `first` stay offline; `cpus` active ones follow.
     pub fn with(
         kind: MachineKind,
         features: Features,
@@ -55,8 +55,8 @@ impl Adversary {
         }
     }
 
-    /// The same machine in a guest: whenever an initiator needs them, the hypervisor has descheduled these CPUs (bit
-    /// `n` is the `n`th active one), and flushes them before it runs them again.
+    /// Makes the machine a guest's. Whenever an initiator needs the CPUs in `unscheduled` (bit `n` for active CPU `n`),
+    /// the hypervisor has descheduled them, and it flushes them before it runs them again.
     pub fn with_unscheduled(self, unscheduled: u8) -> Self {
         Adversary {
             unscheduled,
@@ -69,34 +69,35 @@ impl Adversary {
         &self.kind
     }
 
-    /// Notes something in the timeline of a run that is recorded.
+    /// Writes a note into the timeline, if the run has one.
     pub fn say(&self, text: impl FnOnce() -> String) {
         if context::tracing() {
             on_machine(|core, me| core.say(me, text));
         }
     }
 
-    /// The CPU comes online: from here on it may run programs.
+    /// Brings the CPU online, so that it may run programs.
     pub fn online(&self) {
         on_machine(|core, me| core.online(me));
     }
 
-    /// Takes the CPU offline: an interrupt that it has not taken is lost.
+    /// Takes the CPU offline. Its pending interrupt is lost.
     pub fn offline(&self) {
         on_machine(|core, me| core.offline(me));
     }
 
-    /// A word that changes when a CPU has answered a flush that no CPU waits for. No walker finds an entry in it.
+    /// Returns a word that changes when a CPU has answered a flush for which no CPU waits. No walker finds an entry in
+    /// it.
     pub(crate) fn bell(&self) -> &AdversaryWord {
         &self.table(Frame(0))[TABLE_WORDS - 1]
     }
 
-    /// Counts a happening.
+    /// Counts an event.
     pub fn happen(&self, happening: Happening) {
         on_machine(|core, _| core.happen(happening));
     }
 
-    /// The contract is broken in a way that only the program can see.
+    /// Reports a breach of the contract that only the program can notice.
     pub fn fail(&self, clause: Clause, frame: Option<Frame>, account: String) {
         on_machine(|core, me| {
             let mut violation = Violation::new(clause, account).by(CpuId(me as u16));
@@ -106,7 +107,7 @@ impl Adversary {
     }
 }
 
-// SAFETY: a machine in software: translations are numbers, and reach no memory.
+// SAFETY: the machine is in software: translations are numbers, and reach no memory.
 unsafe impl Hardware for Adversary {
     const RANGES: usize = 3;
 
@@ -138,7 +139,8 @@ unsafe impl Hardware for Adversary {
 
     fn invalidate(&self, what: Invalidate) {
         if let (true, Invalidate::Range { tag, range, scope }) = (self.kind.pieces, what) {
-            // The pieces are queued one by one and complete together: nothing is promised before.
+            // The pieces are queued one by one and complete together, so the machine promises nothing before the last
+            // one.
             for stride in 0..range.strides() {
                 let _ = (tag, stride, scope);
                 point(Op::Invalidate);
@@ -269,7 +271,7 @@ fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
     (0..FRAME_WORDS).filter(move |word| word * 8 >= offset && word * 8 + 8 <= offset + bytes)
 }
 
-// SAFETY: frames are numbers; their words and bytes belong to a table of the machine.
+// SAFETY: frames are numbers; their words and bytes are in a table of the machine.
 unsafe impl Machine for Adversary {
     fn memory(&self) -> MemoryMap {
         self.memory
@@ -280,8 +282,8 @@ unsafe impl Machine for Adversary {
     }
 
     fn table(&self, frame: Frame) -> &[AdversaryWord; TABLE_WORDS] {
-        // SAFETY: the pages are owned by the session, which outlives every machine that runs in
-        // it, and are never moved or freed before.
+        // SAFETY: the session owns the pages. It outlives every machine that runs in it, and never moves or frees them
+        // before.
         unsafe { (*context::arena()).table(frame.0 as u32) }
     }
 
@@ -292,7 +294,8 @@ unsafe impl Machine for Adversary {
     fn encode(&self, entry: Entry, _level: Level) -> u64 {
         let mut entry = entry;
         if !self.kind.hardware_dirty && !entry.table && entry.writable && !entry.dirty {
-            // The hardware must refuse the first store: see the software bit in `decode`.
+            // The hardware must refuse the first store, so that the kernel can mark the entry dirty. `decode` reads the
+            // software bit.
             entry.writable = false;
             return tables::encode(entry) | SOFTWARE_WRITABLE;
         }
@@ -307,7 +310,7 @@ unsafe impl Machine for Adversary {
 
     fn tlb_rules(&self) -> TlbRules {
         TlbRules {
-            // A walk that ends in a fault leaves nothing behind here.
+            // A walk that ends in a fault leaves nothing in our TLBs.
             keeps_refused: false,
             keeps_absent: false,
             user_excludes_kernel: true,
@@ -382,7 +385,7 @@ unsafe impl Machine for Adversary {
 
     fn halt(&self, _until: u64) {
         on_machine(|core, me| core.check_sleep(me));
-        // When the clock wakes it is the scheduler's to choose.
+        // The scheduler chooses when the clock wakes the CPU.
         point(Op::Halt);
     }
 
@@ -395,8 +398,8 @@ unsafe impl Machine for Adversary {
     }
 }
 
-/// Leaves the bit alone that makes a word an entry.
+/// The step of the bell's counter. It leaves the bit alone that makes a word a present entry.
 const BELL_STEP: u64 = 2;
 
-/// On machines whose walkers set no dirty bits: the program may write, the entry is still clean.
+/// Marks an entry as writable for the program but still clean, on machines whose walkers set no dirty bits.
 const SOFTWARE_WRITABLE: u64 = 1 << 8;

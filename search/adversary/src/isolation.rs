@@ -1,14 +1,15 @@
-//! The user's half of each address space, as in a port of the engine with page-table isolation.
+//! The user's half of each address space, as a port of the engine with page-table isolation keeps it.
 //!
-//! User mode has its own tags, unknown to the engine. The machine that has them is in [`machine`](crate::machine).
+//! User mode has its own tags, which the engine doesn't know. [`machine`](crate::machine) contains the machine with
+//! these tags.
 
 use quell::{Invalidate, Tag};
 use quell_arch::x86_64::isolation::UserHalves;
 
-/// Set in CR3 to keep the entries under the tag.
+/// The bit of CR3 that keeps the entries under the tag.
 pub(crate) const KEEP: u64 = 1 << 63;
 
-/// Which halves of a CPU are behind, and where it runs.
+/// The user halves of a CPU that need a flush, and whether the CPU is in user mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Halves {
     behind: u64,
@@ -17,7 +18,7 @@ pub(crate) struct Halves {
 }
 
 impl Halves {
-    /// Of a CPU that has used none.
+    /// Creates the state of a CPU that has used no half.
     pub(crate) fn new() -> Self {
         Halves {
             behind: UserHalves::new().to_bits(),
@@ -25,7 +26,7 @@ impl Halves {
         }
     }
 
-    /// Returns the state that determines its future.
+    /// Returns the state that affects the CPU's future.
     pub(crate) fn state(&self) -> (u64, bool) {
         (self.behind, self.user.is_some())
     }
@@ -37,12 +38,13 @@ impl Halves {
         noted
     }
 
-    /// Notes that the kernel's half was invalidated: the user's half, under the tag of the same space, is behind.
+    /// Records that the kernel's half was invalidated: the user's half of the same space needs a flush.
     pub(crate) fn invalidated(&mut self, what: Invalidate) {
         self.note(|halves| halves.invalidated(what));
     }
 
-    /// Records a loaded root. A tag loaded without its entries belongs to another space now, in user mode too.
+    /// Records that a root was loaded. If the tag's entries weren't kept, the tag belongs to another space now, in user
+    /// mode too.
     pub(crate) fn loaded(&mut self, tag: u16, keep: bool) {
         self.note(|halves| halves.loaded(Tag(tag), keep));
     }

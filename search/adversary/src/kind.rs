@@ -1,4 +1,4 @@
-//! The machines: the behaviour that their translation hardware and memory ordering allow.
+//! The machines, and the behaviour that their translation hardware and memory ordering allow.
 
 use quell::{Break, Features, Tagging};
 use quell_workloads::files::hint;
@@ -6,7 +6,7 @@ use quell_workloads::files::hint;
 /// When stores become visible to other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stores {
-    /// In the order of the program, later than they happen (x86 total store order).
+    /// In program order, but late (x86 total store order).
     Ordered,
     /// In any order that release stores and fences allow (Arm, RISC-V), even before an invalidation that the CPU issued
     /// earlier has taken effect.
@@ -18,34 +18,34 @@ pub enum Stores {
 pub struct MachineKind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Its properties.
+    /// A description in one line.
     pub about: &'static str,
     tags: Tags,
     /// When stores become visible.
     pub stores: Stores,
-    /// Whether loads overtake each other, and stores wait for as long as nothing orders them, as Arm and
-    /// RISC-V allow ([`machine`](crate::machine)).
+    /// Whether loads overtake each other and stores wait until something orders them, as Arm and RISC-V allow
+    /// ([`machine`](crate::machine)).
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// The changes of an entry that need an absent one with a complete flush in between. `flush_needed` knows them,
-    /// and the machine reports a kernel that ignores them as [misuse](quell_vm::contract::Clause::Misuse). One
-    /// exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge policies
+    /// The changes of an entry that need an absent entry and a complete flush in between. `flush_needed` knows them,
+    /// and the machine reports a kernel that ignores them as [misuse](quell_vm::contract::Clause::Misuse). We make one
+    /// exception: on an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) we don't judge policies
     /// with asynchronous flushes.
     pub break_before_make: Break,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
-    /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
-    /// (Arm's level hint).
+    /// Whether an invalidation of leaf entries names their size and leaves entries of other sizes alone (Arm's level
+    /// hint).
     pub level_hints: bool,
     /// Whether an entry may be marked as part of a block, which lets a TLB fill every page of the block from it (Arm's
     /// contiguous bit, RISC-V's Svnapot).
     pub blocks: bool,
     /// Whether user mode has its own tag (page-table isolation). Then the engine flushes the kernel's half of a space,
     /// and the user's half is flushed on return to user mode ([`isolation`](crate::isolation)). Only scenarios marked
-    /// for it run there.
+    /// for isolation run there.
     pub isolated: bool,
-    /// Whether a range is invalidated piece by piece, complete only at the end.
+    /// Whether a range is invalidated piece by piece and is complete only at the end.
     pub pieces: bool,
     /// The number of targets from which a flush uses shared inboxes
     /// ([`shares_lines_from`](quell::Hardware::shares_lines_from)).
@@ -55,10 +55,10 @@ pub struct MachineKind {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Tags {
     None,
-    /// None, where invalidations are broadcast all the same.
+    /// No tags, but broadcast invalidations.
     NoneBroadcast,
     PerCpu(u16),
-    /// This many bits more than the CPUs need at least, so rollovers are frequent.
+    /// This many bits more than the CPUs need. Few bits make rollovers frequent.
     Global(u8),
 }
 
@@ -131,8 +131,8 @@ impl MachineKind {
         },
     ];
 
-    /// Future machines. A test of their own (`tests/to_come.rs`), and searches that name one, run the engine on them;
-    /// they are in no table.
+    /// Future machines, which we leave out of all tables. They have their own test (`tests/to_come.rs`), and a search
+    /// that names one runs on it.
     pub const TO_COME: &'static [MachineKind] = &[MachineKind {
         name: "arm-local",
         about: "AArch64 that broadcasts nothing, with ASIDs of each CPU's own",
@@ -140,7 +140,7 @@ impl MachineKind {
         ..ARM
     }];
 
-    /// The machine of this name.
+    /// Returns the machine of this name.
     pub fn named(name: &str) -> Option<&'static MachineKind> {
         let mut every = Self::ALL.iter().chain(Self::TO_COME);
         every.find(|kind| kind.name == name)
@@ -149,7 +149,7 @@ impl MachineKind {
     /// Finds a machine by name.
     ///
     /// # Errors
-    /// If there is none: a sentence with the nearest name.
+    /// Returns a sentence with the nearest name if there is no such machine.
     pub fn find(name: &str) -> Result<&'static MachineKind, String> {
         Self::named(name).ok_or_else(|| {
             let near = hint(name, Self::ALL.iter().map(|kind| kind.name));
@@ -182,8 +182,9 @@ impl MachineKind {
         matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
     }
 
-    /// Returns whether break before make relies on interrupts alone. Then a kernel waits until targets have flushed,
-    /// keeps no root loaded lazily, and has no undisturbed CPUs: each would have the old entry beside the new one.
+    /// Returns whether break before make relies on interrupts alone. On such a machine a kernel waits until its targets
+    /// have flushed, keeps no root loaded lazily, and has no undisturbed CPUs: each of these would leave the old entry
+    /// beside the new one.
     pub fn breaks_by_interrupt(&self) -> bool {
         self.break_before_make == Break::Translation && !self.broadcasts()
     }

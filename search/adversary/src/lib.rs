@@ -1,28 +1,27 @@
-//! The adversary: a machine that does whatever the architecture allows at the worst moment, and a
-//! search through what it can do.
+//! The adversary: a machine that does anything the architecture allows, and a search for its worst moments.
 //!
-//! The same engine and the same memory manager that run on real machines run here on CPUs that are
-//! coroutines, on words whose every operation is a point of choice. A run is a pure function of
-//! scenario, machine, policy and a list of choices, so it repeats exactly.
+//! The same engine and the same memory manager that run on real machines run here. Their CPUs are coroutines, and each
+//! operation on one of their words is a point of choice. A run is a pure function of scenario, machine, policy and a
+//! list of choices, so it repeats exactly.
 //!
-//! From the ground up; a module uses those above it in this table:
+//! From the bottom up; a module mostly uses those above it in this table:
 //!
-//! | module | what is there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
+//! | [`cell`], [`op`], [`action`] | a word of memory; the next operation of a CPU; the possible next actions |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
-//! | [`coverage`] | which transitions fired |
-//! | [`broken`], [`mistake`] | mistakes that are made on purpose |
+//! | [`coverage`] | counts of the transitions that fired |
+//! | [`broken`], [`mistake`] | deliberate mistakes |
 //! | [`oracle`] | the contract, as a judge of accesses |
-//! | [`footprint`] | what CPUs do to each other's words |
+//! | [`footprint`] | the effects of CPUs on each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
-//! | [`search`], [`schedule`] | what is chosen: every schedule, each state once; at random; by priorities; from a list |
-//! | [`timeline`] | what happened, step by step |
+//! | [`search`], [`schedule`] | the choices: every schedule, each state once; at random; by priorities; from a list |
+//! | [`timeline`] | the record of a run, step by step |
 //! | [`machine`], [`isolation`] | the state of a machine; store buffers, interrupts, waiting; page-table isolation |
 //! | [`context`], [`word`], [`hardware`] | the machine, as the code that runs on it sees it |
-//! | [`stage`] | the CPUs, set in motion |
-//! | `names` | what a word is called in a timeline |
+//! | [`stage`] | the coroutines that are the CPUs |
+//! | `names` | names of words in a timeline |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
 //! | [`workload`] | workload files over it |
@@ -30,18 +29,18 @@
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
 //! | [`rehearsal`] | a workload's first run |
-//! | [`mod@explore`] | many runs, failures shrunk |
+//! | [`mod@explore`] | many runs, with failures shrunk |
 //! | [`mod@replay`] | replay codes |
 //! | [`generate`] | programs that the adversary writes itself |
-//! | [`mutants`], [`clearing`] | each mistake must be found |
-//! | [`cases`] | what a person asks to be searched, and what came of it as data |
+//! | [`mutants`], [`clearing`] | the check that each mistake is found |
+//! | [`cases`] | requests for searches and their results, as data |
 //!
 //! # What is not covered
 //!
-//! Machines whose names say so ([`kind`]) have weak memory ordering: loads that overtake each other, and stores that
-//! wait. No machine has stores that overtake loads, dependencies that order, or early loads of frames ([`machine`]). No
-//! TLB returns garbage, no walk tears a word, and there are no machine checks. No other CPU steps in between two
-//! operations on the reference count of an `Arc`, or on counters that only give out names.
+//! Only machines with weak memory ordering ([`kind`]) have loads that overtake each other and stores that wait. No
+//! machine has stores that overtake loads, dependencies that order, or early loads of frames ([`machine`]). TLBs never
+//! return garbage, walks never tear a word, and there are no machine checks. No other CPU steps in between two
+//! operations on the reference count of an `Arc`, or on counters that only generate names.
 
 pub mod action;
 pub mod bare_kernel;

@@ -1,39 +1,39 @@
-//! The machine's state, and what each action does to it.
+//! The machine's state, and the effect of each action on it.
 //!
-//! A CPU's code runs until it *arrives* at an operation on shared state. There the machine asks the scheduler what
-//! happens next, and the operation takes place when the CPU's step is picked. Between two such points a CPU touches
+//! A CPU's code runs until it *arrives* at an operation on shared state. There the machine requests the next action
+//! from the scheduler, and performs the operation when the CPU's step is picked. Between two such points a CPU touches
 //! nothing that others could see.
 //!
-//! Stores first go into a buffer, and become visible by a separate action. A CPU whose operation needs an empty buffer
-//! (a fence, an atomic exchange, an invalidation) waits until its stores have drained. Stores of the kernel to frames
-//! work the same way ([`Fill`]): on machines whose stores overtake each other, an entry may be seen before the bytes of
-//! the page that it maps. The file is long because it holds the whole state, the start of a run, and the interrupts of
-//! a CPU's code.
+//! Stores first enter a buffer, and become visible by a separate action. If a CPU's operation needs an empty buffer (a
+//! fence, an atomic exchange, an invalidation), the CPU waits until its stores have drained. The kernel's stores to
+//! frames work the same way ([`Fill`]). So on machines whose stores overtake each other, a CPU may see an entry before
+//! the bytes of the page that it maps. The file is long because it contains the whole state, the start of a run, and
+//! the interrupts of a CPU's code.
 //!
-//! On machines that reorder ([`MachineKind::reorders`]), a load may return an earlier value of its word: it was
-//! satisfied before operations that come earlier in its program, as far as acquire loads, fences and earlier reads
-//! allow ([`past`]). Stores wait without bound. On other machines loads are satisfied at their step, and a buffer holds
-//! eight stores.
+//! On machines that reorder ([`MachineKind::reorders`]), a load may return an earlier value of its word. Such a load
+//! was satisfied before operations that come earlier in its program, as far as acquire loads, fences and earlier reads
+//! allow ([`past`]). Stores wait without bound. On other machines, loads are satisfied at their step, and a buffer
+//! holds eight stores.
 //!
-//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after a word that it read since its
-//! last turn has changed; another turn would read the same. So loops end. If one CPU waits and no CPU can do anything,
-//! that is a deadlock (C7).
+//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after the change of a word that it read
+//! since its last iteration, because otherwise it would read the same again. So loops end. If one CPU waits and no CPU
+//! can do anything, we report a deadlock (C7).
 //!
-//! | module | what happens there |
+//! | module | contents |
 //! | --- | --- |
 //! | here | the state, and interrupts |
-//! | [`choose`] | what may happen next |
-//! | [`touched`] | what that touches |
+//! | [`choose`] | the possible next actions |
+//! | [`touched`] | the footprint of each action |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
-//! | [`bystanders`] | what programs could do at a moment, without doing it |
-//! | [`note`] | what the kernel tells the judge |
-//! | [`misuse`] | what the machine does not allow |
-//! | [`buffer`] | what a CPU has stored and others do not see yet |
-//! | [`past`] | what words held before, and how far back each CPU may look |
-//! | [`watch`] | what a CPU has read, and waits for |
-//! | [`saved`] | a machine that further runs begin with |
-//! | [`state`] | what all of it is at a moment, as a number |
+//! | [`bystanders`] | the accesses that programs could make at a moment |
+//! | [`note`] | the kernel's reports to the judge |
+//! | [`misuse`] | requests that the machine doesn't allow |
+//! | [`buffer`] | a CPU's stores that others don't see yet |
+//! | [`past`] | past values of words, and how far back each CPU may look |
+//! | [`watch`] | the words that a CPU has read and waits for |
+//! | [`saved`] | a machine with which further runs begin |
+//! | [`state`] | the whole state at a moment, as a number |
 
 mod access;
 pub(crate) mod buffer;
@@ -75,7 +75,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use watch::Watch;
 
-/// What the CPU that arrived does now.
+/// How a CPU that has arrived at an operation continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Go,
@@ -85,7 +85,7 @@ pub(crate) enum Verdict {
     Preempt,
 }
 
-/// How often every CPU looks again before a deadlock is called one.
+/// How many more times each waiting CPU checks its condition before we report a deadlock.
 const SECOND_LOOKS: u8 = 4;
 
 struct Cpu {
@@ -96,11 +96,11 @@ struct Cpu {
     interrupts_on: bool,
     interrupt: bool,
     in_nmi: bool,
-    /// What the CPU has read, and would find changed if it looked again.
+    /// The words that the CPU has read, to notice when one changes.
     watch: Watch,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
-    /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
+    /// When the program began its present call; [`Moment::MAX`] if it didn't report that.
     call_began: Moment,
 }
 
@@ -135,24 +135,24 @@ impl Cpu {
         self.call_began = Moment::MAX;
     }
 
-    /// Whether an invalidation of this CPU has not taken effect.
+    /// Returns whether an invalidation of this CPU hasn't taken effect yet.
     fn invalidates(&self) -> bool {
         let invalidates = |entry: &Buffered| matches!(entry.target, Target::Invalidation { .. });
         self.buffer.others().any(invalidates)
     }
 
-    /// Whether a store of this CPU to a word is not visible yet.
+    /// Returns whether a store of this CPU to a word isn't visible yet.
     fn holds(&self, word: *const AdversaryWord) -> bool {
         self.buffer.holds(word)
     }
 
-    /// Whether a word that the CPU has read has changed, and not by a store of its own that is on its way.
+    /// Returns whether a word that the CPU has read has changed. Words to which it has a buffered store don't count.
     #[inline]
     fn sees_change(&self) -> bool {
         self.watch.changed().any(|word| !self.holds(word))
     }
 
-    /// The buffered stores that fill frames.
+    /// Returns the buffered stores that fill frames.
     fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
         self.buffer
             .others()
@@ -163,14 +163,14 @@ impl Cpu {
     }
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// All programs came to their end.
+    /// All programs have ended.
     Finished,
-    /// The search knows an equivalent schedule.
+    /// The search has already run an equivalent schedule.
     Pruned,
-    /// The contract broke.
+    /// The contract was broken.
     Violated(Box<Violation>),
 }
 
@@ -179,7 +179,7 @@ pub enum End {
 pub(crate) struct Text {
     page: u64,
     changed: Moment,
-    /// The call that tells every CPU has returned.
+    /// Whether the call that synchronizes every CPU has returned.
     done: bool,
 }
 
@@ -187,30 +187,30 @@ pub(crate) struct Text {
 pub(crate) struct Core {
     /// The last change of the kernel's text.
     text: Option<Text>,
-    /// What each CPU's user mode is, on machines where it has tags of its own.
+    /// The user half of each CPU, on machines with page-table isolation.
     pub(crate) halves: [Halves; MAX_CPUS],
-    /// When each CPU dropped last what it had fetched.
+    /// When each CPU last dropped the text that it had fetched.
     synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
     pub(crate) features: Features,
     pub(crate) count: usize,
     cpus: [Cpu; MAX_CPUS],
-    /// What each CPU may do next, as far as that is known.
+    /// The possible next actions of each CPU, except for those in `outdated`.
     enabled: [Actions; MAX_CPUS],
-    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it
-    /// arrives at them, and else only where this says so.
+    /// The CPUs whose possible actions must be computed again, as bits. Arriving at an operation updates a CPU's own
+    /// actions; every other change must set a bit here.
     outdated: u8,
-    /// Which CPUs have arrived at a turn of a waiting loop and not had it, as bits: a word that changes may be what one
-    /// of them waits for.
+    /// The CPUs that have arrived at an iteration of a waiting loop, as bits. A word that changes may be the one for
+    /// which such a CPU waits.
     waiting: u8,
-    /// Whether a CPU that goes on needs nothing else at an operation: the run is under way, is none of a search of
-    /// every schedule, and nobody takes notes of it; nor does the CPU leave a user half.
+    /// Whether a CPU that continues can perform an operation without further work. It can once the run has begun,
+    /// unless the run is recorded or part of an exhaustive search, or CPUs have user halves to leave.
     brisk: bool,
-    /// What was picked last of all that may happen.
+    /// The action that was picked last.
     picked: Action,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
-    /// What programs over the manager have in memory.
+    /// The abstract machine, a model of the memory that programs over the manager have.
     pub(crate) abstract_machine: AbstractMachine,
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
@@ -218,16 +218,16 @@ pub(crate) struct Core {
     pub(crate) arena: Rc<Arena>,
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
-    /// The decision after which the run is called endless, unless a program comes further before it.
+    /// The decision after which a run counts as endless. It moves on whenever a program finishes an operation.
     pub(crate) limit: u32,
-    /// How many decisions, all of them fair, one operation of a program takes at most.
+    /// The most decisions that one operation of a program may take, all of them fair.
     pub(crate) patience: u32,
-    /// The decision after which every CPU that can do something does it before long.
+    /// The decision after which choices are fair: every CPU that can act soon does.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
     current: usize,
     granted: Action,
-    /// How often the CPUs that wait have looked again in vain.
+    /// How many times the waiting CPUs have checked their conditions again in vain.
     second_looks: u8,
     pub(crate) nmis: u8,
     /// How many more times a CPU may be preempted.
@@ -235,45 +235,44 @@ pub(crate) struct Core {
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
-    /// Which CPUs have used a word, in all runs of a search.
+    /// The CPUs that have used a word, in all runs of a search.
     users: FxHashMap<usize, u8>,
-    /// Which CPUs were interrupted, in all runs of a search.
+    /// The CPUs that were interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
-    /// What the CPUs do to each other's words, if that was asked for.
+    /// The effects of the CPUs on each other's words, if they are recorded.
     pub(crate) footprints: Option<Box<Footprints>>,
-    /// What words and contents are, as a sum that each change adds its part to.
+    /// A number that identifies words and contents. Each change updates it.
     sums: Sums,
     locals: Locals,
-    /// What the heap of a search holds.
+    /// The digest of a search's heap.
     heap: u128,
     digest: RefCell<Digest>,
-    /// Whether the run is one of a search: then nothing is chosen while code of a CPU runs.
+    /// Whether the run is part of an exhaustive search. Then the next action is chosen only while no CPU's code runs.
     pub(crate) searches: bool,
-    /// A CPU has arrived and the next action is not chosen yet.
+    /// Whether a CPU has arrived and the next action isn't chosen yet.
     open: bool,
-    /// Which CPUs are in the code of a program, as bits ([`bystanders`]).
+    /// The CPUs that are in the code of a program, as bits ([`bystanders`]).
     programs: u8,
-    /// Stale translations that were used lawfully.
+    /// The number of lawful uses of stale translations.
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
     pub(crate) nmi_accesses: u64,
     pub(crate) events: [u64; Happening::COUNT],
 }
 
-/// What an access to user memory came to.
+/// The result of an access to user memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accessed {
-    /// It went through.
+    /// The access succeeded.
     Value {
-        /// The value loaded, or that was there.
+        /// The value loaded, or the value before the store.
         held: u64,
-        /// The frame that it went to, if the tables lead elsewhere by now and this CPU has no
-        /// store of its own on the way there.
+        /// The frame accessed, if the tables lead elsewhere by now and this CPU has no buffered store to it.
         stale: Option<u32>,
     },
-    /// A page fault.
+    /// The access faulted.
     Fault,
 }
 
@@ -338,7 +337,8 @@ impl Core {
         }
     }
 
-    /// Makes ready for another run of programs that allocate there, on an engine that may be content with `receipts`.
+    /// Prepares for another run, whose programs allocate in `heap`. With `receipts`, the engine may continue before
+    /// targets have flushed.
     pub(crate) fn reset(&mut self, levels: u8, receipts: bool, heap: Range<usize>) {
         let origin = self.arena.start();
         for cpu in &mut self.cpus {
@@ -396,8 +396,8 @@ impl Core {
         }
     }
 
-    /// A program has come to the end of one of its operations, of which it has a limited number: the next may
-    /// take its time.
+    /// Records that a program has finished one of its operations, so that the next one gets the full time. The run
+    /// still ends, because programs have finitely many operations.
     pub(crate) fn come_further(&mut self, me: usize) {
         if let Some(footprints) = &mut self.footprints {
             footprints.come_further(me);
@@ -405,13 +405,13 @@ impl Core {
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
-    /// The next actions of this CPU have to be found out anew.
+    /// Marks this CPU's possible actions as out of date.
     #[inline]
     fn outdate(&mut self, cpu: usize) {
         self.outdated |= 1 << cpu;
     }
 
-    /// These CPUs may do something else next, though they have done no step.
+    /// Marks the possible actions of some CPUs as out of date, although these CPUs performed no step.
     #[inline]
     fn outdate_those(&mut self, which: impl Fn(&Cpu) -> bool) {
         for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
@@ -419,7 +419,7 @@ impl Core {
         }
     }
 
-    /// The same of all.
+    /// Marks the possible actions of all CPUs as out of date.
     fn outdate_all(&mut self) {
         self.outdated = (1 << self.count) - 1;
     }
@@ -428,7 +428,7 @@ impl Core {
         self.events[happening as usize] += 1;
     }
 
-    /// The contract is broken: the run ends.
+    /// Ends the run with a breach of the contract.
     pub(crate) fn fail(&mut self, violation: Violation) {
         if matches!(self.end, None | Some(End::Finished)) {
             let text = violation.to_string();
@@ -438,13 +438,13 @@ impl Core {
         }
     }
 
-    /// The run ends.
+    /// Ends the run.
     fn stop(&mut self, end: End) {
         self.end = Some(end);
         self.brisk = false;
     }
 
-    /// The code of a CPU panicked: a CPU that stops itself completes nothing.
+    /// Ends the run because a CPU's code panicked. This breaks C7: a CPU that stops completes nothing.
     pub(crate) fn fail_panic(&mut self, me: usize, account: String) {
         self.fail(Violation::new(Clause::C7, account).by(CpuId(me as u16)));
     }
@@ -505,7 +505,7 @@ impl Core {
         self.record(me, What::PreemptionDone);
     }
 
-    /// Something begins to interrupt what the CPU does, or is over.
+    /// Begins or ends an interruption of the CPU's code.
     fn nest(&mut self, me: usize, begins: bool) {
         if begins {
             self.leave_user_half(me);
@@ -515,19 +515,19 @@ impl Core {
         }
     }
 
-    /// Whether an interrupt could be taken now.
+    /// Returns whether the CPU could take an interrupt now.
     pub(crate) fn interruptible(&self, me: usize) -> bool {
         let cpu = &self.cpus[me];
         cpu.interrupts_on && !cpu.in_nmi
     }
 
-    /// The CPU comes online.
+    /// Brings the CPU online.
     pub(crate) fn online(&mut self, me: usize) {
         self.check_presence(me, true);
         self.cpus[me].online = true;
     }
 
-    /// The CPU goes offline: what was pending is lost.
+    /// Takes the CPU offline; its pending interrupt is lost.
     pub(crate) fn offline(&mut self, me: usize) {
         self.check_presence(me, false);
         self.cpus[me].online = false;
@@ -550,7 +550,7 @@ impl Core {
         self.cpus[me].interrupts_on |= on;
     }
 
-    /// Interrupts become pending.
+    /// Makes interrupts pending on the targets.
     pub(crate) fn send(&mut self, me: usize, targets: u8) {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
@@ -561,7 +561,7 @@ impl Core {
         }
     }
 
-    /// Whether the CPU is in an NMI.
+    /// Returns whether the CPU is in an NMI handler.
     pub(crate) fn in_nmi(&self, me: usize) -> bool {
         self.cpus[me].in_nmi
     }

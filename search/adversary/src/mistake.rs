@@ -1,15 +1,16 @@
-//! Deliberate mistakes: a search that misses one of them has proved nothing.
+//! Deliberate mistakes: a search that misses one of them proves nothing about it.
 //!
 //! There are three kinds of mistakes:
 //!
-//! * A *mutant* changes some lines of the engine, of the memory manager, of zeroing or of a kernel here
+//! * A *mutant* changes some lines of the engine, of the memory manager, of zeroing or of one of our kernels here
 //!   ([`quell_mutants::list`]).
-//! * A mistake at the *boundary* to the machine: for example, an interrupt is not sent, or an invalidation drops less
+//! * A mistake at the *boundary* to the machine: for example, an interrupt isn't sent, or an invalidation drops less
 //!   than it should ([`broken`](crate::broken)).
 //! * A weakened *ordering*: of the stores to one word, or of one kind of operation in one file of the engine
 //!   ([`Weakened`]).
 //!
-//! Scenarios, replay codes and `search/adversary/results/mutants.txt` name a mistake by its name, which never changes.
+//! Scenarios, replay codes and `search/adversary/results/mutants.txt` refer to a mistake by its name, which never
+//! changes.
 
 use crate::broken::Boundary;
 use crate::kind::{MachineKind, Stores};
@@ -17,44 +18,44 @@ use quell_mutants::Mutant;
 use quell_workloads::files::hint;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// An operation that is ordered.
+/// A kind of operation that has a memory ordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ordered {
     /// A load, and an exchange that fails.
     Load,
     /// A store.
     Store,
-    /// An exchange or another atomic read and write.
+    /// An exchange, or another atomic read and write.
     Modify,
     /// A fence of the memory model.
     Fence,
 }
 
-/// An operation with a weaker ordering than in the code.
+/// An operation and the way in which its ordering is weakened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weak {
-    /// Stores to this word, as the engine names it ([`PerCpu::word_name`](quell::PerCpu::word_name)): they are
+    /// Stores to this word, by the engine's name for it ([`PerCpu::word_name`](quell::PerCpu::word_name)), become
     /// relaxed.
     Stores(&'static str),
-    /// Operations of this kind and ordering in a source file are one step weaker: sequentially consistent ones acquire
-    /// and release, others relaxed. A fence is omitted.
+    /// Operations of this kind and ordering in a source file become one step weaker. `SeqCst` becomes `Acquire`,
+    /// `Release` or `AcqRel`, and any other ordering `Relaxed`. A fence is omitted.
     In(&'static str, Ordered, Ordering),
 }
 
-/// An ordering that is weakened.
+/// A mistake that weakens an ordering.
 #[derive(Debug)]
 pub struct Weakened {
     /// Its name.
     pub name: &'static str,
-    /// Which it is.
+    /// The operation.
     pub what: Weak,
     /// A description.
     pub mistake: &'static str,
 }
 
 impl Weakened {
-    /// Returns whether it may change a run on such a machine: elsewhere the machine orders the operation more than
-    /// requested.
+    /// Returns whether it may change a run on such a machine. On others the machine itself orders the operation more
+    /// strongly than the weakened code requests.
     fn shows_on(&self, kind: &MachineKind) -> bool {
         match self.what {
             Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
@@ -68,7 +69,7 @@ impl Weakened {
         }
     }
 
-    /// The ordering of an operation with this mistake made.
+    /// Returns the ordering of an operation under this mistake.
     #[inline]
     pub(crate) fn order(&self, file: &str, operation: Ordered, order: Ordering) -> Ordering {
         match self.what {
@@ -87,8 +88,8 @@ impl Weakened {
     }
 }
 
-/// The orderings that are weakened, one at a time. Every one of them in the source has its mutant under
-/// loom; here are some that show as a breach of the contract.
+/// The weakened orderings, each a mistake of its own. Under loom we weaken every ordering in the source; this list has
+/// those that show as a breach of the contract.
 pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "RelaxedDone",
@@ -140,11 +141,11 @@ pub static WEAKENED: &[Weakened] = &[
 /// A mistake.
 #[derive(Clone, Copy, Debug)]
 pub enum Mistake {
-    /// The code decides otherwise at some lines: only in the [instrumented copy](quell_mutants).
+    /// A mutant of the code, which only the [instrumented copy](quell_mutants) contains.
     Source(&'static Mutant),
     /// A mistake at the interface of the machine.
     Boundary(Boundary),
-    /// An ordering is weaker than in the code.
+    /// An ordering weaker than in the code.
     Ordering(&'static Weakened),
 }
 
@@ -165,7 +166,7 @@ impl Mistake {
         mutants.chain(boundary).chain(orderings)
     }
 
-    /// The mistake of this name.
+    /// Returns the mistake of this name.
     pub fn named(name: &str) -> Option<Mistake> {
         Mistake::all().find(|mistake| mistake.name() == name)
     }
@@ -173,7 +174,7 @@ impl Mistake {
     /// Finds a mistake by name.
     ///
     /// # Errors
-    /// If there is none: a sentence with the nearest name.
+    /// Returns a sentence with the nearest name if there is no such mistake.
     pub fn find(name: &str) -> Result<Mistake, String> {
         Mistake::named(name).ok_or_else(|| {
             let near = hint(name, Mistake::all().map(Mistake::name));
@@ -181,7 +182,7 @@ impl Mistake {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Mistake::Source(mutant) => &mutant.name,
@@ -200,7 +201,7 @@ impl Mistake {
         account.trim()
     }
 
-    /// Returns the numbers of the known bugs that it makes again, as its account names them.
+    /// Returns the numbers of the known bugs that it reproduces, as its account lists them.
     pub fn bugs(self) -> String {
         let Some((_, tail)) = self.account().rsplit_once('(') else {
             return String::new();
@@ -225,7 +226,7 @@ impl Mistake {
         }
     }
 
-    /// Returns whether it is in the code itself, and so only in the [instrumented copy](quell_mutants).
+    /// Returns whether it is in the code itself, so that only the [instrumented copy](quell_mutants) has it.
     pub fn is_of_source(self) -> bool {
         matches!(self, Mistake::Source(_))
     }

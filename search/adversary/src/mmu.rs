@@ -1,24 +1,25 @@
 //! Translation caches, as the set of everything they may hold.
 //!
-//! At any time a TLB may fill speculatively from anything that its walker can reach, and may drop any entry. Searching
-//! through those choices would be hopeless, but one set represents them all. Here each CPU holds *every* translation
-//! that it could have filled since the last invalidation that covered it, and every pointer to a page-table page that
-//! its walker caches could have kept. (The set is closed under walking: a kept pointer to a table leads to the table's
-//! present entries.)
+//! At any time a TLB may fill speculatively from anything that its walker can reach, and may drop any entry. We can't
+//! search through all these choices, but one set represents them all. Each CPU here holds *every* translation that it
+//! could have filled since the last invalidation that covered it, and every pointer to a page-table page that its
+//! walker caches could have kept. The set is closed under walking: a kept pointer to a table leads to the table's
+//! present entries.
 //!
 //! An access may use any translation of the set. If one of them breaks the contract, some timing of fills and evictions
-//! does, and the run has failed. So one run stands for all those timings. The file is long because it fills, uses,
-//! walks and invalidates one set, and each of these must know what the others leave in it.
+//! does, and the run fails. So one run represents all those timings. The file is long because it fills, uses, walks and
+//! invalidates one set, and each of these must know what the others leave in it.
 //!
-//! An invalidation drops translations that could no longer be walked when it was issued. A translation that can still
-//! be walked could be filled again at once, so it stays. This also covers broadcasts: they are applied when their
-//! issuer waits for their completion, to everything that had become unreachable before they were *sent*.
+//! An invalidation drops the translations that couldn't be walked any more when it was issued. A translation that can
+//! still be walked, for example of a page that is still mapped, could be filled again at once, so it stays. The same
+//! holds for broadcasts: we apply them when their issuer waits for their completion, to everything that had become
+//! unreachable before they were *sent*.
 //!
-//! The tables of the kernel's half ([`Mmu::use_kernel`]) are always walked, whatever root is loaded, under the loaded
-//! tag, or 0 if there is none. A global entry is held once for all tags.
+//! The tables of the kernel's half ([`Mmu::use_kernel`]) are always walked, whichever root is loaded, under the loaded
+//! tag (0 if there is none). A global entry is held once for all tags.
 //!
-//! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
-//! old and the new value of the word are both walked until then.
+//! Some machines' walkers see a table write only after a barrier of the writer ([`Gone`]). Until then they walk both
+//! the old and the new value of the word.
 //!
 //! This module also detects two translations of one address that must not be in a TLB together ([`breaks`]).
 
@@ -47,7 +48,7 @@ use sides::Sides;
 use std::hash::Hash;
 use std::ops::Range;
 
-/// Under how many tags a TLB holds rubbish when its CPU starts.
+/// The number of tags under which a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
 
 /// The translation hardware of all CPUs.
@@ -57,22 +58,22 @@ pub(crate) struct Mmu {
     level_hints: bool,
     blocks: bool,
     broadcasts: bool,
-    /// Which translations of one address must not meet ([`breaks`]).
+    /// The translations of one address that must not meet ([`breaks`]).
     breaks: Break,
     /// Whether a TLB may hold a large page, or has held one in this run.
     large: bool,
-    /// Pairs that did, until the judge has examined them.
+    /// Pairs that met and that the judge hasn't examined yet.
     meetings: Vec<Meeting>,
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
     sides: Sides,
-    /// How many entries of tables map each frame, or a block that begins with it.
+    /// For each frame, the number of table entries that map it, or map a large page that begins with it.
     mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
     lags: Vec<Gone>,
 }
 
-/// A word of a table that was written.
+/// A written word of a table.
 struct SavedWord {
     table: u32,
     index: usize,
@@ -90,7 +91,8 @@ pub(crate) struct Saved {
 }
 
 impl Mmu {
-    /// Creates the hardware of `cpus` CPUs, on a machine with this many frames, the first of which may be `tables`.
+    /// Creates the hardware of `cpus` CPUs, on a machine with `frames` frames. Only the first `tables` of these can be
+    /// page-table pages.
     pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
         Mmu {
             levels: 2,
@@ -150,8 +152,7 @@ impl Mmu {
         self.lags.clone_from(&saved.lags);
     }
 
-    /// Forgets a run and zeroes the tables. With `receipts`, initiators may continue before their targets have
-    /// flushed.
+    /// Forgets a run and zeroes the tables. With `receipts`, initiators may continue before their targets have flushed.
     pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind, receipts: bool) {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
@@ -199,14 +200,14 @@ impl Mmu {
             .clear(|table, index| arena.table(table)[index].poke(0));
     }
 
-    /// Returns whether an entry of any table maps this frame, or a block that begins with it.
+    /// Returns whether a table entry maps this frame, or a large page that begins with it.
     pub(crate) fn maps(&self, frame: u32) -> bool {
         self.mapped
             .get(frame as usize)
             .is_some_and(|&entries| entries > 0)
     }
 
-    /// Counts the mapping of an entry, for [`Mmu::maps`].
+    /// Updates the counts for [`Mmu::maps`].
     fn count_mapped(&mut self, old: u64, new: u64) {
         let frame = |word: u64| (word & (PRESENT | TABLE) == PRESENT).then(|| frame_of(word));
         let (old, new) = (frame(old), frame(new));
@@ -221,18 +222,18 @@ impl Mmu {
         }
     }
 
-    /// The words of a table that may not be zero.
+    /// Returns the indices of a table's words that may not be zero.
     pub(crate) fn written_words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
         self.sides.words(frame)
     }
 
-    /// Returns a digest of the translation hardware ([`state`](crate::machine)). `oracle` has the reasons against
-    /// using a translation.
+    /// Adds the state of the translation hardware to a digest ([`state`](crate::machine)). `oracle` knows the calls
+    /// that forbid the use of a translation.
     pub(super) fn digest(&self, moments: &Moments, oracle: &Oracle, digest: &mut Digest) {
         let forbidden = |root: u32, pages: Range<u64>, path: Path| {
             oracle.forbids(root, pages, (path.since, path.cut))
         };
-        // Whether a walk that finds the entry now finds this one again.
+        // Whether the word still holds this entry, so that a walk would find it again.
         let stands = |(table, index): (u32, usize), written: Moment| {
             self.sides.written((table, index)) == written
         };
@@ -240,7 +241,7 @@ impl Mmu {
             (tlb.tag, tlb.root).hash(digest);
             digest.add_all(tlb.pointers.iter().map(|p| {
                 let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
-                // An entry that is filled through it later, if its path was cut, ended with the path.
+                // If the path was cut, an entry that is filled through the pointer later counts as ended at the cut.
                 let cut = (p.path.cut != Moment::MAX).then(|| forbidden(p.root, p.pages(), p.path));
                 let word = (p.via, Level(p.level + 1).index(quell::Page(p.base)));
                 let present = p.via == p.table || stands(word, p.written);
@@ -271,17 +272,17 @@ impl Mmu {
         }));
     }
 
-    /// The tag that a CPU has loaded it under.
+    /// Returns the tag under which a CPU has loaded its root.
     pub(crate) fn tag(&self, cpu: usize) -> u16 {
         self.tlbs[cpu].tag
     }
 
-    /// The root that a CPU has loaded.
+    /// Returns the root that a CPU has loaded.
     pub(crate) fn root(&self, cpu: usize) -> Option<u32> {
         self.tlbs[cpu].root
     }
 
-    /// A table word has changed in memory.
+    /// Records that a table word has changed in memory.
     pub(crate) fn written(
         &mut self,
         arena: &Arena,
@@ -291,7 +292,7 @@ impl Mmu {
     ) {
         self.count_mapped(old, new);
         let place = (table, index);
-        // It counts as one that may not be zero until the next reset: it may have to be cleared.
+        // The word counts as possibly non-zero until the next reset, which may have to clear it.
         if (old, new) != (0, 0) {
             self.sides.use_word(place);
         }
@@ -299,7 +300,7 @@ impl Mmu {
         if (old ^ new) & !ACCESSED == 0 {
             return;
         }
-        // A dirty bit that the walker itself sets makes no new mapping.
+        // If only the dirty bit changed, the walker may have set it, and the mapping isn't new.
         if (old ^ new) & !(ACCESSED | DIRTY) != 0 {
             self.sides.set_written(place, now);
         }
@@ -327,10 +328,10 @@ impl Mmu {
         }
     }
 
-    /// A barrier: table writes have reached every walker.
+    /// Makes table writes visible to every walker.
     ///
-    /// Those of other CPUs too, if the CPU with the barrier had observed them; a program that relies on that
-    /// has taken their lock. That it does not reach others is not modelled.
+    /// Real barriers cover the CPU's own writes, and those of others that it had observed, for example under their
+    /// lock. We don't model that they cover no others.
     pub(crate) fn barrier(&mut self, now: Moment) {
         while let Some(gone) = self.lags.pop() {
             for tlb in &mut self.tlbs {
@@ -339,8 +340,8 @@ impl Mmu {
         }
     }
 
-    /// Records that a table was linked by a release store: a walker that reaches it sees earlier stores to it.
-    /// Machines with broadcasts demand more: there only a barrier publishes them.
+    /// Records that a table was linked by a release store: a walker that reaches it sees earlier stores to it. Machines
+    /// with broadcasts require more, because there only a barrier publishes table writes.
     fn linked(&mut self, table: u32, now: Moment) {
         let tlbs = &mut self.tlbs;
         self.lags.retain(|gone| {
@@ -357,7 +358,7 @@ impl Mmu {
         !self.lags.is_empty()
     }
 
-    /// A word can be walked from now on.
+    /// Records that a word can be walked from now on.
     fn start(
         &mut self,
         arena: &Arena,
@@ -461,7 +462,7 @@ impl Mmu {
 
     /// Adds everything in the table that `pointer` points to.
     fn scan(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
-        // Only the lower half of a root belongs to programs, and only tables have sides.
+        // Only the first frames can be tables, and only these have words.
         if pointer.table >= self.sides.tables() {
             return;
         }
@@ -487,14 +488,14 @@ impl Mmu {
         }
     }
 
-    /// Drops the entries that `what` covers and that could not be walked any more at `sent`.
+    /// Drops the entries that `what` covers and that couldn't be walked any more at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
         let kind = (self.level_hints, self.broadcasts);
         self.tlbs[cpu].invalidate(what, sent, kind);
     }
 
-    /// Returns whether an invalidation of a CPU, issued at `sent` and not in effect yet, drops entries that its TLB
-    /// may hold.
+    /// Returns whether an invalidation that isn't in effect yet will drop this leaf from a CPU's TLB. It was issued at
+    /// `sent`.
     pub(crate) fn will_lose(
         &self,
         cpu: usize,
@@ -518,7 +519,7 @@ impl Mmu {
         self.load_half(arena, cpu, now, (root, tag), keep, false);
     }
 
-    /// Loads a root under a tag, for `user` mode, which reaches nothing of the kernel's half, or for the kernel.
+    /// Loads a root under a tag. In `user` mode the walker reaches nothing of the kernel's half.
     pub(crate) fn load_half(
         &mut self,
         arena: &Arena,
@@ -548,7 +549,7 @@ impl Mmu {
         }
     }
 
-    /// The tables of this root can be walked under the tag that is loaded.
+    /// Makes the tables of this root reachable for walks under the loaded tag.
     pub(super) fn walk_from(&mut self, arena: &Arena, cpu: usize, root: u32) {
         let pointer = Pointer {
             tag: self.tlbs[cpu].tag,
@@ -567,7 +568,8 @@ impl Mmu {
         self.add_pointer(arena, cpu, pointer);
     }
 
-    /// Returns a page-table page that was freed, by `dead`, and that a CPU's walker can still read.
+    /// Returns a freed page-table page that a CPU's walker can still read, and the first page that it spans. `dead`
+    /// returns whether a frame was freed.
     pub(crate) fn dead_table(&self, cpu: usize, dead: impl Fn(u32) -> bool) -> Option<(u32, u64)> {
         let tlb = &self.tlbs[cpu];
         tlb.root.or(self.kernel)?;

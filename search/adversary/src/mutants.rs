@@ -1,13 +1,11 @@
-//! Mutants: for each known mistake, a scenario and a machine in which it breaks the
-//! contract.
+//! Finds, for each known mistake, a scenario and a machine in which it breaks the contract.
 //!
-//! Each scenario names the mutants that it is there to find, and those are looked for there first,
-//! with budgets that grow from round to round: what is easy to find is found before much is spent on
-//! what is not. A mutant that survives there, or that no scenario names, is looked for everywhere. A weakened ordering
-//! is looked for on the machines alone that do not give more order than the code asks for.
-//! The result is the same on every host.
+//! Each scenario names the mutants that it should find, and we search for them there first. The budgets grow from round
+//! to round, so that we find the easy mutants before we spend much on the others. If a mutant survives there, or no
+//! scenario names it, we search for it everywhere. We search for a weakened ordering only on machines that don't order
+//! more strongly than the code requests. The result is the same on every host.
 //!
-//! A few mutants show in no access at all: those are judged by [`clearing`].
+//! A few mutants can't show in any access. Those are judged by [`clearing`].
 
 use crate::clearing;
 use crate::explore::{Budget, Exploration, Failure, explore};
@@ -17,24 +15,24 @@ use crate::scenario::Scenario;
 use crate::session::{Case, Session};
 use quell::{Mechanism, Policy};
 
-/// Schedules per case in the scenarios that name the mutant, round by round.
+/// The schedules per case in the scenarios that name the mutant, by round.
 const NAMED: [u64; 5] = [20, 200, 2_000, 10_000, 40_000];
 
-/// Schedules per case everywhere else.
+/// The schedules per case in all other scenarios, by round.
 const ELSEWHERE: [u64; 3] = [30, 200, 1_500];
 
 /// The policies under which mutants are tested.
 ///
-/// All mechanisms, as most mistakes concern one; and all but the asynchronous, inlined flush, whose handler is more
-/// careful than the simple one.
+/// The first has all mechanisms, because most mistakes concern one of them. The second is without the asynchronous,
+/// inlined flush, whose handler is more careful than the simple one.
 const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 
-/// How a mutant was killed.
+/// The way in which a mutant was killed.
 #[derive(Clone, Debug)]
 pub enum Kill {
     /// A run broke the contract.
     Run(Box<Case<'static>>, Failure),
-    /// A promise about zeroing was broken that no access shows: a description.
+    /// A promise about zeroing was broken that no access can show. Contains its description.
     Clearing(&'static str),
 }
 
@@ -47,7 +45,7 @@ impl Kill {
         }
     }
 
-    /// The machine, where it matters.
+    /// Returns the machine, if it matters.
     pub fn machine(&self) -> Option<&'static str> {
         match self {
             Kill::Run(case, _) => Some(case.kind.name),
@@ -69,13 +67,13 @@ impl Kill {
 pub struct Tested {
     /// The mistake.
     pub mistake: Mistake,
-    /// The kill; `None` if it survived.
+    /// The kill, or `None` if it survived.
     pub killed: Option<Kill>,
-    /// Schedules of the killing case until it failed; of all cases, if none did.
+    /// The number of schedules of the killing case up to the failure, or of all cases if there was none.
     pub schedules: u64,
 }
 
-/// Where a mutant is looked for, case by case, with how many schedules.
+/// Returns the cases in which we search for a mutant, each with its number of schedules.
 fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
     let named = |scenario: &&Scenario<'static>| scenario.finds.contains(&mistake.name());
     let over_vm = mistake.is_the_managers();
@@ -108,7 +106,7 @@ fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
         })
 }
 
-/// Returns whether the same search without the mistake finds nothing. Otherwise the mistake did not cause the finding.
+/// Returns whether the same search without the mistake finds nothing. Otherwise the mistake didn't cause the finding.
 fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     let case = Case {
         mistake: None,
@@ -123,8 +121,10 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     report.failure.is_none()
 }
 
-/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` gets the number of schedules
-/// since its last call, before each case.
+/// Makes one mistake and searches for a run in which it breaks the contract.
+///
+/// Before each case it calls `keep_on` with the number of schedules since the last call. If that returns `false`, the
+/// search ends.
 pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
     let mut tested = Tested {
         mistake,

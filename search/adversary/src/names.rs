@@ -1,4 +1,4 @@
-//! Names words for timelines: a kernel under the adversary maps addresses to names.
+//! Names of words in timelines: a kernel under the adversary maps addresses to names.
 
 use crate::stage::Hw;
 use quell::{LedgerEntry, PerCpu};
@@ -20,7 +20,7 @@ impl Address {
         (offset < size_of_val(object)).then_some(offset)
     }
 
-    /// Returns `what`, with the number of the object in `list` that contains the word.
+    /// Returns `what` and the number of the object in `list` that contains the word.
     pub(crate) fn numbered<T>(self, what: &str, list: &[T]) -> Option<String> {
         let index = list.iter().position(|one| self.lies_in(one))?;
         Some(format!("{what} {index}"))
@@ -33,7 +33,7 @@ impl Address {
         Some(format!("cpu{index}.{field}"))
     }
 
-    /// A word of the ledger, or of the engine itself.
+    /// Names a word of the ledger or of the engine itself.
     pub(crate) fn of_engine<E>(self, engine: &E, ledger: &[LedgerEntry<Hw>]) -> Option<String> {
         if let Some(index) = ledger.iter().position(|entry| self.lies_in(entry)) {
             return Some(format!("ledger[{index}]"));

@@ -1,4 +1,4 @@
-//! The next operation of a CPU: the points at which it stops and others may intervene.
+//! The next operation of a CPU: a point at which the CPU stops and others may intervene.
 
 use crate::cell::AdversaryWord;
 use std::fmt;
@@ -36,30 +36,30 @@ pub(crate) enum Op {
     Store(*const AdversaryWord, Ordering),
     /// Modify a word atomically.
     Modify(*const AdversaryWord, Ordering),
-    /// Read or write something shared that is no word. A write comes after the CPU's stores.
+    /// Read or write shared state that isn't a word. A write waits until the CPU's stores are visible.
     Touch {
         /// Its address.
         place: usize,
-        /// Whether it is changed.
+        /// Whether it is a write.
         writes: bool,
     },
-    /// A full barrier of memory.
+    /// A full memory barrier.
     Fence,
     /// A full barrier that also makes table writes visible to walkers.
     Barrier,
-    /// The same, and the own broadcasts complete.
+    /// The same barrier, which also completes the CPU's own broadcasts.
     Complete,
-    /// A turn of a waiting loop.
+    /// An iteration of a waiting loop.
     Relax,
-    /// Sleep until an interrupt or the clock.
+    /// Sleep until an interrupt or the clock wakes the CPU.
     Halt,
-    /// The program is over: take interrupts.
+    /// Wait for interrupts after the end of the program.
     Park,
-    /// Mask interrupts: one that is pending may still be taken before.
+    /// Mask interrupts. A pending one may still be taken first.
     Mask,
-    /// Invalidate own translations.
+    /// Invalidate translations of this CPU.
     Invalidate,
-    /// Load or leave a root.
+    /// Load or unload a root.
     Root,
     /// Send an invalidation to every CPU.
     Broadcast,
@@ -73,7 +73,7 @@ pub(crate) enum Op {
     Content {
         /// The frame.
         frame: u32,
-        /// Whether it is changed.
+        /// Whether it is a write.
         store: bool,
     },
 }

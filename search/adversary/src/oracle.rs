@@ -1,11 +1,12 @@
 //! The contract, as a judge of single accesses.
 //!
-//! Nothing here knows CPUs' programs, schedulers or the engine. Frames have histories, calls have returned, and an
-//! access through a translation is lawful or not. The judge names the clause, the frame, the address and both CPUs.
+//! The oracle knows nothing of CPUs' programs, schedulers or the engine. It records the history of frames and the calls
+//! that have returned, and decides whether an access through a translation is lawful. Its verdict names the clause, the
+//! frame, the address and both CPUs.
 //!
-//! The oracle of the machine under the clock judges one timing, that of its own TLBs, by when an
-//! entry was filled; this one judges every timing at once, by when it could have been
-//! ([`mmu`](crate::mmu)). They share the clauses and the events, not the comparisons.
+//! The clock's oracle judges one timing, that of its own TLBs, by when an entry was filled. This oracle judges every
+//! timing at once, by when an entry could have been filled ([`mmu`](crate::mmu)). So the two share clauses and events,
+//! but not the comparisons.
 
 use crate::op::AccessKind;
 use quell::{CpuId, Frame, Page};
@@ -14,7 +15,7 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-/// A moment: the number of a step of the run. Later steps have greater numbers.
+/// A moment: the number of a step of the run.
 pub type Moment = u32;
 
 /// The history of a frame.
@@ -22,41 +23,41 @@ pub type Moment = u32;
 pub struct History {
     /// When it got its present owner.
     pub allocated: Moment,
-    /// The CPU that gave it that owner.
+    /// The CPU that gave it to that owner.
     pub allocated_by: u8,
     /// Whether it is free.
     pub free: bool,
     /// The CPU that freed it.
     pub freed_by: u8,
-    /// When its content was captured last.
+    /// When its content was last captured.
     pub captured: Moment,
     /// The CPU that captured it.
     pub captured_by: u8,
-    /// Whether it was a page-table page and no longer is.
+    /// Whether it was a page-table page once and no longer is.
     pub dead_table: bool,
 }
 
-/// A right to a page that a call removed.
+/// A call that took rights to pages away, and has returned.
 #[derive(Clone, Copy, Debug)]
 pub struct Returned {
-    /// The address space, by its root.
+    /// The root of the address space.
     pub root: u32,
     /// The first page.
     pub start: u64,
     /// The page after the last one.
     pub end: u64,
-    /// When the call was made, if that is known. It did not remove mappings that are younger: the page may have been
-    /// mapped and unmapped again before it returned.
+    /// When the call began, or [`Moment::MAX`] if that is unknown. Later mappings stay allowed, because the call didn't
+    /// remove them: for example, the page may have been mapped and unmapped again before the call returned.
     pub began: Moment,
     /// When the call returned.
     pub at: Moment,
-    /// The CPU that made it.
+    /// The CPU that made the call.
     pub by: u8,
-    /// Loads are still allowed.
+    /// Whether loads are still allowed.
     pub readable: bool,
-    /// Stores are still allowed.
+    /// Whether stores are still allowed.
     pub writable: bool,
-    /// Instruction fetches are still allowed.
+    /// Whether instruction fetches are still allowed.
     pub executable: bool,
 }
 
@@ -73,31 +74,32 @@ impl Returned {
 /// The translation of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used {
-    /// The root that it was walked from.
+    /// The root from which it was walked.
     pub root: u32,
     /// The page.
     pub page: u64,
     /// The frame.
     pub frame: u32,
-    /// When the entry that it came from was written.
+    /// When its entry was written.
     pub written: Moment,
-    /// Since when the tables led there from the root: `written`, unless they never did.
+    /// Since when the tables have led from the root to the frame. That is `written`, unless the path had been cut
+    /// before.
     pub since: Moment,
-    /// Until when they did; [`Moment::MAX`] if they still do.
+    /// Until when the tables led there; [`Moment::MAX`] if they still do.
     pub until: Moment,
 }
 
-/// The memory of the judge.
+/// The oracle: the history on which its verdicts depend.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     frames: Box<[History]>,
     returned: Vec<Returned>,
-    /// The required results of reads: (root, page, value).
+    /// The required results of reads, as (root, page, value).
     expected: Vec<(u32, u64, u64)>,
 }
 
 impl Oracle {
-    /// Creates a judge for a machine of this many frames, all owned from the start.
+    /// Creates an oracle for a machine of this many frames, all of which have an owner from the start.
     pub fn new(frames: usize) -> Self {
         Oracle {
             frames: vec![History::default(); frames].into(),
@@ -113,19 +115,19 @@ impl Oracle {
         self.expected.clear();
     }
 
-    /// Restores the state of another oracle for as many frames, in its own memory.
+    /// Copies the state of another oracle with as many frames, without allocating.
     pub(crate) fn restore(&mut self, saved: &Oracle) {
         self.frames.copy_from_slice(&saved.frames);
         self.returned.clone_from(&saved.returned);
         self.expected.clone_from(&saved.expected);
     }
 
-    /// The history of a frame.
+    /// Returns the history of a frame.
     pub fn frame(&self, frame: u32) -> &History {
         &self.frames[frame as usize]
     }
 
-    /// Changes the history of a frame.
+    /// Returns the history of a frame, to change it.
     pub fn frame_mut(&mut self, frame: u32) -> &mut History {
         &mut self.frames[frame as usize]
     }
@@ -135,7 +137,7 @@ impl Oracle {
         self.returned.push(call);
     }
 
-    /// Demands that a read of the page yields `value` from now on. `None` withdraws the demand.
+    /// Requires that reads of the page return `value` from now on. `None` withdraws the requirement.
     pub fn must_read(&mut self, root: u32, page: u64, value: Option<u64>) {
         self.expected.retain(|p| (p.0, p.1) != (root, page));
         if let Some(value) = value {
@@ -143,20 +145,22 @@ impl Oracle {
         }
     }
 
-    /// The histories of all frames.
+    /// Returns the histories of all frames.
     pub(super) fn frames(&self) -> impl Iterator<Item = &History> {
         self.frames.iter()
     }
 
-    /// Returns the required results of reads: (root, page, value), in any order.
+    /// Returns the required results of reads as (root, page, value), in any order.
     pub(super) fn expected(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
         self.expected.iter()
     }
 
-    /// Returns a page for which returned calls forbid loads, stores or fetches through a translation of these pages
-    /// that the tables contained from `since` to `until`; 0 if none.
+    /// Returns for loads, stores and fetches a hash of the pages where returned calls forbid them; 0 if none.
     ///
-    /// Later events remove nothing from that, and additions do not depend on calls that have returned by now.
+    /// It considers translations of `pages` that the tables contained from `since` to `until`.
+    ///
+    /// Digests of states can rely on the hash: later events remove nothing from it, and additions don't depend on calls
+    /// that have returned by now.
     pub(super) fn forbids(
         &self,
         root: u32,
@@ -193,7 +197,7 @@ impl Oracle {
 
     /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.
     ///
-    /// C4 is not judged here: it needs the value that was read.
+    /// It doesn't judge C4, which needs the value that was read.
     pub fn judge(&self, cpu: u8, root: u32, used: &Used, kind: AccessKind) -> Option<Violation> {
         let violation = |clause, other: Option<u8>, account: String| {
             let mut violation = Violation::new(clause, account)

@@ -7,15 +7,16 @@ use crate::session::{Case, Session};
 use crate::workload::Performance;
 use quell::Policy;
 
-/// The most decisions that a run may take: a search is of many runs.
+/// The maximum number of decisions of a run. A search has many runs, so they must be short.
 const MOST_DECISIONS: u32 = 200_000;
 
-/// Makes a scenario of a workload for all machines, after a run of it on one of them with every mechanism on.
+/// Creates a scenario of a workload for all machines. To do so, runs it on one of them with every mechanism on.
 ///
-/// A violation in that run is not reported: a search finds it again, with its schedule.
+/// It doesn't report a violation in that run, because a search finds the violation again, with its schedule.
 ///
 /// # Errors
-/// An operation that the adversary does not support, with the line of its file; or a run too long to search.
+/// Returns an operation that the adversary doesn't support, with the line of its file, or that the run is too long to
+/// search.
 pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scenario<'p>, String> {
     let long = Scenario::workload(name, performance, MOST_DECISIONS);
     let case = Case {
@@ -24,7 +25,7 @@ pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scena
         policy: Policy::ALL,
         mistake: None,
     };
-    // Random, so that a CPU that polls cannot keep the others from writing the word.
+    // The schedule is random, so that a CPU that polls a word can't keep the others from writing it.
     let (run, _) = Session::new(case).run(Strategy::random(1));
     if let Some(failure) = performance.take_failure() {
         return Err(failure.to_string());
@@ -34,7 +35,7 @@ pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scena
             "one run takes more than {MOST_DECISIONS} decisions of the search: let it do less"
         ));
     }
-    // Others may take more, where CPUs come in each other's way.
+    // Other schedules may need more steps because of contention.
     let steps = run.decisions.saturating_mul(4).max(8_000);
     Ok(Scenario::workload(name, performance, steps))
 }

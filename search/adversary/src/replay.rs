@@ -12,8 +12,8 @@ use quell_vm::contract::timeline::Line;
 use quell_workloads::files::hint;
 use std::fmt::Write;
 
-/// The code that replays a run: `scenario:machine:policy[!mistake]:deviations`, the policy as
-/// [`quell_conformance::policy_text`] writes it.
+/// Returns the code that replays a run: `scenario:machine:policy[!mistake]:deviations`, for example
+/// `unmap-access:x86:all:12.3-4.5`. The policy is formatted as by [`quell_conformance::policy_text`].
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     let mut code = format!(
         "{}:{}:{}",
@@ -28,8 +28,8 @@ pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     code
 }
 
-/// Formats a schedule: the deviations from the fixed scheduler, each as the number of decisions since the last and the
-/// choice.
+/// Formats a schedule as its deviations from the fixed scheduler. Each deviation is the number of decisions since the
+/// last one, and the choice.
 pub fn schedule_words(deviations: &[Deviation]) -> String {
     let mut words = String::new();
     let mut last = 0;
@@ -44,7 +44,7 @@ pub fn schedule_words(deviations: &[Deviation]) -> String {
 /// Parses [`schedule_words`].
 ///
 /// # Errors
-/// The invalid choice.
+/// Returns a message with the invalid choice.
 pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
     let mut deviations = Vec::new();
     let mut decision = 0u32;
@@ -63,10 +63,10 @@ pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
     Ok(deviations)
 }
 
-/// Reads a replay code.
+/// Parses a replay code.
 ///
 /// # Errors
-/// If it names something unknown or is cut short.
+/// If it contains an unknown name or is cut short.
 pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
     parse_code_of(code, |name| {
         Scenario::named(name).ok_or_else(|| {
@@ -76,10 +76,10 @@ pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String>
     })
 }
 
-/// The same with scenarios that `named` finds.
+/// Parses a replay code whose scenario `named` finds.
 ///
 /// # Errors
-/// As for [`parse_code`], and those of `named`.
+/// Fails like [`parse_code`], or with an error of `named`.
 pub fn parse_code_of<'p>(
     code: &str,
     named: impl FnOnce(&str) -> Result<&'p Scenario<'p>, String>,
@@ -113,7 +113,7 @@ pub fn parse_code_of<'p>(
     Ok((case, deviations))
 }
 
-/// Repeats a run. Returns its steps.
+/// Repeats a run. Returns its violation and its steps.
 pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec<Line>) {
     let (run, lines) = Session::new(case).replay(deviations);
     let violation = match run.end {

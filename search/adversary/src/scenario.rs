@@ -1,5 +1,4 @@
-//! What a scenario is: a small program that races, the machines on which it makes sense, the bugs
-//! that it is about.
+//! A scenario: a small program that races, the machines on which it makes sense, and the bugs that it covers.
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, Reach};
@@ -11,31 +10,31 @@ use crate::vm_kernel::{VmKernel, VmProgram};
 use crate::workload::Performance;
 use quell_vm::contract::timeline::Line;
 
-/// On which machines something applies.
+/// A set of machines to which something applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// On all.
+    /// All machines.
     Every,
-    /// Where CPUs are interrupted for a flush.
+    /// Machines that interrupt CPUs for a flush.
     Interrupts,
-    /// Where, moreover, each request lies in its target's own line, so requests of all flushes merge.
+    /// Those of them on which each request is in its target's own line, so that requests of all flushes merge.
     OwnLines,
-    /// Where invalidations are broadcast.
+    /// Machines that broadcast invalidations.
     Broadcast,
-    /// Where system-wide tags run out all the time.
+    /// Machines on which system-wide tags run out all the time.
     Scarce,
-    /// Where each CPU gives tags their meaning.
+    /// Machines on which each CPU assigns its own tags.
     OwnTags,
-    /// Where entries carry tags.
+    /// Machines whose TLB entries carry tags.
     Tagged,
-    /// Where user mode has tags of its own.
+    /// Machines on which user mode has its own tags.
     Isolated,
-    /// Where a TLB may fill pages of a block from any entry of it.
+    /// Machines on which a TLB may fill the pages of a block from any of its entries.
     Blocks,
 }
 
 impl On {
-    /// Whether it applies on this machine.
+    /// Returns whether it contains this machine.
     pub fn includes(self, kind: &MachineKind) -> bool {
         match self {
             On::Every => true,
@@ -51,14 +50,14 @@ impl On {
     }
 }
 
-/// What a scenario's CPUs run.
+/// The program of a scenario's CPUs.
 #[derive(Clone, Copy, Debug)]
 pub enum Script<'p> {
-    /// The engine under the smallest kernel.
+    /// A program for the engine under the smallest kernel.
     Engine(BareProgram),
-    /// The memory manager.
+    /// A program for the memory manager.
     Vm(VmProgram),
-    /// What is written as data.
+    /// A program that is data.
     Generated(&'p generated::Program),
     /// A workload file.
     Workload(&'p Performance),
@@ -91,8 +90,8 @@ impl Script<'_> {
         }
     }
 
-    /// How many decisions, all of them fair, a run may take before it is called endless: the whole run, or
-    /// each operation of a generated one.
+    /// Returns the number of fair decisions after which a run counts as endless. It applies to the whole run, or to
+    /// each operation of a generated program.
     pub(crate) fn patience(&self) -> u32 {
         match self {
             Script::Engine(_) | Script::Vm(_) | Script::Workload(_) => PATIENCE,
@@ -115,74 +114,74 @@ impl Script<'_> {
 pub struct Scenario<'p> {
     /// Its name on the command line.
     pub name: &'p str,
-    /// What races with what.
+    /// A description of the race.
     pub about: &'static str,
-    /// The known bugs that it is about.
+    /// The known bugs that it covers.
     pub bugs: &'static [&'static str],
-    /// The names of the [mistakes](crate::mistake) that it is there to find, and in which they are looked for
-    /// first.
+    /// The names of the [mistakes](crate::mistake) that it should find. The search for them begins here.
     pub finds: &'static [&'static str],
-    /// How many CPUs it has.
+    /// The number of its CPUs.
     pub cpus: usize,
-    /// On which machines it makes sense.
+    /// The machines on which it makes sense.
     pub on: On,
-    /// How many NMIs may happen.
+    /// The maximum number of NMIs.
     pub nmis: u8,
-    /// How often a CPU may be preempted.
+    /// The maximum number of preemptions.
     pub preemptions: u8,
-    /// How many interrupts that no CPU sent may come.
+    /// The maximum number of interrupts that no CPU sent.
     pub spurious: u8,
-    /// What must happen at least once, with every mechanism on.
+    /// The transitions that must fire at least once when every mechanism is on, for example that two requests were
+    /// merged.
     pub must: [Option<(On, Reach)>; MOST_REACHED],
-    /// Of the schedules that a budget allows, one in so many is run: more than 1 where runs are long,
-    /// so that the short ones get their share of the time.
+    /// The divisor of the number of schedules that a budget allows. It exceeds 1 for long runs, so that short ones get
+    /// their share of the time.
     pub one_in: u64,
-    /// More steps than a run takes: those that come later are scheduled fairly, and a program that is not
-    /// through then never will be (C7).
+    /// A number of steps that no run needs. Later steps are scheduled fairly, and a program that still doesn't end
+    /// breaks C7.
     pub steps: u32,
-    /// What the CPUs run.
+    /// The program.
     pub program: Script<'p>,
 }
 
-/// How many transitions a scenario may have to reach.
+/// The maximum number of transitions that a scenario must reach.
 const MOST_REACHED: usize = 10;
 
-/// [`Scenario::steps`], unless a scenario says otherwise.
+/// The default of [`Scenario::steps`].
 const STEPS: u32 = 8_000;
 
-/// How many fair decisions follow before a run is called endless.
+/// The number of fair decisions after which a run counts as endless.
 const PATIENCE: u32 = 32_000;
 
 impl Scenario<'static> {
-    /// A scenario of the engine's own. Before the run every CPU switches to space 0.
+    /// Creates a scenario for the engine. Before the run, every CPU switches to space 0.
     pub(crate) const fn engine(name: &'static str) -> Self {
         Self::of(name, 1, Script::Engine(BareProgram::NONE))
     }
 
-    /// A scenario over the memory manager, with 32 frames of memory.
+    /// Creates a scenario over the memory manager, with 32 frames of memory.
     pub(crate) const fn over_vm(name: &'static str) -> Self {
         Self::of(name, 4, Script::Vm(VmProgram::NONE))
     }
 
-    /// Sets what races with what.
+    /// Sets the description of the race.
     pub(crate) const fn about(mut self, about: &'static str) -> Self {
         self.about = about;
         self
     }
 
-    /// Sets the known bugs that it is about.
+    /// Sets the known bugs that it covers.
     pub(crate) const fn bugs(mut self, bugs: &'static [&'static str]) -> Self {
         self.bugs = bugs;
         self
     }
 
-    /// Sets the mistakes that it is there to find.
+    /// Sets the mistakes that it should find.
     pub(crate) const fn finds(mut self, finds: &'static [&'static str]) -> Self {
         self.finds = finds;
         self
     }
 
-    /// Adds transitions that must happen at least once on these machines, with every mechanism on.
+    /// Adds transitions that must fire at least once on these machines, with every mechanism on.
     ///
     /// # Panics
     /// If there are too many.
@@ -198,58 +197,58 @@ impl Scenario<'static> {
         self
     }
 
-    /// Leaves out the other machines.
+    /// Leaves out all other machines.
     pub(crate) const fn on(mut self, on: On) -> Self {
         self.on = on;
         self
     }
 
-    /// Allows so many NMIs.
+    /// Allows this many NMIs.
     pub(crate) const fn nmis(mut self, nmis: u8) -> Self {
         self.nmis = nmis;
         self
     }
 
-    /// Allows so many interrupts that no CPU sent.
+    /// Allows this many interrupts that no CPU sent.
     pub(crate) const fn spurious(mut self, spurious: u8) -> Self {
         self.spurious = spurious;
         self
     }
 
-    /// Runs one in so many of the schedules that a budget allows.
+    /// Sets the divisor of the number of schedules that a budget allows.
     pub(crate) const fn one_in(mut self, one_in: u64) -> Self {
         self.one_in = one_in;
         self
     }
 
-    /// Schedules fairly after so many steps.
+    /// Sets the number of steps after which scheduling is fair.
     pub(crate) const fn steps(mut self, steps: u32) -> Self {
         self.steps = steps;
         self
     }
 }
 
-/// Programs of the engine's own. All of these panic for a scenario over the manager.
+/// Programs for the engine. All of these panic for a scenario over the manager.
 impl Scenario<'static> {
-    /// Before the run: what CPU 0 does first.
+    /// Sets CPU 0's first work before the run.
     pub(crate) const fn start(mut self, first: fn(&BareKernel<'_>)) -> Self {
         self.bare().first = first;
         self
     }
 
-    /// Before the run: what each CPU in turn does instead of switching to space 0.
+    /// Sets the work of each CPU before the run, in turn. The default is to switch to space 0.
     pub(crate) const fn each(mut self, each: fn(&BareKernel<'_>, usize)) -> Self {
         self.bare().each = each;
         self
     }
 
-    /// Before the run: what CPU 1 does last.
+    /// Sets CPU 1's last work before the run.
     pub(crate) const fn start_1(mut self, second: fn(&BareKernel<'_>)) -> Self {
         self.bare().second = second;
         self
     }
 
-    /// Adds a CPU, and what it does.
+    /// Adds a CPU with its work during the run.
     pub(crate) const fn cpu(mut self, body: fn(&BareKernel<'_>)) -> Self {
         let number = self.cpus;
         self.bare().cpus[number] = body;
@@ -257,20 +256,20 @@ impl Scenario<'static> {
         self
     }
 
-    /// `preempts` runs once, in the middle of what a CPU does.
+    /// Sets the code that preempts a CPU's work once, anywhere.
     pub(crate) const fn preempted_by(mut self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
         self.bare().preempts = preempts;
         self.preemptions = 1;
         self
     }
 
-    /// Sets how many flushes can be deferred at once.
+    /// Sets the number of flushes that can be deferred at once.
     pub(crate) const fn with_ledger(mut self, ledger: usize) -> Self {
         self.bare().ledger = ledger;
         self
     }
 
-    /// A hypervisor does not run these CPUs when they are asked to flush.
+    /// Sets the CPUs, as bits, that a hypervisor has descheduled when they must flush.
     pub(crate) const fn with_unscheduled(mut self, unscheduled: u8) -> Self {
         self.bare().unscheduled = unscheduled;
         self
@@ -284,21 +283,21 @@ impl Scenario<'static> {
     }
 }
 
-/// Programs over the manager. All of these panic for a scenario of the engine's own.
+/// Programs over the manager. All of these panic for a scenario for the engine.
 impl Scenario<'static> {
-    /// Before the run: what CPU 0 does.
+    /// Sets CPU 0's work before the run.
     pub(crate) const fn vm_start(mut self, first: fn(&VmKernel<'_>)) -> Self {
         self.vm_program().first = first;
         self
     }
 
-    /// Before the run: what CPU 1 does after that.
+    /// Sets CPU 1's work after that.
     pub(crate) const fn vm_start_1(mut self, second: fn(&VmKernel<'_>)) -> Self {
         self.vm_program().second = second;
         self
     }
 
-    /// Adds a CPU, and what it does.
+    /// Adds a CPU with its work during the run.
     pub(crate) const fn vm_cpu(mut self, body: fn(&VmKernel<'_>)) -> Self {
         let number = self.cpus;
         self.vm_program().cpus[number] = body;
@@ -306,7 +305,7 @@ impl Scenario<'static> {
         self
     }
 
-    /// So many frames of fast memory and of slow memory.
+    /// Sets the number of frames of fast memory and of slow memory.
     pub(crate) const fn with_memory(mut self, memory: [u64; 2]) -> Self {
         self.vm_program().memory = memory;
         self
@@ -321,7 +320,7 @@ impl Scenario<'static> {
 }
 
 impl<'p> Scenario<'p> {
-    /// A scenario without CPUs, on all machines, with neither NMIs nor spurious interrupts.
+    /// Creates a scenario without CPUs, for all machines, with neither NMIs nor spurious interrupts.
     pub const fn of(name: &'p str, one_in: u64, program: Script<'p>) -> Self {
         Scenario {
             name,
@@ -340,7 +339,7 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// A program that is data, as a scenario on all machines.
+    /// Creates a scenario for all machines from a program that is data.
     pub fn generated(name: &'p str, program: &'p generated::Program) -> Self {
         let [nmis, preemptions, spurious] = program.uninvited();
         Scenario {
@@ -354,7 +353,7 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// A workload as a scenario on all machines; after so many steps its runs are scheduled fairly.
+    /// Creates a scenario for all machines from a workload. After `steps` steps, its runs are scheduled fairly.
     pub(crate) fn workload(name: &'p str, performance: &'p Performance, steps: u32) -> Self {
         Scenario {
             about: "a workload file",
@@ -364,7 +363,7 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// Whether the scenario runs over the memory manager.
+    /// Returns whether the scenario runs over the memory manager.
     pub fn uses_vm(&self) -> bool {
         match self.program {
             Script::Engine(_) => false,
@@ -373,13 +372,13 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// Whether its kernel lies on the heap of its session ([`quell_vm::sim::heap`]): a kernel that is made in the same
-    /// way for every run.
+    /// Returns whether its kernel is on the heap of its session ([`quell_vm::sim::heap`]). Such a kernel is created in
+    /// the same way for every run.
     pub(crate) fn lies_on_heap(&self) -> bool {
         matches!(self.program, Script::Engine(_)) || self.uses_vm()
     }
 
-    /// Whether the scenario makes sense on a machine.
+    /// Returns whether the scenario makes sense on a machine.
     pub fn runs_on(&self, kind: &MachineKind) -> bool {
         self.on.includes(kind) && (self.on == On::Isolated || !kind.isolated)
     }

@@ -1,17 +1,16 @@
-//! The schedulers, which choose what happens next.
+//! The schedulers, which choose the next action.
 //!
-//! At every point of a run some *actions* are possible: a CPU does its next step, takes an interrupt or an NMI, is
-//! preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one. Whatever it is, the run can be
-//! written down as its deviations from one fixed scheduler, which goes on with the same CPU as long as that can move
-//! ([`default_action`]); so every run replays from a short list, and shrinking means leaving deviations out. The file
-//! is long because all of them are arms of one choice, which a run makes at every step.
+//! At every point of a run some *actions* are possible: a CPU steps, takes an interrupt or an NMI, is preempted, or one
+//! of its buffered stores becomes visible. A [`Strategy`] picks one. Any run can be written down as its deviations from
+//! one fixed scheduler, which lets the same CPU continue for as long as it can ([`default_action`]). So each run
+//! replays from a short list, and we shrink a run by leaving deviations out. The file is long because all strategies
+//! are arms of one choice, which a run makes at every step.
 //!
-//! * **Random**: goes on with the same CPU, or, with a probability drawn once per run, picks
-//!   uniformly.
-//! * **PCT** (Burckhardt et al., ASPLOS 2010): a random priority for each actor, and `depth - 1`
-//!   random moments at which the one that runs falls to the lowest. A bug that needs `d` ordering
-//!   constraints is found with a probability of at least 1/(n·k^(d-1)) per run.
-//! * **Exhaustive**: every schedule, see [`search`](crate::search).
+//! * **Random**: lets the same CPU continue or, with a probability drawn once per run, picks uniformly.
+//! * **PCT** (Burckhardt et al., ASPLOS 2010): each actor has a random priority, and at `depth - 1` random moments the
+//!   running actor falls to the lowest one. If a bug needs `d` ordering constraints, each run finds it with a
+//!   probability of at least 1/(n·k^(d-1)).
+//! * **Exhaustive**: runs every schedule, see [`search`](crate::search).
 
 use crate::action::{
     ACTIONS, Action, Actions, DATA, Deviation, actor_of, default_action, members, nth,
@@ -25,42 +24,42 @@ use rand_pcg::Pcg64;
 pub struct Rng(Pcg64);
 
 impl Rng {
-    /// Creates the generator of a seed.
+    /// Creates the generator for a seed.
     pub fn new(seed: u64) -> Self {
         Rng::stream(seed, 0)
     }
 
-    /// One of many independent sequences that are drawn from one seed.
+    /// Creates one of many independent generators for the same seed.
     pub fn stream(seed: u64, number: u64) -> Self {
         Rng(Pcg64::new(seed.into(), number.into()))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Returns a number below `bound`, which isn't zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.random_range(0..bound)
     }
 }
 
-/// The stream of a run's seed for early loads; the first stream determines the actions. So a machine without early
-/// loads draws the same schedules with or without this one.
+/// The stream of a run's seed for early loads; stream 0 determines the actions. We keep them apart so that a machine
+/// without early loads draws the same schedules with or without this stream.
 const LOADS: u64 = 1;
 
-/// How loads are satisfied early in a run: drawn once, so that some runs do it often and some never.
+/// How often loads are satisfied early in a run. We draw it once per run, so that some runs do it often and some never.
 #[derive(Clone, Debug)]
 struct Early {
     rng: Rng,
-    /// How many more loads are.
+    /// The number of early loads left.
     left: u32,
     /// One in this many possible early loads is early.
     one_in: u64,
-    /// How many older values they may return.
+    /// The number of older values from which an early load picks.
     depth: u64,
 }
 
@@ -90,28 +89,28 @@ impl Early {
 #[derive(Debug)]
 pub struct Random {
     rng: Rng,
-    /// The number of free decisions, of 2^32.
+    /// The probability of a free decision, in units of 2^-32.
     freedom: u64,
     /// The draw for this decision.
     drawn: u64,
-    /// No CPU stalls or is to be interrupted in the whole run.
+    /// Whether the whole run has no stalls and no prompted interrupts.
     keeps_on: bool,
-    /// CPUs that get no turn for a while, unless no other CPU can do anything.
+    /// CPUs that get no turn for a while, unless no other CPU can act.
     stalls: [Stall; 2],
     early: Early,
-    /// How often CPUs still stall where they come by the rule that is watched.
+    /// How many more times a CPU stalls at the watched rule.
     lurks: u32,
-    /// They stall at one in this many visits.
+    /// One in this many visits of the rule makes a CPU stall.
     lurks_one_in: u64,
-    /// They do so where they have taken something away in a table, instead.
+    /// Whether CPUs stall after they have removed an entry or a right from a table, instead of at the rule.
     lurks_at_changes: bool,
-    /// Whether CPUs are sometimes interrupted there instead, as far as anything can interrupt them.
+    /// Whether we sometimes interrupt the CPU there instead of stalling it, if the run has an interrupt for it.
     prompts: bool,
-    /// The CPU that is to be interrupted, and from which decision on.
+    /// The CPU to interrupt, and the first decision at which to do so.
     prompted: Option<(usize, u32)>,
 }
 
-/// For how many decisions a CPU may turn out to be interruptible.
+/// How many decisions we wait for a prompted CPU to become interruptible.
 const PROMPT: u32 = 32;
 
 /// A CPU that gets no turn from one decision to another.
@@ -123,7 +122,7 @@ struct Stall {
 }
 
 impl Random {
-    /// One under which no CPU stalls.
+    /// Creates a scheduler under which no CPU stalls.
     fn new(rng: Rng, freedom: u64, seed: u64) -> Self {
         Random {
             rng,
@@ -140,13 +139,13 @@ impl Random {
         }
     }
 
-    /// A CPU comes by the rule that is watched: now and then it stalls right there.
+    /// Handles a CPU's visit of the watched rule: with some probability the CPU stalls there or is interrupted.
     fn come_by(&mut self, cpu: usize, decision: u32) {
         if self.lurks == 0 || self.rng.below(self.lurks_one_in) > 0 {
             return;
         }
         self.lurks -= 1;
-        // A mistake there may show only some steps further on.
+        // Some mistakes show only a few steps later.
         let delay = match self.rng.below(4) {
             0 => 0,
             1 => self.rng.below(3) as u32,
@@ -172,7 +171,7 @@ impl Random {
         };
     }
 
-    /// Returns the action that interrupts a CPU, if it is due now.
+    /// Returns the actions that interrupt the prompted CPU, if that is due now.
     fn prompt(&mut self, decision: u32, enabled: Actions) -> Actions {
         let Some((cpu, from)) = self.prompted.filter(|(_, from)| decision >= *from) else {
             return 0;
@@ -186,20 +185,20 @@ impl Random {
         own
     }
 
-    /// Draws for a decision, and whether that leaves the CPU that ran its turn.
+    /// Draws for a decision. Returns whether the draw lets the running CPU continue.
     #[inline]
     fn draws_to_go_on(&mut self) -> bool {
         self.drawn = self.rng.draw();
         self.drawn & 0xffff_ffff >= self.freedom
     }
 
-    /// Returns whether no CPU stalls at this decision, and none is to be interrupted.
+    /// Returns whether no CPU stalls at this decision and none is to be interrupted.
     #[inline(never)]
     fn lets_go_on(&self, decision: u32) -> bool {
         self.stalled(decision) == 0 && self.prompted.is_none()
     }
 
-    /// Returns the actions that do not happen at this decision if any other can.
+    /// Returns the actions that are picked at this decision only if nothing else is possible.
     #[inline]
     fn stalled(&self, decision: u32) -> Actions {
         let active = self.stalls.iter();
@@ -214,14 +213,14 @@ impl Random {
 #[derive(Debug)]
 pub struct Pct {
     rng: Rng,
-    /// The greater, the sooner. All actions of an actor have the same.
+    /// The priorities: the greatest runs first. All actions of an actor have the same.
     priority: [u32; ACTIONS],
     changes: [u32; 8],
-    /// The next of the changes.
+    /// The next of `changes`: the decision at which the running actor falls to the lowest priority.
     change: u32,
     lowest: u32,
     decision: u32,
-    /// Nothing else was possible at the last decision, which then does not count.
+    /// Whether only one action was possible at the last decision. Such decisions don't count.
     alone: bool,
     early: Early,
 }
@@ -229,11 +228,11 @@ pub struct Pct {
 /// A scheduler.
 #[derive(Debug)]
 pub enum Strategy {
-    /// Uniformly random.
+    /// The uniformly random scheduler.
     Random(Random),
-    /// Priority-based.
+    /// The priority-based scheduler.
     Pct(Box<Pct>),
-    /// Depth-first.
+    /// The depth-first search of every schedule.
     Exhaustive(Exhaustive),
     /// The fixed scheduler with deviations.
     Script(Script),
@@ -242,14 +241,14 @@ pub enum Strategy {
 /// Deviations from the fixed scheduler.
 #[derive(Debug)]
 pub struct Script {
-    /// In ascending order of decisions.
+    /// The deviations, in ascending order of decisions.
     pub(crate) deviations: Vec<Deviation>,
-    /// The first that was not reached yet.
+    /// The index of the first deviation that wasn't reached yet.
     next: usize,
 }
 
 impl Script {
-    /// Returns the deviation at this decision, which is no earlier than at the last call.
+    /// Returns the deviation at this decision, which is not before that of the last call.
     fn at(&mut self, decision: u32) -> Option<u8> {
         while *self.deviations.get(self.next)? < (decision, 0) {
             self.next += 1;
@@ -260,27 +259,29 @@ impl Script {
 }
 
 impl Default for Strategy {
-    /// The fixed scheduler.
+    /// Creates the fixed scheduler.
     fn default() -> Self {
         Strategy::script(Vec::new())
     }
 }
 
 impl Strategy {
-    /// A random scheduler.
+    /// Creates a random scheduler without stalls.
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let freedom = (1u64 << 32) >> rng.below(6);
         Strategy::Random(Random::new(rng, freedom, seed))
     }
 
-    /// Creates a random scheduler under which a CPU stalls now and then where it passes the watched rule, or a little
-    /// later, because others must intervene there if the rule matters. If it `prompts`, the intervention may be an
-    /// interrupt of the CPU itself.
+    /// Creates a random scheduler under which CPUs sometimes stall at the watched rule.
+    ///
+    /// If the rule matters, others must intervene there or a little later, so the stall may also begin a few steps
+    /// after the rule. With `prompts`, the intervention may be an interrupt of the CPU itself.
     pub fn lurking(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
-            // Of a stall at each visit the later ones would never see anything.
+            // Mostly the number of stalls is small: with a stall at every visit, runs would never get to the later
+            // visits.
             let draw = random.rng.draw();
             random.keeps_on = false;
             random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
@@ -290,8 +291,10 @@ impl Strategy {
         strategy
     }
 
-    /// The same where a CPU has removed an entry, or a right, from a table and no CPU has flushed yet: every other CPU
-    /// relies on the unfinished change. Mostly it stalls until no other CPU can act.
+    /// Creates a random scheduler under which CPUs sometimes stall in the middle of a change.
+    ///
+    /// The stall begins where a CPU has removed an entry or a right from a table and no CPU has flushed yet: then every
+    /// other CPU relies on the unfinished change. Mostly it lasts until no other CPU can act.
     pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
@@ -305,7 +308,7 @@ impl Strategy {
         strategy
     }
 
-    /// CPU `cpu` has taken something away in a table.
+    /// Records that CPU `cpu` has removed an entry or a right from a table.
     #[inline]
     pub(crate) fn has_changed_table(&mut self, cpu: usize, decision: u32) {
         if let Strategy::Random(random) = self
@@ -315,7 +318,7 @@ impl Strategy {
         }
     }
 
-    /// CPU `cpu` comes by the rule that the run watches.
+    /// Records that CPU `cpu` has reached the watched rule.
     pub(crate) fn come_by(&mut self, cpu: usize, decision: u32) {
         if let Strategy::Random(random) = self
             && !random.lurks_at_changes
@@ -324,8 +327,10 @@ impl Strategy {
         }
     }
 
-    /// A random scheduler under which one or two of `cpus` CPUs stall, in runs of about `steps` decisions:
-    /// for some of them, for many, or until no other CPU can do anything.
+    /// Creates a random scheduler under which one or two of `cpus` CPUs stall.
+    ///
+    /// Each stall lasts for some decisions, for about `steps` decisions (the expected length of the run), or until no
+    /// other CPU can act.
     pub fn stalling(seed: u64, cpus: usize, steps: u32) -> Self {
         let mut rng = Rng::new(seed);
         let mut stalls = [Stall::default(); 2];
@@ -356,7 +361,9 @@ impl Strategy {
         })
     }
 
-    /// A priority-based scheduler for bugs of this depth, in runs of about `steps` decisions.
+    /// Creates a priority-based scheduler for bugs of this depth.
+    ///
+    /// Runs are expected to have about `steps` decisions.
     pub fn pct(seed: u64, depth: u32, steps: u32) -> Self {
         let mut rng = Rng::new(seed);
         let mut priority = [0; ACTIONS];
@@ -382,7 +389,7 @@ impl Strategy {
         }))
     }
 
-    /// The fixed scheduler with deviations.
+    /// Creates the fixed scheduler with these deviations.
     pub fn script(deviations: Vec<Deviation>) -> Self {
         Strategy::Script(Script {
             deviations,
@@ -390,8 +397,10 @@ impl Strategy {
         })
     }
 
-    /// Whether the CPU that ran goes on at this decision, if it can: then it is not worth finding out what else could
-    /// happen. `repeats` says that it can, that it was picked last, and that what may happen has not changed since.
+    /// Returns whether the running CPU continues at this decision, if it can.
+    ///
+    /// If so, we needn't compute the other possible actions. `repeats` means that the CPU can continue, was picked
+    /// last, and that the possible actions haven't changed since.
     #[inline(always)]
     pub fn goes_on(&mut self, decision: u32, repeats: bool) -> bool {
         match self {
@@ -404,7 +413,9 @@ impl Strategy {
         }
     }
 
-    /// The same of strategies that need not look for that, `None` of others, which then were not asked.
+    /// Decides like [`Strategy::goes_on`], if the strategy can do so without further checks.
+    ///
+    /// Returns `None` if it can't. Then it has drawn nothing yet.
     #[inline(always)]
     pub(crate) fn goes_on_at_once(&mut self, repeats: bool) -> Option<bool> {
         match self {
@@ -414,7 +425,7 @@ impl Strategy {
         }
     }
 
-    /// Whether a script has nothing to say about this decision.
+    /// Returns whether a script has no deviation at this decision.
     #[inline(never)]
     fn follows(&mut self, decision: u32) -> bool {
         match self {
@@ -423,10 +434,10 @@ impl Strategy {
         }
     }
 
-    /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked.
+    /// Picks one of `enabled`, which isn't empty. Call [`Strategy::goes_on`] first: it makes the draw.
     ///
     /// # Panics
-    /// If this is the search of all schedules: it is asked by itself ([`Exhaustive::pick`]).
+    /// If the strategy is exhaustive. Such a search picks through [`Exhaustive::pick`] instead.
     #[inline]
     pub fn pick(&mut self, decision: u32, enabled: Actions, current: usize) -> Action {
         let usual = || default_action(enabled, current);
@@ -484,14 +495,16 @@ impl Strategy {
     }
 }
 
-/// The first of the changes of priorities behind this decision.
+/// Returns the first priority change after this decision.
 fn next_of(changes: &[u32], decision: u32) -> u32 {
     let behind = changes.iter().filter(|&&change| change > decision);
     behind.copied().min().unwrap_or(u32::MAX)
 }
 
 impl Pct {
-    /// Picks what it has picked last of the same actions, unless priorities change; whether it does.
+    /// Picks the last action again, unless priorities change. Returns whether it does.
+    ///
+    /// The possible actions must be the same as at the last decision.
     #[inline]
     fn repeats(&mut self) -> bool {
         if self.alone {
@@ -518,7 +531,7 @@ impl Pct {
         first
     }
 
-    /// The actor comes after all others from here on.
+    /// Gives the actor the lowest priority from here on.
     #[cold]
     fn fall(&mut self, actor: usize) {
         self.lowest -= 1;

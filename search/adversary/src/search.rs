@@ -1,46 +1,46 @@
 //! The search through every schedule.
 //!
-//! Depth-first, and no work is done twice for two reasons:
+//! It is depth-first. Two techniques avoid repeated work:
 //!
-//! * **Sleep sets** (Godefroid): of schedules that differ only in the order of independent actions,
-//!   one is run to its end. Two actions are independent if they belong to different CPUs and touch
-//!   different words, and not both the translation hardware or the same interrupt line. Where an
-//!   action concerns no other CPU, because its word is private to its CPU, nothing else is tried at
-//!   all: it is a persistent set of its own.
-//! * **States** ([`state`](crate::machine)): where two schedules lead to the same state of the machine
-//!   and of every CPU, what follows is run once. A state that is met again with fewer actions asleep
-//!   than before goes on with those alone that slept then; that, too, is Godefroid's.
+//! * **Sleep sets** (Godefroid): of the schedules that differ only in the order of independent actions, we run one to
+//!   its end. Two actions are independent if they belong to different CPUs and touch different words, and don't both
+//!   touch the translation hardware or the same interrupt line. For example, if two CPUs store to different words, one
+//!   order of the stores suffices. If an action's word is private to its CPU, the action concerns no other CPU, and we
+//!   try nothing else at that point: it is a persistent set of its own.
+//! * **States** ([`state`](crate::machine)): if two schedules lead to the same state of the machine and of every CPU,
+//!   we run the continuation once. When a state is met again with fewer sleeping actions, we try there only the actions
+//!   that are awake now and slept at every earlier visit. This rule is Godefroid's, too.
 //!
-//! States of a search make a graph, and the graph shows what no single run can: a state from which
-//! no schedule leads to the end of the programs is a livelock or a deadlock (C7), however long one
-//! waits there. Where a run was cut short because everything possible slept, an equivalent state
-//! lies on another branch; such a state counts as one that leads to the end, and the other branch
-//! is judged in its place.
+//! The states of a search form a graph, which reveals more than a single run can. A state from which no schedule leads
+//! to the end of the programs is a livelock or a deadlock (C7), however long one waits there. If a run was cut short
+//! because all possible actions slept, an equivalent state lies on another branch. Such a state counts as one that
+//! leads to the end, and the other branch is judged in its place.
 
 use crate::action::{Action, Actions, DATA, Footprint, default_action, members};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
-/// A place on the path of the search.
+/// A choice on the path of the search.
 #[derive(Debug)]
 struct Node {
-    /// What may still be tried here, the present choice excluded. Choices between data are nodes as
-    /// well: this is then the number of alternatives left.
+    /// The actions still to try here, without the present choice. If the choice is between data, the number of
+    /// alternatives left.
     todo: Actions,
-    /// What was tried here before.
+    /// The actions that were tried here before.
     done: Actions,
     chosen: u8,
-    /// The actions that may sleep on from here: where a state is met again, only those that slept there before.
+    /// The actions that may continue to sleep after this choice. If the state was met before, only those that slept at
+    /// every earlier visit.
     sleepers: Actions,
-    /// The state, if states are told apart.
+    /// The state, if the search distinguishes states.
     state: Option<u32>,
 }
 
-/// A state that was met.
+/// A state that the search has met.
 #[derive(Debug)]
 struct Met {
     number: u32,
-    /// What has slept there every time, and was therefore not tried.
+    /// The actions that slept at every visit, and were therefore not tried.
     slept: Actions,
 }
 
@@ -48,11 +48,11 @@ struct Met {
 #[derive(Debug, Default)]
 struct States {
     met: FxHashMap<u128, Met>,
-    /// From which state to which an action leads.
+    /// The states before and after each action.
     steps: Vec<(u32, u32)>,
     /// States at which a run has ended.
     ends: Vec<u32>,
-    /// States at which a run was cut short because an equivalent one goes on.
+    /// States at which a run was cut short because an equivalent one continues.
     elsewhere: Vec<u32>,
 }
 
@@ -63,16 +63,16 @@ pub struct Exhaustive {
     depth: usize,
     sleep: Actions,
     states: Option<States>,
-    /// The state that the run has come from.
+    /// The state at the last choice.
     last: Option<u32>,
-    /// The run was cut short: everything possible sleeps, or was tried.
+    /// Whether the run was cut short, because every possible action sleeps or was tried.
     cut: bool,
-    /// The run is to end where it meets this state first.
+    /// The state at which the run is to end.
     wanted: Option<u32>,
 }
 
 impl Exhaustive {
-    /// A search; `by_state` if states can be told apart on this machine.
+    /// Creates a search. It distinguishes states if `by_state`, which the machine must support.
     pub fn new(by_state: bool) -> Self {
         Exhaustive {
             states: by_state.then(States::default),
@@ -80,7 +80,7 @@ impl Exhaustive {
         }
     }
 
-    /// The same search again, up to the first run that comes to this state.
+    /// Creates the same search again, which ends with the first run that reaches this state.
     pub fn until(state: u32) -> Self {
         Exhaustive {
             wanted: Some(state),
@@ -88,30 +88,30 @@ impl Exhaustive {
         }
     }
 
-    /// Whether the run has just come to the state that was wanted.
+    /// Returns whether the run has just reached the wanted state.
     pub fn found(&self) -> bool {
         self.cut && self.wanted.is_some() && self.wanted == self.last
     }
 
-    /// Whether states are told apart.
+    /// Returns whether the search distinguishes states.
     pub fn by_state(&self) -> bool {
         self.states.is_some()
     }
 
-    /// How many states were met; 0 if they are not told apart.
+    /// Returns the number of states met; 0 if it doesn't distinguish them.
     pub fn states(&self) -> u64 {
         self.states
             .as_ref()
             .map_or(0, |states| states.met.len() as u64)
     }
 
-    /// Whether the next choice is one that was never made: what the machine's state is then matters.
+    /// Returns whether the next choice is a new one. Only then it needs the machine's state.
     #[inline]
     pub fn wants_state(&self) -> bool {
         self.states.is_some() && self.depth == self.path.len()
     }
 
-    /// Prepares the next run; `false` if there is none.
+    /// Prepares the next run. Returns `false` if there is none.
     pub fn advance(&mut self) -> bool {
         if !self.cut
             && let (Some(states), Some(last)) = (&mut self.states, self.last)
@@ -140,7 +140,7 @@ impl Exhaustive {
         false
     }
 
-    /// Picks one of `enabled`; `None` cuts the run short.
+    /// Picks one of `enabled`. `None` cuts the run short.
     pub fn pick(
         &mut self,
         enabled: Actions,
@@ -171,7 +171,7 @@ impl Exhaustive {
         Some(chosen)
     }
 
-    /// What is to be tried at a place where the search has not been.
+    /// Creates the node of a choice that is made for the first time, or `None` to cut the run short.
     fn discover(
         &mut self,
         enabled: Actions,
@@ -225,7 +225,7 @@ impl Exhaustive {
             }
             return None;
         }
-        // Nothing else need be tried where something commutes with all of it.
+        // If one action commutes with everything else, we needn't try the others.
         let single = members(awake).find(|action| alone(*action));
         let usual = || default_action(awake, current).or_else(|| members(awake).next());
         let chosen = single.or_else(usual)?;
@@ -252,16 +252,17 @@ impl Exhaustive {
         usize::from(node.chosen & !DATA)
     }
 
-    /// After the search: how many schedules the states stand for, at least. Each way through them from
-    /// the beginning to an end is a schedule; those that were left out as equivalent are not counted. 0
-    /// if states were not told apart.
+    /// Returns at least how many schedules the states represent. Call it after the search.
+    ///
+    /// Each path through the states from the beginning to an end is a schedule. Schedules that were left out as
+    /// equivalent don't count. The result is 0 if the search doesn't distinguish states.
     pub fn stands_for(&self) -> f64 {
         let Some(states) = &self.states else {
             return 0.0;
         };
         let steps = Steps::into_states(states);
         let mut ways = vec![0.0; states.met.len()];
-        // How many ways on from a state are not counted yet.
+        // The number of steps from each state that aren't counted yet.
         let mut open = vec![0u32; ways.len()];
         for step in &states.steps {
             open[step.0 as usize] += 1;
@@ -282,11 +283,11 @@ impl Exhaustive {
                 }
             }
         }
-        // Schedules before a circle are not counted in full, and the beginning lies before all.
+        // Schedules that pass a cycle are counted only in part. State 0 is the beginning.
         ways.first().copied().unwrap_or(0.0)
     }
 
-    /// After the search: a state from which nothing leads to the end, the first that was met.
+    /// Returns the first state met from which no schedule leads to the end. Call it after the search.
     pub fn stuck(&self) -> Option<u32> {
         let states = self.states.as_ref()?;
         let steps = Steps::into_states(states);
@@ -301,7 +302,7 @@ impl Exhaustive {
     }
 }
 
-/// The steps between states, sorted so that those into one state lie together.
+/// The steps between states as (after, before), sorted so that those into one state are adjacent.
 struct Steps(Vec<(u32, u32)>);
 
 impl Steps {
@@ -311,7 +312,7 @@ impl Steps {
         Steps(steps)
     }
 
-    /// From where steps lead into a state.
+    /// Returns the states from which a step leads into `state`.
     fn of(&self, state: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.0.partition_point(|step| step.0 < state);
         let those = self.0[first..]

@@ -1,8 +1,8 @@
 //! Runs: one program, on one machine, under one schedule.
 //!
 //! A [`Session`] keeps expensive memory (tables, lists, stacks) from run to run. If every run prepares the program in
-//! the same way, it also keeps the state after that, and further runs begin there ([`Beginning`]). A run itself
-//! allocates nothing for the machine.
+//! the same way, the session also keeps the state after that, and further runs begin there ([`Beginning`]). A run
+//! itself allocates nothing for the machine.
 
 use crate::action::Deviation;
 use crate::context::Context;
@@ -23,11 +23,11 @@ use quell_vm::sim::heap::Heap;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The number of decisions after which a run of a search that tells states apart is given up, unless its program
-/// takes more.
+/// The number of decisions after which we give up a run of a search that distinguishes states, unless its program needs
+/// more.
 const LIMIT: u32 = 40_000;
 
-/// What is run.
+/// The inputs of a run, apart from the schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'p> {
     /// The program.
@@ -36,12 +36,12 @@ pub struct Case<'p> {
     pub kind: MachineKind,
     /// The engine's policy.
     pub policy: Policy,
-    /// A mistake to make.
+    /// The deliberate mistake, if any.
     pub mistake: Option<Mistake>,
 }
 
 impl<'p> Case<'p> {
-    /// The scenario on the machine of this name, with every mechanism on and no mistake.
+    /// Creates the case of a scenario on the machine of this name, with every mechanism on and no mistake.
     ///
     /// # Panics
     /// If no machine has this name.
@@ -58,34 +58,33 @@ impl<'p> Case<'p> {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Why it ended.
+    /// The reason why it ended.
     pub end: End,
-    /// How many decisions it took.
+    /// The number of its decisions.
     pub decisions: u32,
-    /// How many moments it had, those before the run included: what it costs the host.
+    /// The number of its moments, including those before the run. It is a measure of the host's cost.
     pub moments: u32,
 }
 
-/// The memory of runs, one after another, of one scenario on one machine.
+/// The memory that runs of one scenario on one machine share, one after another.
 pub struct Session<'p> {
     case: Case<'p>,
     core: Option<Box<Core>>,
     arena: Rc<Arena>,
-    /// Where kernels lie and what programs over the manager allocate. This memory has the same addresses in every run,
-    /// whatever else the host's allocator has to do; a search sees what lies there besides words; and all of it goes at
-    /// once.
+    /// The memory of kernels, and of programs over the manager. It has the same addresses in every run, whatever else
+    /// the host allocates. An exhaustive search includes its content in the state, and all of it is freed at once.
     heap: Option<Box<Heap>>,
-    /// Where runs begin: scenarios are made ready once.
+    /// The beginning of further runs, so that we prepare a scenario only once.
     beginning: Cell<Option<Beginning>>,
-    /// What happened in all runs so far.
+    /// The transitions that fired in all runs so far.
     pub coverage: Coverage,
-    /// The rule at which CPUs stall under a schedule that lurks.
+    /// The rule at which CPUs stall under a lurking schedule.
     pub(crate) watched: Option<&'static Mutant>,
     asking: Rc<Asking>,
 }
 
 impl<'p> Session<'p> {
-    /// A session for one case.
+    /// Creates a session for one case.
     pub fn new(case: Case<'p>) -> Self {
         quieten_panics();
         let program = &case.scenario.program;
@@ -109,42 +108,41 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// From here on this mistake is made, or none.
+    /// Sets the mistake of further runs.
     pub fn set_mistake(&mut self, mistake: Option<Mistake>) {
         self.case.mistake = mistake;
         self.beginning.take();
     }
 
-    /// From here on it is written down what the CPUs do to each other's words, or no more; what was
-    /// written down so far.
+    /// Starts or stops recording the effects of the CPUs on each other's words. Returns the footprints recorded so far.
     pub(crate) fn watch(&mut self, footprints: Option<Box<Footprints>>) -> Option<Box<Footprints>> {
         let core = self.core.as_mut()?;
         std::mem::replace(&mut core.footprints, footprints)
     }
 
-    /// Which rules the runs so far have come by.
+    /// Returns the mutants whose places the runs so far have passed.
     pub fn asked(&self) -> Asked {
         self.asking.so_far()
     }
 
-    /// The case.
+    /// Returns the case.
     pub fn case(&self) -> &Case<'p> {
         &self.case
     }
 
-    /// Runs once under `strategy`, which is given back in the state it has reached.
+    /// Runs once under `strategy`. Returns the strategy in the state that it has reached.
     pub fn run(&mut self, strategy: Strategy) -> (Run, Strategy) {
         let (run, strategy, _) = self.run_named(strategy, false);
         (run, strategy)
     }
 
-    /// A search through every schedule, by state if this program can show its state.
+    /// Creates an exhaustive search. It distinguishes states if this program's state can be read.
     pub(crate) fn search(&self) -> Exhaustive {
         let on_stack = !self.case.scenario.lies_on_heap();
         Exhaustive::new(on_stack || self.heap.is_some())
     }
 
-    /// Runs once as `search` wants it.
+    /// Performs the next run of `search`.
     pub(crate) fn run_search(&mut self, search: &mut Exhaustive) -> Run {
         let (run, strategy) = self.run(Strategy::Exhaustive(std::mem::take(search)));
         let Strategy::Exhaustive(reached) = strategy else {
@@ -154,18 +152,19 @@ impl<'p> Session<'p> {
         run
     }
 
-    /// Whether the last run has shown what the search of all schedules did not expect when it began:
-    /// then it must begin anew.
+    /// Returns whether the last run has contradicted an assumption of the exhaustive search. Then the search must begin
+    /// again.
     pub fn take_surprise(&mut self) -> bool {
         self.core.as_mut().is_some_and(|core| core.take_surprise())
     }
 
-    /// What the machine was when the last run, one of a search, had ended, without the CPUs' code.
+    /// Returns the machine's state after the last run, without the CPUs' code. That run must have been part of a
+    /// search.
     pub fn last_state(&self) -> u128 {
         self.core.as_ref().map_or(0, |core| core.state())
     }
 
-    /// How the last run deviated from the fixed scheduler: enough to repeat it.
+    /// Returns the last run's deviations from the fixed scheduler. They suffice to repeat it.
     pub fn trail(&self) -> Vec<Deviation> {
         self.core
             .as_ref()
@@ -173,7 +172,7 @@ impl<'p> Session<'p> {
             .unwrap_or_default()
     }
 
-    /// Runs a script and tells what happens step by step.
+    /// Runs a script. Returns the run's steps, too.
     pub fn replay(&mut self, deviations: Vec<Deviation>) -> (Run, Vec<Line>) {
         let (run, _, lines) = self.run_named(Strategy::script(deviations), true);
         (run, lines)
@@ -209,9 +208,9 @@ impl<'p> Session<'p> {
         core.spurious = self.case.scenario.spurious;
         core.searches = searches;
         core.fair_after = match &strategy {
-            // A search by state notices where nothing leads on.
+            // A search by state notices when no path leads to the end.
             Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
-            // A schedule that was found so is no shorter than its last deviation.
+            // A schedule found in such a search is at least as long as its last deviation.
             Strategy::Script(script) => {
                 let last = script.deviations.last().map_or(0, |deviation| deviation.0);
                 self.case.scenario.steps.max(last)
@@ -249,7 +248,8 @@ impl<'p> Session<'p> {
                 };
                 lines = program.perform(stage, &mut self.coverage);
             });
-            // The run's result must outlive its heap, and everything in the heap must go with it.
+            // The result must outlive the heap, while everything on the heap is freed with it. So we clone the result
+            // here.
             context.machine(|core| core.end.take().clone().unwrap_or(End::Finished))
         };
         let end = match heap {
@@ -281,8 +281,8 @@ impl<'p> Session<'p> {
 mod tests {
     use super::*;
 
-    /// Cases with all that a machine keeps account of: locks that are waited for, stores that wait, loads that
-    /// are early, interrupts, NMIs, preemptions, CPUs that come and go, a mistake that breaks the contract.
+    /// Cases that cover all the machine's state: contended locks, stores that wait, early loads, interrupts, NMIs,
+    /// preemptions, CPUs that go offline and return, and a mistake that breaks the contract.
     const CASES: [(&str, &str, Option<&str>); 14] = [
         ("unmap-access", "x86", None),
         ("nmi-unmap", "riscv", None),
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// What a run came to, as far as it does not depend on the memory that the host has for it.
+    /// Formats a run's result, as far as it doesn't depend on the host's memory.
     fn told(session: &Session<'_>, run: &Run) -> String {
         let Run {
             end,

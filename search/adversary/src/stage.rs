@@ -1,4 +1,4 @@
-//! Where a program performs: the machine at rest, and how its CPUs are set in motion.
+//! The stage of a program: the machine at rest, and the code that lets its CPUs run.
 
 use crate::action::MAX_CPUS;
 use crate::broken::Broken;
@@ -24,16 +24,16 @@ thread_local! {
     static PANIC: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// The beginning of a panic for want of memory.
+/// The beginning of the message of a panic for lack of memory.
 const NO_MEMORY: &str = "the host has no memory for a stack";
 
-/// Panics of code under test are findings, not messages on the terminal.
+/// Keeps panics of the code under test off the terminal, because they are findings.
 pub(crate) fn quieten_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            // Without memory no run means anything: that is not the tested code's panic.
+            // Without memory no run means anything, and the tested code isn't to blame for such a panic.
             let text = info.payload().downcast_ref::<String>();
             let has_memory = !text.is_some_and(|text| text.starts_with(NO_MEMORY));
             if QUIET_PANICS.get() && has_memory {
@@ -46,52 +46,51 @@ pub(crate) fn quieten_panics() {
     });
 }
 
-/// The machine that engine and manager see.
+/// The machine, as the engine and the manager see it.
 pub type Hw = Broken<Adversary>;
 
-/// Where a program performs: the machine, at rest, and how to set it in motion.
+/// The stage of a program: the machine at rest, and the settings of a run.
 pub(crate) struct Stage<'s> {
     pub(crate) context: &'s Context,
     /// The machine.
     pub(crate) kind: MachineKind,
-    /// How many CPUs it has.
+    /// The number of its CPUs.
     pub(crate) cpus: usize,
     /// The engine's policy.
     pub(crate) policy: Policy,
-    /// The mistake that is made, if one is.
+    /// The deliberate mistake, if any.
     pub(crate) mistake: Option<Mistake>,
-    /// Whether a timeline is wanted.
+    /// Whether to record a timeline.
     pub(crate) record: bool,
-    /// Where programs allocate, if not from the host.
+    /// The memory in which programs allocate, if it isn't the host's.
     pub(crate) heap: Option<&'s Heap>,
-    /// Whether what lies there is part of the state: records of a manager. All else are words, of which the
-    /// machine keeps account.
+    /// Whether the heap's content is part of the state, because a manager has records there. Otherwise it has only
+    /// words, which the machine tracks itself.
     pub(crate) has_records: bool,
-    /// The kernel of an earlier run and what everything was when its programs had been made ready, which it is again;
-    /// or where to keep that for later runs.
+    /// The beginning that an earlier run has kept, or a place to keep one for later runs.
     pub(crate) beginning: &'s Cell<Option<Beginning>>,
     /// Whether the run begins there.
     pub(crate) resumes: bool,
 }
 
-/// Where further runs of a program begin: the machine and the heap as they were when it had been made ready.
+/// The beginning of further runs: the machine and the heap as they were when the program was ready.
 pub(crate) struct Beginning {
-    /// The kernel, on the heap.
+    /// The kernel, which is on the heap.
     pub(crate) kernel: *const (),
     pub(crate) image: Image,
     pub(crate) machine: Saved,
-    /// Whether that was a run of a search, for which more is kept account of.
+    /// Whether it comes from an exhaustive search, for which the machine tracks more.
     pub(crate) searches: bool,
 }
 
 impl Stage<'_> {
-    /// Keeps the present moment as that at which further runs begin, if they can: if all that lies on the heap
-    /// and in the machine, where `kernel` does, is all that making the program ready has changed.
+    /// Keeps the present moment as the beginning of further runs, if possible. It is if the heap, which contains
+    /// `kernel`, and the machine hold everything that preparing the program has changed.
     pub(crate) fn keep(&self, kernel: *const ()) {
         let Some(heap) = self.heap.filter(|heap| heap.holds_everything()) else {
             return;
         };
-        // The stores of a mistaken kernel are weakened for one run, and lines are written for one.
+        // Weakened stores and timelines are for a single run.
         if self.record || matches!(self.mistake, Some(Mistake::Ordering(_))) {
             return;
         }
@@ -107,7 +106,7 @@ impl Stage<'_> {
         self.beginning.set(kept);
     }
 
-    /// The kernel with which the run begins, if it goes on where an earlier one did.
+    /// Returns the kernel with which the run begins, if it continues from an earlier beginning.
     pub(crate) fn resumed(&self) -> Option<*const ()> {
         if !self.resumes {
             return None;
@@ -118,12 +117,12 @@ impl Stage<'_> {
         Some(kernel)
     }
 
-    /// The machine that the engine sees, with its memory.
+    /// Creates the machine that the engine sees, with its memory.
     pub(crate) fn machine(&self, memory: MemoryMap) -> Hw {
         self.broken(Adversary::new(self.kind, self.cpus, memory))
     }
 
-    /// A machine, with the mistake that is made at its boundary, if one is.
+    /// Adds the mistake at the boundary to a machine, if that is the run's mistake.
     pub(crate) fn broken(&self, machine: Adversary) -> Hw {
         let mistake = match self.mistake {
             Some(Mistake::Boundary(boundary)) => Some(boundary),
@@ -132,7 +131,7 @@ impl Stage<'_> {
         Broken::new(machine, mistake)
     }
 
-    /// Makes the stores relaxed that are to be, in the words of these CPUs.
+    /// Makes stores to words of these CPUs relaxed, if that is the run's mistake.
     pub(crate) fn weaken<H: Hardware>(&self, cpus: &[PerCpu<'_, H>]) {
         let Some(Mistake::Ordering(weakened)) = self.mistake else {
             return;
@@ -148,13 +147,13 @@ impl Stage<'_> {
         self.context.weaken(words.collect());
     }
 
-    /// Runs `body` as CPU `cpu`, while no other CPU runs: for what lies before the run, or behind it. Interrupts
-    /// are taken as they are sent. A panic is a violation, as in the run.
+    /// Runs `body` as CPU `cpu` while no other CPU runs, before or after the run itself. Interrupts are taken as they
+    /// are sent. A panic is a violation, as in the run.
     pub(crate) fn prepare(&self, cpu: usize, kernel: &dyn Kernel, body: impl FnOnce()) {
         self.context.on_cpu(cpu);
         self.context.with_kernel(kernel, || {
             let quiet = QUIET_PANICS.replace(true);
-            // On a stack of its own, which is left where a panic stops it ([`context::own_number`]).
+            // It has its own stack, which we abandon where a panic stops it ([`context::own_number`]).
             let body = || judge_panics(cpu, body);
             let mut fiber = heap::off(|| Fiber::new(body)).expect(NO_MEMORY);
             fiber.resume();
@@ -163,8 +162,8 @@ impl Stage<'_> {
         });
     }
 
-    /// Sets all CPUs in motion until the run ends. If all programs came to their end, `after` looks
-    /// at what is left. `names` names words for the timeline.
+    /// Runs all CPUs until the run ends. If all programs have ended, `after` checks the result. `names` names words for
+    /// the timeline.
     pub(crate) fn perform(
         &self,
         kernel: &dyn Kernel,
@@ -187,7 +186,7 @@ impl Stage<'_> {
                 *fiber = Some(made.expect(NO_MEMORY));
             }
             let mut next = context::with(Core::begin);
-            // Whose state has changed since it was last told.
+            // The CPUs whose state has changed since we last passed it to the machine, as bits.
             let mut changed = 0u8;
             while let Some(cpu) = next {
                 if let Some(fiber) = &mut fibers[cpu] {
@@ -211,13 +210,13 @@ impl Stage<'_> {
                 });
             }
             context::with(Core::forget_locals);
-            // The next run gives each CPU the stack that it had in this one.
+            // Freeing in reverse gives each CPU the same stack in the next run.
             for fiber in fibers.iter_mut().rev() {
                 *fiber = None;
             }
             QUIET_PANICS.set(false);
         };
-        // Memory that is kept from run to run is not the programs'.
+        // Memory that we keep from run to run must not come from the programs' heap.
         self.context.loudly(kernel, || heap::off(run));
         if context::with(|core| core.end == Some(End::Finished)) {
             self.prepare(0, kernel, after);
@@ -226,12 +225,12 @@ impl Stage<'_> {
             return Vec::new();
         }
         let entries = context::with(|core| core.timeline.take()).unwrap_or_default();
-        // It outlives what the program has allocated.
+        // The lines outlive everything that the program has allocated.
         heap::off(|| timeline::lines(&entries, names))
     }
 }
 
-/// The whole life of a CPU in a run.
+/// Runs a CPU for a whole run.
 fn act(cpu: usize, body: &dyn Fn(usize)) {
     context::begin(cpu);
     judge_panics(cpu, || body(cpu));
@@ -241,8 +240,8 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
     }
 }
 
-/// Runs what a CPU does; a panic is a violation, noted when it begins ([`context::panicked`]) or, if the machine was in
-/// use then, here.
+/// Runs a CPU's code and reports a panic as a violation. Mostly the panic is reported when it begins
+/// ([`context::panicked`]), but here if the machine was in use then.
 fn judge_panics(cpu: usize, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err()
         && let Some(account) = PANIC.take()

@@ -1,4 +1,4 @@
-//! Page-table pages: the words of all of them, and the format of an entry.
+//! Page-table pages: their words, and the format of an entry.
 
 use crate::cell::AdversaryWord;
 use memmap2::{MmapOptions, MmapRaw};
@@ -15,9 +15,10 @@ pub(crate) const DIRTY: u64 = 1 << 4;
 pub(crate) const TABLE: u64 = 1 << 5;
 pub(crate) const EXECUTABLE: u64 = 1 << 6;
 pub(crate) const GLOBAL: u64 = 1 << 7;
-/// The entry is one of a block ([`BLOCK`]). The bits 8 and 9 belong to software.
+/// Marks an entry as one of a block ([`BLOCK`]). Bits 8 and 9 belong to software.
 pub(crate) const CONTIGUOUS: u64 = 1 << 10;
-/// How many pages a block has: sixteen in hardware, here the fewest, as there are few tags.
+/// The number of pages in a block. Hardware has sixteen. We use as few as possible, so that races within a block are
+/// frequent.
 pub const BLOCK: u64 = 2;
 pub(crate) const FRAME_SHIFT: u32 = 12;
 
@@ -36,7 +37,7 @@ pub fn encode(entry: Entry) -> u64 {
         | entry.frame.0 << FRAME_SHIFT
 }
 
-/// Undoes [`encode`].
+/// Decodes an entry in that format.
 pub fn decode(word: u64) -> Entry {
     if word & PRESENT == 0 {
         return Entry::ABSENT;
@@ -60,21 +61,24 @@ pub(super) fn frame_of(word: u64) -> u32 {
     (word >> FRAME_SHIFT) as u32
 }
 
-/// The words of a page-table page. They go with the arena, between runs, when nothing remembers them.
+/// The words of a page-table page. The arena frees them between runs, when nothing refers to them, so we don't drop the
+/// single words.
 pub(super) type TablePage = ManuallyDrop<[AdversaryWord; TABLE_WORDS]>;
 
 const _: () = assert!(size_of::<TablePage>() == TABLE_WORDS * size_of::<u64>());
 const _: () = assert!(align_of::<TablePage>() == align_of::<u64>());
 
-/// The words of all page-table pages: room for thousands, of which runs use few. Mapped and not allocated, as a
-/// search's [heap](quell_vm::sim::heap) is, so that the host clears what is touched.
+/// The words of all page-table pages.
+///
+/// The arena has room for thousands of pages, and a run uses few. We map the memory instead of allocating it, as for a
+/// search's [heap](quell_vm::sim::heap), so that the host zeroes only the pages that are touched.
 pub struct Arena {
     memory: MmapRaw,
     frames: usize,
 }
 
 impl Arena {
-    /// Room for `frames` page-table pages, in frames from 0.
+    /// Creates room for `frames` page-table pages, in frames from 0.
     ///
     /// # Panics
     /// If the host has no memory for it.
@@ -85,26 +89,26 @@ impl Arena {
         Arena { memory, frames }
     }
 
-    /// All of them, by their frames.
+    /// Returns all of them, indexed by frame.
     #[inline]
     pub(super) fn pages(&self) -> &[TablePage] {
-        // SAFETY: the memory is as large as so many pages, begins with a page of the host, so where a word may, and is
-        // mapped as long as `self` is; a word is a number, any of which it may hold, and changes as an atomic does.
+        // SAFETY: the mapping is as large as that many pages, aligned to a page of the host, and lives as long as
+        // `self`. Any bit pattern is a valid word, and words change only as atomics.
         unsafe { slice::from_raw_parts(self.memory.as_ptr().cast(), self.frames) }
     }
 
-    /// The address of the first word.
+    /// Returns the address of the first word.
     pub fn start(&self) -> usize {
         self.memory.as_ptr().addr()
     }
 
-    /// The words of a table.
+    /// Returns the words of a table.
     #[inline]
     pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {
         &self.pages()[frame as usize]
     }
 
-    /// The table and the index of a word, if it is one of a table.
+    /// Returns the table and the index of a word, if it belongs to a table.
     #[inline]
     pub fn place(&self, word: *const AdversaryWord) -> Option<(u32, usize)> {
         let index = word.addr().wrapping_sub(self.start()) / size_of::<AdversaryWord>();

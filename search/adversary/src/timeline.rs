@@ -1,16 +1,16 @@
-//! What happened in one run, step by step.
+//! The record of one run, step by step.
 
 use crate::cell::AdversaryWord;
 use crate::op::Op;
 use quell::CpuId;
 use quell_vm::contract::timeline::{Line, Shape};
 
-/// What happened.
+/// An event of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum What {
     Step(Op),
     Read(u64),
-    /// What is read next is no longer there.
+    /// The value read next is an earlier value of its word.
     Early,
     Wrote(u64),
     Visible(*const AdversaryWord, u64),
@@ -33,10 +33,10 @@ pub(crate) struct Entry {
     pub(crate) what: What,
 }
 
-/// Gives words their names.
+/// A function that names the word at an address.
 pub type Names<'n> = dyn Fn(usize) -> Option<String> + 'n;
 
-/// A record in words, one line per step.
+/// Renders a record as text, one line per step.
 pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
     let name = |word: *const AdversaryWord| {
         names(word as usize).unwrap_or_else(|| format!("{:#x}", word as usize & 0xf_ffff))

@@ -1,10 +1,9 @@
-//! The memory manager on the machine under the adversary, and the steps that its scenarios are made
-//! of.
+//! The memory manager on the machine under the adversary, and the steps of its scenarios.
 //!
-//! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against pages rather than
-//! addresses and panic where a call fails that should not. Beside the oracle of single translations, the [abstract
-//! machine](quell_vm::contract::abstract_machine) judges every access, the return of every call, and what is left after
-//! the run.
+//! [`quell_vm`] runs here unchanged, on a machine with a few dozen frames. Programs name pages instead of addresses,
+//! and panic if a call fails that shouldn't. Besides the oracle of single translations, the [abstract
+//! machine](quell_vm::contract::abstract_machine) judges every access, the return of every call, and the final state
+//! after the run.
 
 mod calls;
 
@@ -32,9 +31,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The first frame of memory.
 const FIRST: u64 = 8;
-/// How many flushes can be deferred at once.
+/// The number of flushes that can be deferred at once.
 pub(crate) const LEDGER_ENTRIES: usize = 4;
-/// How many flags programs can signal each other with.
+/// The number of flags by which the CPUs of a program signal each other.
 pub(crate) const FLAGS: usize = 6;
 /// The content of memory when the machine starts.
 const JUNK: u64 = 0xdead;
@@ -42,23 +41,23 @@ const JUNK: u64 = 0xdead;
 /// The process that every CPU runs when a scenario begins.
 pub const FIRST_PROCESS: ProcessId = 1;
 
-/// A program over the memory manager: what each CPU does before and during the run.
+/// A program over the memory manager: the work of each CPU before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct VmProgram {
-    /// Frames of fast memory and of slow memory.
+    /// The number of frames of fast memory and of slow memory.
     pub memory: [u64; 2],
-    /// Before the run, while no other CPU runs: what CPU 0 does. Every CPU runs [`FIRST_PROCESS`].
+    /// CPU 0's work before the run, while no other CPU runs. Every CPU runs [`FIRST_PROCESS`].
     pub first: fn(&VmKernel<'_>),
-    /// Before the run: what CPU 1 does after that.
+    /// CPU 1's work after that.
     pub second: fn(&VmKernel<'_>),
-    /// The run: what each CPU does.
+    /// The work of each CPU during the run.
     pub cpus: [fn(&VmKernel<'_>); MAX_CPUS],
-    /// After the run, while no CPU runs: what must be true then.
+    /// A check after the run, while no CPU runs.
     pub after: fn(&VmKernel<'_>),
 }
 
 impl VmProgram {
-    /// All CPUs do nothing, with 32 frames of memory.
+    /// A program that does nothing, with 32 frames of memory.
     pub const NONE: Self = VmProgram {
         memory: [32, 0],
         first: |_| {},
@@ -85,7 +84,7 @@ impl VmKernel<'_> {
     /// Makes a call of this CPU's process, as a program does.
     ///
     /// # Errors
-    /// As [`Call`] describes.
+    /// Returns the manager's error, as [`Call`] documents it.
     pub fn try_call(&self, call: Call) -> Result<u64, Error> {
         let me = self.hw.this_cpu().index();
         self.hw.say(|| format!("{call:x?}"));
@@ -108,10 +107,11 @@ impl VmKernel<'_> {
         result
     }
 
-    /// Asks the abstract machine, which lies outside of the machine under test, and may ask the manager.
+    /// Runs `body` on the abstract machine, and reports a violation that it returns. The abstract machine isn't part of
+    /// the machine under test, and may query the manager.
     ///
-    /// Not in exhaustive searches: they tell states apart by the stacks too, on which the judge leaves its moments, and no
-    /// two schedules would meet.
+    /// It does nothing in exhaustive searches. They compare stacks to distinguish states, and the judge would leave
+    /// moments on the stacks, so that no two schedules would reach the same state.
     fn judge(&self, body: impl FnOnce(&mut AbstractMachine) -> Result<(), Violation>) {
         if context::with(|core| core.searches) {
             return;
@@ -129,7 +129,7 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Judges what the program of a CPU, which runs this process, could do now.
+    /// Judges everything that the program of a CPU could access now. The CPU runs this process.
     pub(crate) fn judge_program(&self, cpu: usize, process: ProcessId) {
         context::with(|core| {
             core.happen(Happening::Compared);
@@ -143,7 +143,7 @@ impl VmKernel<'_> {
         });
     }
 
-    /// The word that the device behind a file holds at a byte.
+    /// Returns the word at a byte offset of the device behind a file.
     fn device(&self, file: FileId, at: u64) -> Option<u64> {
         // SAFETY: as in `word`.
         context::quietly(|| unsafe { self.vm.peek_device(file, at) })
@@ -152,7 +152,7 @@ impl VmKernel<'_> {
     /// Makes a call that must not fail.
     ///
     /// # Panics
-    /// If it does.
+    /// If the call fails.
     pub fn call(&self, call: Call) -> u64 {
         match self.try_call(call) {
             Ok(value) => value,
@@ -160,34 +160,34 @@ impl VmKernel<'_> {
         }
     }
 
-    /// Signals the other CPUs.
+    /// Signals the other CPUs by a flag.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits for another CPU's signal.
+    /// Waits for another CPU's signal by a flag.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
         }
     }
 
-    /// Loads the first word of a page as a program; `None` if it has no right to.
+    /// Loads the first word of a page as a program. Returns `None` if the program has no right to.
     pub fn read(&self, page: u64) -> Option<u64> {
         self.user(page, AccessKind::Load, 0)
     }
 
-    /// Fetches an instruction from a page as a program, and returns whether it had the right to.
+    /// Fetches an instruction from a page as a program. Returns whether the program has the right to.
     pub fn fetch(&self, page: u64) -> bool {
         self.user(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to the first word of a page as a program, if it has the right to.
+    /// Stores to the first word of a page as a program, if the program has the right to.
     pub fn write(&self, page: u64, value: u64) {
         self.try_write(page, value);
     }
 
-    /// The same; returns whether it had the right to.
+    /// Stores to the first word of a page as a program. Returns whether the program has the right to.
     pub fn try_write(&self, page: u64, value: u64) -> bool {
         self.user(page, AccessKind::Store, value).is_some()
     }
@@ -196,10 +196,10 @@ impl VmKernel<'_> {
         self.attempt(page, kind, value).ok()
     }
 
-    /// An access of a program to the first word of a page; what the word held or holds now.
+    /// Accesses the first word of a page as a program. Returns the word's value before the access.
     ///
     /// # Errors
-    /// The fault that the manager could not serve.
+    /// Returns the fault that the manager couldn't handle.
     pub(crate) fn attempt(&self, page: u64, kind: AccessKind, value: u64) -> Result<u64, Fault> {
         let access = match kind {
             AccessKind::Load => Access::Read,
@@ -231,7 +231,7 @@ impl VmKernel<'_> {
                 end(Ok(held), stale);
                 return Ok(held);
             }
-            // Before the run nothing stops a CPU whose access broke the contract.
+            // Before the run, nothing else stops a CPU whose access broke the contract.
             if context::with(|core| core.end.is_some()) {
                 return Err(Fault::NotMapped);
             }
@@ -243,7 +243,8 @@ impl VmKernel<'_> {
         }
     }
 
-    /// One attempt: what the word held, and whether the translation was one left behind; `None` is a fault.
+    /// Tries an access once. Returns the word's value, and whether the translation was a stale one, or `None` for a
+    /// fault.
     fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<(u64, bool)> {
         let loud = context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
@@ -260,14 +261,14 @@ impl VmKernel<'_> {
         }
     }
 
-    /// A word of a page of a process, by the manager's records.
+    /// Returns a word of a process's page, by the manager's records.
     fn word(&self, process: ProcessId, page: u64, word: usize) -> Option<u64> {
-        // SAFETY: all CPUs are coroutines of this thread, and suspend themselves only inside operations of the
-        // machine, which the manager uses between its changes.
+        // SAFETY: all CPUs are coroutines of this thread. They are suspended only inside operations of the machine,
+        // which the manager performs between its changes.
         context::quietly(|| unsafe { self.vm.peek(process, address(page) + word as u64 * 8) })
     }
 
-    /// After the run: `fact` must hold.
+    /// Checks a fact after the run. If it doesn't hold, reports a breach of `clause`.
     pub fn must(&self, clause: Clause, fact: bool, account: &str) {
         if !fact {
             self.hw.fail(clause, None, account.into());
@@ -300,7 +301,7 @@ impl Kernel for VmKernel<'_> {
     }
 }
 
-/// Returns the frame after the last on a machine with this much fast and slow memory.
+/// Returns the number of frames of a machine with this much fast and slow memory.
 pub(crate) fn frames(memory: [u64; 2]) -> usize {
     (FIRST + memory[0] + memory[1]) as usize
 }
@@ -321,7 +322,7 @@ fn map([fast, slow]: [u64; 2]) -> MemoryMap {
 }
 
 impl VmProgram {
-    /// The frame after the last.
+    /// Returns the number of the machine's frames.
     pub(crate) fn frames(&self) -> usize {
         frames(self.memory)
     }
@@ -346,12 +347,13 @@ pub(crate) struct Parts<'p> {
     pub(crate) start: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) body: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) after: &'p dyn Fn(&VmKernel<'_>),
-    /// Whether what comes before the run changes the kernel and its machine alone.
+    /// Whether the work before the run changes only the kernel and its machine, so that further runs can begin after
+    /// it.
     pub(crate) repeats: bool,
 }
 
-/// Runs a program on a machine with this much fast and slow memory. `deferrals` flushes, at most [`LEDGER_ENTRIES`],
-/// can be deferred at once.
+/// Runs a program on a machine with this much fast and slow memory. At most `deferrals` flushes can be deferred at
+/// once, which mustn't exceed [`LEDGER_ENTRIES`].
 pub(crate) fn perform(
     memory: [u64; 2],
     deferrals: usize,
@@ -360,8 +362,8 @@ pub(crate) fn perform(
     coverage: &mut Coverage,
 ) -> Vec<Line> {
     if let Some(kernel) = stage.resumed() {
-        // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it is
-        // there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+        // SAFETY: `keep` below stored the pointer to a kernel of this type. Its borrows are on the heap like itself,
+        // and all of it has been restored. The lifetime is that of this call, during which the heap isn't cleared.
         let kernel = unsafe { &*kernel.cast::<VmKernel<'_>>() };
         return kernel.run(parts, &stage, coverage, &|_| None);
     }
@@ -369,7 +371,7 @@ pub(crate) fn perform(
     let map = map(memory);
     let hw = Box::new(stage.machine(map));
     let hw = &*hw;
-    // All words lie on the heap: in every run at the same distances from each other.
+    // We put all words on the heap, so that they have the same distances from each other in every run.
     let cpus: Box<[PerCpu<'_, Hw>; MAX_CPUS]> = Box::new(std::array::from_fn(|_| PerCpu::new()));
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
@@ -412,7 +414,7 @@ pub(crate) fn perform(
                 assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
             }
             let entered = kernel.vm.enter(FIRST_PROCESS);
-            // An earlier CPU's first operation may have ended it.
+            // The preparation of an earlier CPU may have ended the process.
             assert!(entered == Ok(()) || (cpu > 0 && entered == Err(Error::NoProcess)));
             (parts.start)(&kernel, cpu);
         });
@@ -423,14 +425,14 @@ pub(crate) fn perform(
     let names = |word: usize| kernel.name(&cpus[..count], word);
     let lines = kernel.run(parts, &stage, coverage, &names);
     if stage.heap.is_some_and(Heap::holds_everything) {
-        // It goes with the heap.
+        // The heap's owner frees it.
         std::mem::forget(kernel);
     }
     lines
 }
 
 impl VmKernel<'_> {
-    /// Sets the CPUs in motion, and judges what is left when they have come to their end.
+    /// Runs the CPUs, and judges the final state when all of them have ended.
     fn run(
         &self,
         parts: &Parts<'_>,
@@ -445,7 +447,7 @@ impl VmKernel<'_> {
             let file = |file, at| context::quietly(|| unsafe { self.vm.peek_file(file, at) });
             self.judge(|machine| machine.judge_rest(page, file));
             if let Err(account) = self.vm.check() {
-                // A manager that trusts such records hands out memory that is in use.
+                // With such records, the manager would hand out memory that is in use.
                 self.hw.fail(Clause::C1, None, account);
             }
         };
@@ -455,7 +457,7 @@ impl VmKernel<'_> {
         lines
     }
 
-    /// The name of a word, for timelines.
+    /// Returns the name of a word, for timelines.
     fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
         let at = Address(word);
         at.of_cpus(cpus)

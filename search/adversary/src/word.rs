@@ -1,6 +1,6 @@
-//! Words of shared memory at work: every operation on one is a point where anything may happen.
+//! The operations of CPUs on words: before each of them, anything may happen.
 //!
-//! Outside of a run, while a kernel is built or examined, words are plain memory.
+//! Outside a run, while a kernel is built or examined, words are plain memory.
 
 use crate::cell::AdversaryWord;
 use crate::context;
@@ -27,10 +27,11 @@ impl AdversaryWord {
     }
 }
 
-// SAFETY: one CPU runs at a time, and an operation is one step. How late a store may be, and how early a
-// load, is what its ordering allows.
+// SAFETY: one CPU runs at a time, and an operation is one step. The machine delays stores and satisfies loads early
+// only as far as their orderings allow.
 unsafe impl Word for AdversaryWord {
-    /// Four batches overflow the count, two are counted.
+    /// With two bits, more than two outstanding batches exceed the limit and four overflow the count, so that runs
+    /// reach both cases.
     const BATCH_BITS: u32 = 2;
 
     #[inline]

@@ -1,16 +1,16 @@
-//! Workload files under the adversary: the memory manager runs them, on a machine of as many frames as they need.
+//! Workload files under the adversary. The memory manager runs them, on a machine with as many frames as they need.
 //!
-//! A [`Performance`] is a workload with parameters small enough that a run takes some thousand decisions. Each of its
-//! calls, accesses and control words is a point where anything may happen, and what is judged is what is judged of
-//! scenarios over the manager: every access, what every call guarantees, the manager's records. This differs from other
-//! machines:
+//! A [`Performance`] is a workload whose parameters are so small that a run takes some thousand decisions. Each of its
+//! calls, accesses and control words is a point where anything may happen. We judge the same as for scenarios over the
+//! manager: every access, everything that each call guarantees, and the manager's records. There are two differences
+//! from other machines:
 //!
-//! * every word of a page is its first, because frames have hardly more here;
-//! * a look at the clock lets 0.1 ms pass and nothing else does, so that a program which comes back to a state is seen
-//!   to; `compute` lets others come by, and when a sleep ends is the scheduler's to choose.
+//! * Every word of a page is its first, because our frames have hardly more.
+//! * Time passes only when a program reads the clock, by 0.1 ms for each read. So if a program returns to an earlier
+//!   state, a search notices. `compute` only lets other CPUs run, and the scheduler chooses when a sleep ends.
 //!
-//! A workload may fail in some schedules and not in others, where memory is short. That is not held against it: it
-//! ends early.
+//! Where memory is short, a workload may fail in some schedules and not in others. Then it just ends early; we don't
+//! report that.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -27,13 +27,13 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most frames of a node.
+/// The maximum number of frames of a node.
 const MOST_FRAMES: u64 = 4096;
-/// Frames for page tables and for what CPUs hold, beside those that a workload touches.
+/// The number of frames for each CPU's page tables and caches, in addition to those that a workload touches.
 const ROOM: u64 = 24;
-/// How long a look at the clock takes, in nanoseconds.
+/// The time that passes at each read of the clock, in nanoseconds.
 const LOOK: u64 = 100_000;
-/// Random choices of the run are the same in every schedule.
+/// The seed of the workload's random choices, which are the same in every schedule.
 const SEED: u64 = 1;
 
 /// A workload on a machine under the adversary.
@@ -41,17 +41,17 @@ const SEED: u64 = 1;
 pub struct Performance {
     workload: Workload,
     cpus: usize,
-    /// Frames of ordinary and of slow memory.
+    /// The number of frames of ordinary and of slow memory.
     memory: [u64; 2],
-    /// Why the first CPU that could not go on could not.
+    /// The failure of the first CPU that couldn't continue.
     failure: Mutex<Option<Failure>>,
 }
 
 impl Performance {
-    /// A workload on so many CPUs.
+    /// Prepares a workload for this number of CPUs.
     ///
     /// # Errors
-    /// Why it does not run on so many, or not here: a sentence that begins after the workload's name.
+    /// Returns why it doesn't run on that many CPUs, or not here: a sentence without its subject, the workload's name.
     pub fn new(workload: Workload, cpus: usize) -> Result<Performance, String> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(format!("runs here on 1 to {MAX_CPUS} CPUs, not on {cpus}"));
@@ -71,7 +71,7 @@ impl Performance {
         let memory = match (nodes, slow) {
             (1, 0) => [near, 0],
             (1, slow) => [near, slow],
-            // A second node is slow here, which no oracle looks at.
+            // A second node is slow here, which doesn't matter to any oracle.
             (2, 0) => [near, near],
             _ => {
                 return Err(format!(
@@ -88,21 +88,21 @@ impl Performance {
     }
 
     fn failed(&self) -> MutexGuard<'_, Option<Failure>> {
-        // Nothing panics under the lock.
+        // No code panics while it holds the lock, so its value is valid.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many CPUs it runs on.
+    /// Returns the number of CPUs on which it runs.
     pub(crate) fn cpus(&self) -> usize {
         self.cpus
     }
 
-    /// Why some CPU could not go on, in the runs since the last question.
+    /// Takes the failure of a CPU that couldn't continue, in the runs since the last call.
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         self.failed().take()
     }
 
-    /// The frame after the last.
+    /// Returns the number of the machine's frames.
     pub(crate) fn frames(&self) -> usize {
         vm_kernel::frames(self.memory)
     }
@@ -128,17 +128,17 @@ impl Performance {
                 }
             },
             after: &|_| {},
-            // The words are this run's own.
+            // The words belong to this run.
             repeats: false,
         };
         vm_kernel::perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
     }
 }
 
-/// What a workload sees of the machine.
+/// The machine, as a workload sees it.
 struct Program<'k> {
     kernel: &'k VmKernel<'k>,
-    /// The control words, and the clock.
+    /// The control words and the clock.
     words: &'k [AdversaryWord; WORDS + 1],
     tally: &'k Cell<u64>,
     cpu: usize,
@@ -169,7 +169,7 @@ impl User for Program<'_> {
         stored.map(|_| ())
     }
 
-    // A page's lines are one word here.
+    // All lines of a page are one word here.
     fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
         let mut pages = (address >> 12)..(address + bytes).div_ceil(4096);
         pages.try_for_each(|page| self.try_read(page << 12).map(|_| ()))

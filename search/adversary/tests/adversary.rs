@@ -1,4 +1,4 @@
-//! The search with a small budget: the contract holds, every known mistake is found, runs repeat.
+//! The search with a small budget: the contract holds, every known mistake is found, and runs repeat.
 //!
 //! `quell explore` does the same with larger budgets.
 
@@ -50,8 +50,8 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        // Most programs reach what they are there for in a hundred schedules, the others in more; and
-        // `cargo xtask ci schedules` runs more.
+        // Most programs reach their transitions in a hundred schedules, and the others need more. `cargo xtask ci
+        // schedules` runs more.
         let few = holds(case, Budget::Schedules(150));
         let missed = match few.missed[..] {
             [] => few.missed,
@@ -75,7 +75,7 @@ fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     }
 }
 
-/// Whatever word a run may use has a name, or none, when the run is shown.
+/// Checks that each case can be printed, whatever words its run uses.
 #[test]
 fn every_case_can_be_shown() {
     for case in cases(Policy::ALL) {
@@ -86,7 +86,7 @@ fn every_case_can_be_shown() {
     }
 }
 
-/// What mistakes break in one scenario on every machine of these.
+/// Checks that a mistake breaks this clause in a scenario on each of these machines.
 fn breaks(scenario: &str, machines: &[&str], mistake: &str, clause: Clause) {
     let scenario = Scenario::named(scenario).expect("a scenario");
     for machine in machines {
@@ -110,13 +110,13 @@ fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
     }
 }
 
-/// Whether every schedule of a program of two CPUs can be run in a test. `quell explore
-/// --exhaustive` takes the larger ones as far as one likes.
+/// Returns whether a test can run every schedule of a program of two CPUs. `quell explore --exhaustive` runs larger
+/// programs for as long as its user likes.
 fn is_small(case: &Case) -> bool {
     let broadcast = case.kind.broadcasts();
     let riscv = case.kind.name.starts_with("riscv");
     if case.kind.reorders {
-        // There are up to ten times the states.
+        // These have up to ten times as many states.
         return match case.scenario.name {
             "table-free" | "table-move" => true,
             "unmap-access" | "protect-access" | "execute-access" | "switch-unmap" => broadcast,
@@ -135,7 +135,7 @@ fn is_small(case: &Case) -> bool {
             ("nmi-switch" | "rollover-switch" | "rollover-table" | "rollover-table-once", _)
             | ("isolated-unmap", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
-            // The one that retires asks again and again until the other has left.
+            // The CPU that retires the space sends requests until the other CPU has left.
             | ("retire-running", _) => false,
             ("own-nmi" | "own-program" | "own-program-deferral" | "lazy-late-unmap", _)
             | ("overflow-access" | "overflow-tables" | "lazy-late-fill", _) => !riscv,
@@ -143,7 +143,7 @@ fn is_small(case: &Case) -> bool {
             | ("lazy-late-pending", _) => broadcast,
             ("spurious", _) => !riscv,
             (_, Script::Engine(_)) => true,
-            // Over the manager, of which one call is as long as a whole program over the engine.
+            // One call of the manager is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
             ("vm-table-free-idle" | "vm-reclaim-protect" | "vm-migrate-write", _)
             | ("vm-idle-unmap" | "vm-offline-unmap" | "vm-rollover-unmap", _) => broadcast,
@@ -178,7 +178,7 @@ fn small_scenarios_hold_in_every_schedule() {
     }
     println!("{count} cases, {schedules} schedules run, {states} states for {all:.1e} or more");
     assert!(unfinished.is_empty(), "did not end: {unfinished:?}");
-    // README.md says both. How many schedules are counted depends on which states the compiler leaves alike.
+    // README.md contains both numbers. The number of schedules depends on which states the compiler's code makes equal.
     assert_eq!(count, 621, "cases are small");
     assert!(all >= 1e15, "{all:.1e} schedules");
 }
@@ -211,10 +211,10 @@ fn bad_codes_are_refused_with_the_reason() {
     }
 }
 
-/// The frames that CPU 0 has read from, a bit for each.
+/// The frames from which CPU 0 has read, as bits.
 static READ_FROM: AtomicU64 = AtomicU64::new(0);
 
-/// More translations are left behind for one page than an access has had room for.
+/// The number of stale translations for one page. An access used to have room for fewer.
 const LEFT_BEHIND: u64 = 12;
 
 const MANY_LEFT_BEHIND: Scenario = Scenario {
@@ -245,14 +245,14 @@ fn an_access_may_use_every_translation_that_was_left_behind() {
     assert_eq!(READ_FROM.load(Relaxed), (1 << LEFT_BEHIND) - 1);
 }
 
-/// What takes mistakes of the source: run in the copy that holds them, `cargo xtask ci mutants`.
+/// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
     use quell_adversary::mutants::{self, Kill};
     use quell_vm::contract::timeline::Shape;
 
-    /// And the code by which that is shown again shows it.
+    /// Checks that every mutant is killed, and that the replay code reproduces it.
     #[test]
     fn every_mutant_is_killed() {
         let mut survivors = Vec::new();
@@ -288,7 +288,8 @@ mod mutants {
         breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
     }
 
-    /// A flush without a batch counts as no pending batch, so each of its steps is one that nothing makes up for.
+    /// Checks each step of a flush without a batch. No pending batch covers such a flush, so nothing makes up for a
+    /// missing step.
     #[test]
     fn a_flush_without_a_batch_needs_each_of_its_steps() {
         let scenario = Scenario::named("switch-at-once").expect("a scenario");
@@ -310,8 +311,8 @@ mod mutants {
         }
     }
 
-    /// Leaving out equivalent orders, and what follows a state that was met, loses no mistake: whatever
-    /// a random search finds, the search of all schedules finds too.
+    /// Checks that leaving out equivalent orders and known states loses no mistake: the exhaustive search finds each
+    /// mistake that a random search finds.
     #[test]
     #[ignore = "half a minute: `cargo xtask ci exhaustive`"]
     fn the_exhaustive_search_misses_nothing() {
@@ -362,9 +363,9 @@ mod mutants {
         }
     }
 
-    /// Without what keeps it, break before make is broken: on Arm by the page that a fault puts where another frame or
-    /// a copy was; on Arm and x86 by the smaller page or the table that comes where a large page was, and by the table
-    /// of a split.
+    /// Checks that break before make is judged when the manager skips a flush. On Arm, a fault maps another frame, or a
+    /// file's page in place of its copy. On Arm and x86, a base page or a table takes the place of a large page, and so
+    /// does the table of a split.
     #[test]
     fn the_managers_breaks_before_makes_are_judged_where_the_architecture_asks() {
         const BOTH: &[&str] = &["arm-asid8", "x86-pcid"];
@@ -381,7 +382,7 @@ mod mutants {
         ] {
             for machine in ["arm-asid8", "x86-pcid", "riscv"] {
                 let judged = judged_on.contains(&machine);
-                // In some of them it takes thousands of schedules, and the search ends when it has found something.
+                // Some of them need thousands of schedules. The search ends when it has found a violation.
                 let schedules = if judged { 100_000 } else { 500 };
                 let case = |mistake| Case {
                     scenario: Scenario::named(scenario).expect("a scenario"),

@@ -1,5 +1,5 @@
-//! The adversary's tests: one program, so that the long searches run side by side. What needs an allocator of its own
-//! stays apart (`allocator.rs`).
+//! The adversary's tests. They are one program, so that the long searches run in parallel. The test that needs another
+//! allocator is separate (`allocator.rs`).
 
 mod adversary;
 mod generate;
@@ -10,6 +10,6 @@ mod sizes;
 mod to_come;
 mod workload;
 
-/// Searches know the states of programs over the memory manager through it.
+/// With this allocator, searches can read the state of programs over the memory manager.
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

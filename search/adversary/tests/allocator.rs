@@ -1,4 +1,4 @@
-//! A campaign that could not draw the same programs again refuses to begin. This program has the host's allocator.
+//! A campaign that couldn't draw the same programs again refuses to begin. This program has the host's allocator.
 
 use quell_adversary::generate::Campaign;
 

@@ -1,5 +1,5 @@
-//! Generated programs: they kill mistakes that no scenario is asked for, find nothing where there is none, and do
-//! the same on any number of threads.
+//! Generated programs: they kill mistakes without any scenario, find nothing in correct code, and do the same on any
+//! number of threads.
 
 use quell_adversary::generate::{Campaign, Recorded, shrink};
 use quell_adversary::{Budget, Case, Mistake, Scenario, Session, explore};
@@ -30,7 +30,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert!(campaign.corpus().count() > 0);
 }
 
-/// A campaign comes to the same with one thread and with two.
+/// Checks that a campaign has the same results with one thread and with two.
 fn threads_make_no_difference(seed: u64, rounds: usize, sought: &[Mistake]) {
     let run = |threads: usize| {
         let mut campaign = Campaign::new(seed, threads, Vec::new(), sought);
@@ -50,13 +50,13 @@ fn threads_make_no_difference(seed: u64, rounds: usize, sought: &[Mistake]) {
     assert!(one.3 == two.3, "the same programs are kept");
 }
 
-/// There are programs whose CPUs are numbered from 62 on.
+/// Includes programs whose CPUs are numbered from 62 on.
 #[test]
 fn the_number_of_threads_makes_no_difference() {
     threads_make_no_difference(23, 1, &mistakes(&["SkipInterrupt", "TablesFlushedAsLeaf"]));
 }
 
-/// A process shares a thousand pages with its child, and takes them all away in one call.
+/// A process shares a thousand pages with its child, and reclaims them in one call.
 const LONG: &str = r#"
 machine = "riscv"
 policy = "all"
@@ -84,8 +84,8 @@ fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
     );
 }
 
-/// Memory is short when the copy of a large page is made in pieces: each piece is allocated while nothing is left that
-/// could be taken away for it.
+/// Memory is short while a large page is copied in base pages: each of these is allocated when nothing is left to
+/// reclaim for it.
 const SCARCE: &str = r#"
 machine = "x86-broadcast"
 policy = "all"
@@ -110,8 +110,8 @@ fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
     assert_eq!(shrink::replay(&recorded), None);
 }
 
-/// A page is taken away lazily, taken back, and taken away once more while its frame still stands on the list of
-/// those that defer their flush: from when it defers it again, another CPU may reuse it.
+/// A page is reclaimed lazily, reinstated, and reclaimed lazily once more while its frame is still on the list of
+/// frames with deferred flushes. As soon as the flush is deferred again, another CPU may reuse the frame.
 const DEFERRED_TWICE: &str = r#"
 machine = "riscv"
 policy = "all"
@@ -136,7 +136,7 @@ run = [
 run = [{ do = "read-file", file = 0, page = 0 }]
 "#;
 
-/// Searches a program; it must hold.
+/// Searches a program, which must hold.
 pub(crate) fn holds(program: &str, schedules: u64) {
     assert_eq!(search(program, None, schedules), None);
 }
@@ -164,7 +164,7 @@ fn a_frame_is_free_before_another_cpu_can_reuse_it() {
     holds(DEFERRED_TWICE, 1500);
 }
 
-/// One CPU truncates a file while another writes behind its new end: both outcomes are right.
+/// One CPU truncates a file while another writes beyond its new end. Both outcomes are right.
 const CUT: &str = r#"
 machine = "x86-broadcast"
 policy = "all"
@@ -181,7 +181,7 @@ fn what_is_written_while_a_file_is_truncated_may_go() {
     holds(CUT, 200);
 }
 
-/// A page that a truncation has emptied comes back within the file, as zeros.
+/// A page that a truncation has emptied becomes part of the file again, as zeros.
 const LENGTHENED: &str = r#"
 machine = "x86"
 policy = "all"
@@ -203,7 +203,7 @@ fn a_page_that_was_cut_off_may_come_back_as_zeros() {
     holds(&LENGTHENED.replace("page = 1", "page = 2"), 200);
 }
 
-/// A write and a truncation meet at one page: it holds what was written, or lies beyond the end.
+/// A write and a truncation meet at one page. The page contains the written value, or is beyond the end.
 const REWRITTEN: &str = r#"
 machine = "x86"
 policy = "all"
@@ -225,7 +225,7 @@ fn what_a_write_has_put_behind_a_truncation_is_not_lost() {
     );
 }
 
-/// A migration takes hold of a frame that a fault has just been given, and has not mapped yet.
+/// A migration takes hold of a frame that a fault has just allocated and not mapped yet.
 const UNMAPPED: &str = r#"
 machine = "arm-asid8"
 policy = "all"
@@ -254,7 +254,7 @@ fn a_page_that_no_entry_maps_is_not_moved() {
     holds(UNMAPPED, 8000);
 }
 
-/// A child runs, and stores to a file that its parent maps, before the fork that makes it has returned.
+/// A child runs before the fork that creates it has returned, and stores to a file that its parent maps.
 const CHILD: &str = r#"
 machine = "x86"
 policy = "all"
@@ -275,7 +275,7 @@ fn what_a_child_writes_before_its_fork_returns_may_be_there() {
     holds(CHILD, 600);
 }
 
-/// A CPU leaves, and another waits to be told by it.
+/// A CPU is taken offline, and another waits for its signal.
 const LEFT: &str = r#"
 machine = "x86"
 policy = "all"
@@ -312,7 +312,7 @@ fn a_cpu_that_comes_online_fetches_the_text_as_it_is() {
     holds(PATCHED, 50);
 }
 
-/// A CPU ends the process that the others would begin in.
+/// A CPU ends the process in which the others would begin.
 const ENDED: &str = r#"
 machine = "x86"
 policy = "all"
@@ -329,7 +329,8 @@ fn a_cpu_whose_process_has_ended_begins_in_none() {
     holds(ENDED, 50);
 }
 
-/// The kernel's text is written while a CPU comes online, which looks at whether it did as early as a fence allows.
+/// The kernel's text is written while a CPU comes online. That CPU checks as early as a fence allows whether it was
+/// written.
 const PATCHED_MEANWHILE: &str = r#"
 machine = "arm-reordering"
 policy = "all"
@@ -347,7 +348,7 @@ fn no_load_after_a_fence_is_satisfied_before_a_frame_was_written() {
     holds(PATCHED_MEANWHILE, 60_000);
 }
 
-/// One CPU takes a block of contiguous entries away, or a part of it, while another stores there.
+/// One CPU unmaps a block of contiguous entries, or a part of it, while another stores there.
 const BLOCK: &str = r#"
 machine = "riscv"
 policy = "all"
@@ -365,7 +366,7 @@ start = [{ do = "switch", space = 0 }]
 run = [{ do = "write", page = 1 }, { do = "write", page = 1 }]
 "#;
 
-/// The program breaks the contract with this mistake, where it can be made, and not without it.
+/// Checks that a program breaks the contract with this mistake, if the mistake can be made, and holds without it.
 pub(crate) fn needs(program: &str, mistake: &str) {
     let mistake = Mistake::named(mistake).expect(mistake);
     holds(program, 300);
@@ -383,7 +384,7 @@ fn blocks_of_contiguous_entries_are_in_the_grammar() {
         needs(&whole, "BlockReportedAsPage");
         let part = whole.replace("page = 0, pages = 2", "page = 1, pages = 1");
         needs(&part, "BlockBrokenInPart");
-        // What else changes an entry takes the block apart, too.
+        // Every other change of an entry also splits the block.
         for change in [
             r#"{ do = "migrate", space = 0, page = 1 },"#,
             r#"{ do = "move", space = 0, page = 1, to = 2 },"#,
@@ -397,7 +398,7 @@ fn blocks_of_contiguous_entries_are_in_the_grammar() {
     }
 }
 
-/// A frame leaves the machine that a CPU uses; a third CPU is lazy in its space, and comes back.
+/// A frame that a CPU uses leaves the machine. A third CPU is lazy in its space, and returns.
 const WITHDRAWN: &str = r#"
 machine = "riscv-reordering"
 policy = "all"
@@ -424,12 +425,12 @@ fn frames_that_bear_no_speculation_are_in_the_grammar() {
     }
 }
 
-/// What takes mistakes of the source: run in the copy that holds them, `cargo xtask ci mutants`.
+/// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
 
-    /// Each takes out one mechanism: the flush, the wait, the deferred flush, the zeroing.
+    /// Each of these removes one mechanism: the flush, the wait, the deferred flush, the zeroing.
     const EASY: [&str; 5] = [
         "SkipLocalFlush",
         "SkipWait",
@@ -466,8 +467,8 @@ mod mutants {
         }
     }
 
-    /// A second round goes by what the first has found, for mutants of every kind: those of a kind stand together, and
-    /// one in four is taken.
+    /// Checks a second round, which depends on the results of the first. Mutants of a kind are adjacent in the list, so
+    /// every fourth one covers every kind.
     #[test]
     #[ignore = "seconds: `cargo xtask ci exhaustive`"]
     fn the_number_of_threads_makes_no_difference_to_a_second_round() {

@@ -1,5 +1,5 @@
-//! What generated programs over the engine can say: each small program here breaks the contract with a mistake that
-//! shows in no program without it.
+//! The grammar of generated programs over the engine. Each small program here breaks the contract with a mistake that
+//! no program without a certain operation can show.
 
 use crate::generate::{holds, needs};
 
@@ -24,7 +24,7 @@ fn a_space_is_unlocked_before_its_flush_is_deferred() {
     needs(DEFERRED_LATE, "PendingEndsBeforeDeferred");
 }
 
-/// A hypervisor does not run a CPU whose space ends.
+/// A hypervisor has descheduled a CPU whose space ends.
 const UNSCHEDULED: &str = r#"
 machine = "x86"
 policy = "all"
@@ -43,7 +43,7 @@ fn virtual_cpus_that_do_not_run_are_in_the_grammar() {
     needs(UNSCHEDULED, "RetirementLeftToReentry");
 }
 
-/// A table goes without a batch while a CPU is idle that has left its root before.
+/// A table is freed without a batch while a CPU is idle that had left its root before.
 const AT_ONCE: &str = r#"
 machine = "x86"
 policy = "all"
@@ -65,7 +65,7 @@ fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
     needs(AT_ONCE, "LazySkippedForTables");
 }
 
-/// Two CPUs take pages of a third's away, and share the flushes.
+/// Two CPUs unmap pages of a third one, and share the flushes.
 const JOINED: &str = r#"
 machine = "x86"
 policy = "all"
@@ -91,7 +91,7 @@ fn flushes_that_tasks_share_are_in_the_grammar() {
     needs(JOINED, "CoalescerSkipsWait");
 }
 
-/// A page is mapped anew where the flush of the one that went from there is shared, and is not done yet.
+/// A page is mapped again while the shared flush of its predecessor is outstanding.
 #[test]
 fn who_takes_the_lock_while_a_shared_flush_is_outstanding_flushes_first() {
     let again = JOINED.replace(
@@ -102,8 +102,8 @@ fn who_takes_the_lock_while_a_shared_flush_is_outstanding_flushes_first() {
     holds(&again, 300);
 }
 
-/// A CPU goes idle, and is not run by its hypervisor, before its stores are visible: what it says of itself last is
-/// what is seen last.
+/// A CPU becomes idle, and is descheduled by its hypervisor, before its stores are visible. Others must see its last
+/// announcement last.
 const LEFT_BUFFERED: &str = r#"
 machine = "x86-pcid"
 policy = "all"

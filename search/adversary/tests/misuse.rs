@@ -1,4 +1,4 @@
-//! What the machine does not allow is named, whatever the contract says.
+//! The machine reports requests that it doesn't allow, whatever the contract requires.
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize,
@@ -25,13 +25,13 @@ const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
     }
 }
 
-/// Loads a root behind the engine's back.
+/// Loads a root without the engine's knowledge.
 fn load_root(k: &BareKernel<'_>, tag: Tag) {
-    // SAFETY: in this machine in software a root is a number, and every number will do.
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
     unsafe { k.hw.load_root(Frame(1), tag, false) }
 }
 
-/// What the machine says when CPU 0 makes a mistake.
+/// Returns the machine's account of a mistake that CPU 0 makes.
 fn account(machine: &str, scenario: &'static Scenario) -> Option<String> {
     let mut session = Session::new(Case::on(scenario, machine));
     match session.run(Strategy::script(Vec::new())).0.end {
@@ -187,20 +187,21 @@ fn what_the_machine_does_not_allow_is_named() {
     says!("x86", |k| k.offline(), None);
 }
 
-/// What is said of a page that comes before another has gone.
+/// The account of a page that is mapped before another one is unmapped.
 const OTHER: Option<&str> = Some(
     "break before make: entry 0 of table 0xa maps a page in frame 0x21 \
      where a TLB may still hold a page in frame 0x20",
 );
 
-/// Arm asks that an entry be absent, and its flush complete, before another one takes its place.
+/// Checks that an entry is reported that replaces another one too early. Arm requires that the old entry is absent and
+/// its flush complete before a new one takes its place.
 #[test]
 fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
     fn away(k: &BareKernel<'_>) {
         k.map(0, 0, frame(0), true);
         k.clear(0, 0);
     }
-    // Never absent; absent and not flushed; flushed, but not to the end.
+    // The entry was never absent; or absent and not flushed; or flushed, but the flush isn't complete.
     fn overwritten(k: &BareKernel<'_>) {
         k.map(0, 0, frame(0), true);
         k.map(0, 0, frame(1), true);
@@ -229,7 +230,7 @@ fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
         },
         OTHER
     );
-    // Broken as the engine does it; the same frame again; a right more.
+    // These are allowed: the engine's break before make, the same frame again, and an added right.
     says!(
         "arm-asid8",
         |k| {
@@ -260,7 +261,7 @@ fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
     );
 }
 
-/// A translation that may only be read may give way to one of the same bytes.
+/// Checks that a read-only translation may be replaced by one with the same bytes.
 #[test]
 fn an_entry_of_the_same_bytes_needs_no_break() {
     fn exchange(k: &BareKernel<'_>, writable: bool) {
@@ -281,7 +282,7 @@ fn an_entry_of_the_same_bytes_needs_no_break() {
     );
 }
 
-/// A large page does not meet base pages of the same addresses, nor a table to them.
+/// Checks that a large page is flushed before base pages or a table take its place, and vice versa.
 #[test]
 fn a_page_of_another_size_breaks_first() {
     const LARGE: u64 = 512;
@@ -324,13 +325,13 @@ fn a_page_of_another_size_breaks_first() {
     );
 }
 
-/// What a CPU that runs another space still holds meets nothing before it comes back to the space.
+/// Checks that the TLB entries of a space that a CPU doesn't run meet nothing until the CPU returns to it.
 #[test]
 fn an_entry_that_is_not_loaded_meets_nothing_until_it_is() {
     fn exchange(k: &BareKernel<'_>, comes_back: bool) {
         k.map(0, 0, frame(0), true);
         k.hw.fence();
-        // Both CPUs are on another space.
+        // Both CPUs now run another space.
         k.switch(1);
         k.wait_for(0);
         k.clear(0, 0);
@@ -368,7 +369,7 @@ fn a_panic_before_the_run_is_a_violation() {
         ..scenario(|_, _| {})
     };
     let mut session = Session::new(Case::on(&BEFORE, "x86"));
-    // The session is as good as before afterwards.
+    // Afterwards the session works as before.
     for _ in 0..2 {
         let End::Violated(violation) = session.run(Strategy::script(Vec::new())).0.end else {
             panic!("the run ends as if nothing had happened");
@@ -378,7 +379,7 @@ fn a_panic_before_the_run_is_a_violation() {
     }
 }
 
-/// A space that a kernel has freed too early: the engine, which looks at it when it flushes, panics.
+/// A space that a kernel has freed too early. The engine panics when it reads it during a flush.
 struct Freed<'s, H: Hardware> {
     space: &'s AddressSpace<H>,
     gone: &'s Cell<bool>,
@@ -392,7 +393,7 @@ impl<H: Hardware> Deref for Freed<'_, H> {
     }
 }
 
-/// The batch is dropped because of the panic, and its flush would panic again.
+/// Checks a panic whose batch is dropped. The flush in its destructor would panic again.
 #[test]
 fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     fn flush(k: &BareKernel<'_>) {
@@ -421,7 +422,7 @@ fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     for scenario in [&IN_THE_RUN, &BEFORE] {
         for machine in ["x86", "arm-asid8"] {
             let mut session = Session::new(Case::on(scenario, machine));
-            // The session is as good as before afterwards.
+            // Afterwards the session works as before.
             for seed in 0..20 {
                 let End::Violated(violation) = session.run(Strategy::random(seed)).0.end else {
                     panic!("the run ends as if nothing had happened");

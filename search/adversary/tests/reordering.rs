@@ -1,5 +1,5 @@
-//! Machines whose loads overtake each other: what is ordered too weakly breaks the contract there, and not on the same
-//! machine whose loads are satisfied at their step.
+//! Machines whose loads overtake each other. Orderings that are too weak break the contract there, but not on the same
+//! machine if it satisfies loads at their step.
 
 use quell::Policy;
 use quell_adversary::coverage::{Happening, Reach};
@@ -10,7 +10,7 @@ use quell_adversary::schedule::Rng;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_vm::contract::Clause;
 
-/// A machine that reorders, and the same one that does not.
+/// A machine that reorders, and the same machine without reordering.
 type Machines = [&'static str; 2];
 
 const ARM: Machines = ["arm-reordering", "arm-asid8"];
@@ -23,7 +23,7 @@ fn kind(name: &str) -> MachineKind {
 fn search(case: Case, schedules: u64) -> Report {
     let exploration = Exploration {
         case,
-        // Scenarios over the manager run a part of them.
+        // Searches divide this by `one_in`.
         budget: Budget::Schedules(schedules * case.scenario.one_in),
         seed: 1,
         depth: 4,
@@ -31,7 +31,7 @@ fn search(case: Case, schedules: u64) -> Report {
     explore(&mut Session::new(case), &exploration, |_, _| true)
 }
 
-/// Weakened so, an ordering breaks a clause in a scenario on the first machine alone.
+/// Checks that a weakened ordering breaks a clause in a scenario, but only on the first machine.
 fn shows(mistake: &str, scenario: &str, machines: Machines, clause: Clause) {
     const SCHEDULES: u64 = 2_000;
     let broken = |machine: &str, mistake: Option<Mistake>| {
@@ -92,7 +92,7 @@ fn tables_are_read_as_the_last_holder_of_the_lock_left_them() {
     }
 }
 
-/// Programs of two CPUs, drawn for these machines.
+/// Draws programs of two CPUs for these machines.
 fn drawn(over_vm: bool) -> impl Iterator<Item = Recorded> {
     let mut rng = Rng::new(11);
     let programs = std::iter::from_fn(move || {

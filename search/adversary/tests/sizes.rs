@@ -1,8 +1,7 @@
-//! Sizes that hide mistakes are small, or at their limit, in generated programs: empty, one, full and past the end of
-//! each is reached, and something comes of it, in every run of this test.
+//! Checks that generated programs have the sizes at which mistakes show: empty, one, full, and beyond the end.
 //!
-//! Programs are drawn as a search draws them, until each line of the list has been met. A line that the draw never
-//! meets any more fails here, whatever else a search finds. Nothing is said of how often a line is met.
+//! We draw programs as a search does, until each line of the list is met by some run. If the generator never meets a
+//! line any more, this test fails, whatever else a search finds. It doesn't matter how often a line is met.
 
 use quell::Counter::{
     self, Broadcasts, DeferralsRefused, EscalatedBatch, EscalatedContention, EscalatedGap,
@@ -15,16 +14,16 @@ use quell_adversary::generated::program::Shape;
 use quell_adversary::schedule::{Rng, Strategy};
 use quell_adversary::{Case, Coverage, Happening, MachineKind, Reach, Scenario, Session};
 
-/// The most programs that are drawn.
+/// The maximum number of programs that are drawn.
 const PROGRAMS: u64 = 6_000;
 
-/// Schedules of each.
+/// The number of schedules of each program.
 const SCHEDULES: u64 = 4;
 
-/// So many batches of one space are counted at once in this machine: half of what its counter can hold.
+/// The number of batches of one space that this machine counts at once: half of the range of its counter.
 const MOST_BATCHES: u8 = 2;
 
-/// One run: the sizes of its machine, and what came of them.
+/// One run: the sizes of its machine, and its results.
 struct Met<'r> {
     kind: MachineKind,
     shape: &'r Shape,
@@ -47,7 +46,7 @@ impl Met<'_> {
 
 type Line = (&'static str, fn(&Met<'_>) -> bool);
 
-/// What must be met.
+/// The conditions to meet.
 const LINES: &[Line] = &[
     ("no stamp: a deferred flush is refused", |met| {
         met.shape.ledger == 0 && met.counted(DeferralsRefused) > 0
@@ -148,7 +147,7 @@ fn every_size_is_met_empty_at_one_full_and_past_its_end() {
             mistake: None,
         });
         for _ in 0..SCHEDULES {
-            // What came of each run, apart.
+            // We evaluate each run on its own.
             session.coverage = Coverage::default();
             session.run(Strategy::random(rng.draw()));
             let met = Met {

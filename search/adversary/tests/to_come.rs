@@ -1,4 +1,4 @@
-//! Machines that are to come: the contract holds on them, and a mistake shows there.
+//! Future machines: the contract holds on them, and mistakes show there.
 
 use quell::Policy;
 use quell_adversary::explore::POLICIES;
@@ -31,7 +31,7 @@ fn cases(kind: MachineKind, policy: Policy) -> impl Iterator<Item = Case<'static
 fn the_contract_holds() {
     for kind in MachineKind::TO_COME {
         let mut searched = 0;
-        // With receipts, and without: then what must not meet in a TLB is judged, too.
+        // We search with receipts and without. Break before make is judged only without them.
         let flushed = |policy| Policy {
             asynchronous: false,
             ..policy
@@ -55,7 +55,7 @@ fn the_contract_holds() {
     }
 }
 
-/// What takes mistakes of the source: run in the copy that holds them, `cargo xtask ci mutants`.
+/// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;

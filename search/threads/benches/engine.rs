@@ -3,7 +3,7 @@
 //! `quell measure engine` is the same measurement with more output and JSON.
 
 fn main() {
-    // `cargo test --benches` runs this too, to see that it works.
+    // `cargo test --benches` also runs this, to check that it works.
     let rounds = if std::env::args().any(|argument| argument == "--bench") {
         2000
     } else {

@@ -1,15 +1,15 @@
 //! Lists the cores that threads may use, pins threads to them, and yields them.
 //!
-//! A waiting CPU may occupy the core that its target needs, so waiting loops release it now and then. They sleep for a
-//! moment instead of yielding: a fair scheduler charges for yielding, and on a shared host a machine that yields 64
-//! times a wait gets hardly any time.
+//! A waiting CPU may occupy the core that its target needs, so waiting loops release the core at times. We sleep for a
+//! moment instead of yielding, because a fair scheduler charges for yielding: on a shared host, a machine that yields
+//! 64 times per wait gets hardly any time.
 
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// The length of a nap: enough for the host to switch to another thread.
+/// The length of a nap, which suffices for the host to switch to another thread.
 const NAP: Duration = Duration::from_micros(20);
 
 /// Leaves the core to other threads for a moment.
@@ -17,8 +17,9 @@ pub fn nap() {
     std::thread::sleep(NAP);
 }
 
-/// Lets the calling thread nap without timer slack, which by default more than doubles a nap on Linux. Failure affects
-/// only speed.
+/// Lets the calling thread nap without timer slack.
+///
+/// By default, the slack more than doubles a nap on Linux. If this fails, only the speed suffers.
 pub fn nap_as_told() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -38,7 +39,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Restricts the calling thread to these cores.
 ///
 /// # Errors
-/// If it may not run on any of them. Where threads cannot be pinned it succeeds and does nothing.
+/// If it can't run on any of them. Where threads can't be pinned, this succeeds and does nothing.
 #[cfg(target_os = "linux")]
 pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();

@@ -1,15 +1,15 @@
 //! Measures the cost of the engine alone.
 //!
-//! On a kernel's hardware, the hardware dominates an operation's cost: a root load, an invalidation, an interrupt.
-//! Here these are a few plain stores, a scan of a small table and a flag in another core's cache line, so the rest is
-//! the engine. Each operation is timed beside the algorithm that it replaces, interleaved in one run. Medians use the
-//! samples in which the measuring thread had its core alone, because a busy hardware thread beside it costs a third or
-//! more ([`crate::pulse`]).
+//! On a kernel's hardware, the hardware dominates an operation's cost: a root load, an invalidation, an interrupt. Here
+//! these are a few plain stores, a scan of a small table and a flag in another core's cache line, so the rest is the
+//! engine. We time each operation beside the algorithm that it replaces, interleaved in one run. Medians use only
+//! samples during which the measuring thread had its core alone, because a busy hardware thread beside it adds a third
+//! or more ([`crate::pulse`]).
 //!
-//! The [guards](guards()) are timed beside the same operation without the guard, in the instrumented copy only.
+//! The [guards](guards()) are timed beside the same operation without the guard, which needs the instrumented copy.
 //!
-//! Not measured: real invalidations and interrupts (measure the host for those), and cold caches. Cycles are those of
-//! the time-stamp counter, whose rate does not follow the core's clock.
+//! We don't measure real invalidations and interrupts (measure the host for those), nor cold caches. Cycles are those
+//! of the time-stamp counter, whose rate doesn't follow the core's clock.
 
 mod alone;
 mod guards;
@@ -22,21 +22,22 @@ use sample::Progress;
 pub use sample::{Cost, Row};
 pub use two::{SHOOTDOWN_PAGES, Shootdowns};
 
-/// Everything that was measured.
+/// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// Operations of one CPU.
     pub rows: Vec<Row>,
-    /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores; `None` where there is only one.
+    /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores, or `None` if there is only one core.
     pub shootdowns: Option<Shootdowns>,
-    /// The share of samples behind `rows` on a core shared with a neighbour, 0 to 1. These count only if too few
-    /// others exist ([`crate::pulse`]).
+    /// The share of samples behind `rows` on a core shared with a neighbour, 0 to 1. These count only if there are too
+    /// few others ([`crate::pulse`]).
     pub shared_core: f64,
 }
 
 impl Costs {
-    /// Returns whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where
-    /// none was measured.
+    /// Returns whether asynchronous flushes were faster than concurrent ones, and those than serial ones.
+    ///
+    /// Also returns `true` if none was measured.
     pub fn is_in_order(&self) -> bool {
         self.shootdowns.is_none_or(|one| {
             one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
@@ -50,7 +51,7 @@ impl Costs {
     }
 }
 
-/// Measures everything, `rounds` times over; `progress` hears how many rounds are done.
+/// Measures everything `rounds` times. Calls `progress` with the number of finished rounds.
 ///
 /// # Panics
 /// If a measuring thread panicked.

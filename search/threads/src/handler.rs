@@ -1,13 +1,13 @@
 //! Serves a CPU's interrupts wherever it waits.
 //!
-//! The stress test's programs check for interrupts themselves. A memory manager waits at places of its own with
-//! interrupts on, and there the machine calls the handler that the CPU's thread has set here. The machine cannot hold
-//! it, because it borrows the engine, which borrows the machine.
+//! The stress test's programs check for interrupts themselves. A memory manager, however, waits in places of its own
+//! with interrupts on. There the machine calls the handler that the CPU's thread has set here. The machine can't hold
+//! the handler, because the handler borrows the engine, which borrows the machine.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Set only while its target is borrowed.
+    /// The handler. It is set only while its target is borrowed.
     static HANDLER: Cell<Option<*const dyn Fn()>> = const { Cell::new(None) };
 }
 
@@ -19,20 +19,20 @@ pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
             HANDLER.set(self.0);
         }
     }
-    // SAFETY: the lifetime alone changes. The pointer is followed by `call` alone, on this thread, before `_back` takes
-    // it away, and all that time `handler` is borrowed.
+    // SAFETY: only the lifetime changes. Only `call` follows the pointer, on this thread, before `_back` removes it,
+    // and `handler` is borrowed during that time.
     let handler: &'static dyn Fn() = unsafe { std::mem::transmute(handler) };
     let _back = HandlerGuard(HANDLER.replace(Some(handler)));
     body()
 }
 
-/// Returns whether something serves this thread's interrupts.
+/// Returns whether this thread has a handler.
 #[inline]
 pub fn is_set() -> bool {
     HANDLER.get().is_some()
 }
 
-/// Lets it serve one.
+/// Lets the handler serve one interrupt.
 pub fn call() {
     if let Some(handler) = HANDLER.get() {
         // SAFETY: `with` sets it only while its target is borrowed.

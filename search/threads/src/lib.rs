@@ -2,7 +2,7 @@
 //!
 //! The machines in software run one CPU at a time and choose the values that loads return. Here, each CPU is an
 //! operating-system thread pinned to a core, the engine's words are the processor's atomics, and the processor
-//! determines the loaded values. So no run can be replayed: a seed fixes each CPU's operations, not their
+//! determines the loaded values. So we can't replay a run: a seed fixes each CPU's operations, but not their
 //! interleaving.
 //!
 //! | part | contents |
@@ -20,14 +20,14 @@
 //! | [`pulse`] | detects whether a neighbour shared the core during a measurement |
 //!
 //! It has three uses: the stress test (`cargo test -p quell-threads`, with the conformance suite; longer with
-//! `QUELL_STRESS_OPERATIONS`), workload files (`quell stress`), and measuring the engine's own cost, since nothing
-//! else takes time here.
+//! `QUELL_STRESS_OPERATIONS`), workload files (`quell stress`), and measuring the engine's own cost, since nothing else
+//! takes time here.
 //!
 //! # Not shown
 //!
-//! Interrupts are taken at accesses and in waiting loops, not between any two instructions. There are no walker
-//! caches: of C6, only walks that read a freed table are detected. A processor with strong ordering hides mistakes
-//! that a weaker one would show; the test `orderings` finds those with loom.
+//! Interrupts are taken at accesses and in waiting loops, not between any two instructions. There are no walker caches:
+//! of C6, we detect only walks that read a freed table. A processor with strong ordering hides mistakes that a weaker
+//! one would show; for those we have the test `orderings`, which uses loom.
 
 pub mod cores;
 pub mod cost;

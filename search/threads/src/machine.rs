@@ -4,9 +4,10 @@
 //! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Only its own CPU touches its mask flag,
 //! root and tag.
 //!
-//! With broadcasts ([`Features::broadcast`]), other CPUs may empty lines of this one's TLB during an access. So a
-//! counter that is odd inside brackets each access, and completing a broadcast waits until every CPU has left its
-//! access of that moment. A walk that overlaps an invalidation is not cached. Without broadcasts this costs nothing.
+//! With broadcasts ([`Features::broadcast`]), other CPUs may empty lines of this one's TLB during an access. So we
+//! bracket each access with a counter that is odd during the access, and completing a broadcast waits until every CPU
+//! has left its access of that moment. We don't cache a walk that overlaps an invalidation. Without broadcasts, none of
+//! this has a cost.
 //!
 //! Walkers read [`PageTables`]; pages of the kernel's half have entries under every root.
 //!
@@ -15,8 +16,8 @@
 //! # Windows
 //!
 //! Some mistakes show only if a CPU pauses between two of its steps while another makes many. On a busy host, CPUs
-//! seldom run side by side, and a thread loses its core only after a million steps. So under stress a CPU pauses at
-//! random, once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a root.
+//! seldom run side by side, and a thread loses its core only after a million steps. So under stress we let a CPU pause
+//! at random: once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a root.
 
 use crate::cores;
 use crate::handler;
@@ -36,10 +37,10 @@ const NO_ROOT: u64 = u64::MAX;
 
 const WITHOUT_BROADCASTS: &str = "a broadcast on a machine without broadcasts";
 
-/// How seldom a CPU under stress stops in a window.
+/// A CPU under stress pauses once in this many windows.
 const STOPS_ONCE_IN: u16 = 16;
-/// How many times [`PATIENCE`](life::PATIENCE) a CPU waits on a machine that is hung and helps, before the process is
-/// ended.
+/// How many times [`PATIENCE`](life::PATIENCE) a CPU waits on a machine that is already known to hang, before we end
+/// the process.
 const LAST_RESORT: u32 = 4;
 
 #[repr(align(128))]
@@ -50,7 +51,7 @@ struct Cpu {
     tag: AtomicU64,
     /// Odd while the CPU is inside an access.
     access: AtomicU64,
-    /// Counts broadcasts that reached this CPU.
+    /// The number of broadcasts that have reached this CPU.
     broadcasts: AtomicU64,
     /// The page that its program used last.
     last: AtomicU64,
@@ -71,12 +72,13 @@ impl Cpu {
 
 thread_local! {
     static THIS_CPU: Cell<u16> = const { Cell::new(0) };
-    /// The random generator of the CPU's TLB and pauses.
+    /// The random generator for the CPU's TLB and pauses.
     static DICE: RefCell<Pcg64> = RefCell::new(Pcg64::new(0, 0));
 }
 
-/// The machine. With `STRESS`, TLBs fill speculatively; without, that is compiled away and the engine's own cost remains.
-/// Its walkers read `T`.
+/// The machine. Its walkers read `T`.
+///
+/// With `STRESS`, TLBs fill speculatively. Without it, that is compiled away, and only the engine's own cost remains.
 pub struct Threads<const STRESS: bool, T = FlatTable> {
     features: Features,
     cpus: Box<[Cpu]>,
@@ -130,28 +132,29 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self
     }
 
-    /// The same machine, on which CPUs share lines for flushes of this many targets
-    /// ([`shares_lines_from`](Hardware::shares_lines_from)).
+    /// Makes CPUs share lines for flushes of this many targets ([`shares_lines_from`](Hardware::shares_lines_from)).
     #[must_use]
     pub fn sharing_lines_from(mut self, targets: usize) -> Self {
         self.shares_lines_from = targets;
         self
     }
 
-    /// The same machine, on which the engine and the manager make this mistake while it runs, and so does all else in
-    /// the process: one such machine runs at a time. It takes the [instrumented copy](quell_mutants).
+    /// Sets the mistake that engine and manager make while the machine runs.
+    ///
+    /// The mistake applies to the whole process, so only one such machine may run at a time. It needs the [instrumented
+    /// copy](quell_mutants).
     #[must_use]
     pub fn with_mutant(mut self, mutant: Option<&'static Mutant>) -> Self {
         self.mutant = mutant;
         self
     }
 
-    /// The root that this CPU has loaded, if it has one.
+    /// Returns the root that this CPU has loaded.
     pub fn root(&self) -> Option<Frame> {
         self.me().loaded_root()
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
@@ -159,7 +162,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
     /// Runs `body` on every CPU at once, each a thread pinned to a core of this process. Returns each result or panic.
     ///
     /// # Panics
-    /// If the system creates fewer threads. Then `body` has not run at all, because CPUs would wait for the missing
+    /// If the system creates fewer threads. Then `body` hasn't run at all, because CPUs would wait for the missing
     /// ones.
     pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
         let cores = may_use();
@@ -167,7 +170,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         if self.mutant.is_some() {
             quell_mutants::list::choose(self.mutant);
         }
-        // Whether all threads are there; set once that is known.
+        // Whether all threads exist, once that is known.
         let complete = &OnceLock::new();
         let results = std::thread::scope(|scope| {
             let start = |index: usize| {
@@ -179,7 +182,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
                         return None;
                     }
                     if let Some(core) = core {
-                        // A refusal is ignored: it changes speed, not meaning.
+                        // We ignore a refusal, because it changes only the speed.
                         let _ = cores::pin(&[core]);
                     }
                     cores::nap_as_told();
@@ -218,7 +221,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         served
     }
 
-    /// This CPU has made a step of its program: a sign of life, and the end of its wait.
+    /// Records a step of this CPU's program. It is a sign of life, and ends the CPU's wait.
     #[inline]
     pub fn progress(&self) {
         self.me().life.step();
@@ -226,7 +229,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
 
     /// Returns whether a CPU has waited without end (C7), as [`life`] defines it.
     ///
-    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so that a program can
+    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so that programs can
     /// end.
     pub fn is_hung(&self) -> bool {
         self.hung.load(Ordering::Relaxed)
@@ -239,8 +242,9 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Takes the interrupt that is pending for this CPU, if there is one and they are on: the caller
-    /// then calls the engine's handler. The threads' access points call this.
+    /// Takes this CPU's pending interrupt, if interrupts are on. Returns whether it did.
+    ///
+    /// The caller then runs the engine's handler. Programs call this where they access memory.
     #[inline]
     pub fn interrupt_pending(&self) -> bool {
         let me = self.me();
@@ -252,9 +256,10 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             && me.mailbox.swap(false, Ordering::Acquire)
     }
 
-    /// Makes one access, a store or not: translates `page` as this CPU's TLB or a walk of the loaded table has it, and
-    /// calls `access` with the translation while that is in use. `None` if the walk faults, or if no root is loaded and
-    /// the page is not the kernel's.
+    /// Accesses `page`, with the translation of this CPU's TLB or of a walk of the loaded table.
+    ///
+    /// Calls `access` while the translation is in use. Returns `None` if the walk faults, or if no root is loaded and
+    /// the page isn't the kernel's.
     pub fn access_for<R>(
         &self,
         page: u64,
@@ -269,7 +274,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
         let cached = self.translate(me, page, store);
         if STRESS && inside && roll(64) == 0 {
-            // An access takes its time between translation and memory.
+            // This stretches the time between translation and memory.
             std::thread::yield_now();
         }
         let result = cached.map(access);
@@ -279,7 +284,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         result
     }
 
-    /// Like [`Threads::access_for`], for accesses of which the tables need no direction.
+    /// Accesses a page like [`Threads::access_for`], if the tables don't distinguish loads and stores.
     pub fn access<R>(&self, page: u32, access: impl FnOnce(CachedEntry) -> R) -> Option<R> {
         self.access_for(page.into(), false, access)
     }
@@ -301,7 +306,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
                 if !store || self.tables.takes_stores(cached.entry) {
                     return Some(cached);
                 }
-                // As in hardware: drop the entry that would fault, and walk.
+                // Like hardware, we drop the entry that would fault, and walk.
                 me.tlb.forget(under, page, cached.size);
             }
         }
@@ -316,7 +321,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         };
         me.tlb.fill(under, page, cached);
         if self.features.broadcast {
-            // Either the sender's scan finds the line, or we find that there was a broadcast.
+            // Either the sender's scan finds the line, or we notice that there was a broadcast.
             fence(Ordering::SeqCst);
             if me.broadcasts.load(Ordering::SeqCst) != broadcasts {
                 me.tlb.forget(under, page, cached.size);
@@ -325,13 +330,14 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         Some(cached)
     }
 
-    /// Which tag's entries of the kernel's half an invalidation of those takes besides global ones; `None`: all.
+    /// Returns the tag whose entries of the kernel's half an invalidation of that half drops, besides global ones.
+    /// `None` means all tags.
     fn reaches(&self, cpu: &Cpu) -> Option<Tag> {
         let own = !matches!(self.features.tagging, Tagging::Global { .. });
         own.then(|| cpu.loaded_tag())
     }
 
-    /// Lets the TLB fill from the tables as it likes: for the stress test.
+    /// Lets the TLB fill from some page of the tables, for the stress test.
     fn speculate(&self) {
         if STRESS {
             let last = self.me().last.load(Ordering::Relaxed);
@@ -340,14 +346,14 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Pauses for a moment, now and then.
+    /// Pauses for a moment, at random.
     fn stop_sometimes(&self) {
         if STRESS && roll(STOPS_ONCE_IN) == 0 {
             cores::nap();
         }
     }
 
-    /// Returns whether this CPU's wait has become one without end.
+    /// Checks whether this CPU's wait never ends. If so, mends the machine, or ends the process when that doesn't help.
     #[cold]
     fn look_at_others(&self) {
         let waits_for_ever = life::patience_lost(self.cpus.iter().map(|cpu| &cpu.life));
@@ -356,7 +362,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             self.mend();
         }
         if waits_for_ever > LAST_RESORT {
-            // Past the test harness, which would keep the line to itself.
+            // We write around the test harness, which would swallow the line.
             let line = format!(
                 "CPU {} waits for ever, and nothing helps\n",
                 self.this_cpu().0
@@ -397,8 +403,8 @@ impl<const STRESS: bool, T: PageTables> Broadcast for Threads<STRESS, T> {
     }
 }
 
-// SAFETY: the TLB is in software and its entries reach only words of the world. Each invalidation drops all that it
-// covers, and each CPU is one thread.
+// SAFETY: the TLB is in software, and its entries lead only to words of the world. Each invalidation drops everything
+// that it covers, and each CPU is one thread.
 unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -451,7 +457,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     fn unload_root(&self) {
         let me = self.me();
         me.root.store(NO_ROOT, Ordering::Relaxed);
-        // An entry filled without a root is under the kernel's tag, of which nothing is cached.
+        // An entry that is filled without a root gets the kernel's tag, for which nothing may be cached yet.
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
             me.tlb
@@ -499,7 +505,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     }
 }
 
-/// A number below `bound`, drawn for this CPU.
+/// Draws a number below `bound` for this CPU.
 pub(crate) fn roll(bound: u16) -> u16 {
     DICE.with_borrow_mut(|dice| dice.random_range(0..bound))
 }

@@ -1,33 +1,33 @@
 //! Detects whether the measuring thread had its core alone, by timing a loop.
 //!
-//! Two hardware threads share a core's front end and execution units. In a virtual machine, the other may belong to
-//! another guest. Then no counter of this guest shows that it is busy, and no steal time is accounted, but everything
-//! takes 1.3 to 1.6 times as long, for a millisecond or for minutes. The slowdown depends on the work, so no factor
-//! corrects it.
+//! Two hardware threads share a core's front end and execution units. In a virtual machine, the other thread may belong
+//! to another guest. Then no counter of this guest shows that it is busy, and no steal time is accounted, but
+//! everything takes 1.3 to 1.6 times as long, for a millisecond or for minutes. The slowdown depends on the work, so we
+//! can't correct it by a factor.
 //!
-//! A loop of independent operations that fills every slot of the core takes twice as long with half of them. It
-//! [takes](take) a few microseconds right before and after each sample. A sample is *quiet* if both took little more
-//! than the fastest of the whole run.
+//! A loop of independent operations that fills every slot of the core takes twice as long if it gets half of the slots.
+//! We [time](take) it for a few microseconds right before and after each sample. A sample is *quiet* if both times are
+//! little longer than the fastest one of the whole run.
 //!
 //! # Not detected
 //!
-//! A disturbance in the middle of a sample (keep samples short), contention for the shared cache and memory, and load
-//! on other cores. If the core is shared all the time, the fastest loop is slow too.
+//! We can't detect a disturbance in the middle of a sample (keep samples short), contention for the shared cache and
+//! memory, or load on other cores. If the core is shared all the time, the fastest loop is slow too.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Turns of the loop: some microseconds, so that the clock's resolution does not matter.
+/// The number of iterations of the loop. It takes some microseconds, so that the clock's resolution doesn't matter.
 const TURNS: u64 = 8_000;
-/// The core is the thread's alone while the loop takes at most this multiple of its fastest time.
+/// The factor by which the loop may exceed its fastest time on a core that the thread has alone.
 const OWN_CORE: f64 = 1.15;
-/// Fewer values than this have no median worth the name.
+/// The number of values below which a median means nothing.
 const FEW: usize = 5;
 
-/// Nanoseconds that the loop takes now.
+/// Times the loop. Returns nanoseconds.
 pub fn take() -> f64 {
     let begin = Instant::now();
-    // Different operations, so that the compiler cannot make one vector of them and leave most of the slots empty.
+    // The operations differ, so that the compiler can't combine them into vectors and leave most slots empty.
     let mut lanes: [u64; 6] = black_box([1; 6]);
     for turn in 0..black_box(TURNS) {
         lanes[0] = lanes[0].wrapping_add(turn);
@@ -41,23 +41,25 @@ pub fn take() -> f64 {
     begin.elapsed().as_nanos() as f64
 }
 
-/// How long a pulse may be on a core of one's own, given all pulses of a run; `None` if there are none.
+/// Returns the longest pulse that still indicates a core of the thread's own. `pulses` are those of a whole run; `None`
+/// if there are none.
 pub fn longest_own(pulses: impl IntoIterator<Item = f64>) -> Option<f64> {
     let fastest = pulses.into_iter().min_by(f64::total_cmp)?;
     Some(fastest * OWN_CORE)
 }
 
-/// The quiet ones of a number of values.
+/// The quiet values of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuietValues<T> {
-    /// At least five, and at least a tenth of all.
+    /// The values: at least five, and at least a tenth of all.
     pub values: Vec<T>,
-    /// Whether all of them had a core alone. If not, too few did, and these have the fastest pulses.
+    /// Whether all of them had a core of their own. If not, too few did, and these have the fastest pulses.
     pub own_core: bool,
 }
 
-/// Chooses among values, each with the slower of the pulses around it, those with pulses of at most
-/// `longest_own`; `None` if there are fewer than five values in all.
+/// Returns the values whose pulses don't exceed `longest_own`, or `None` if there are fewer than five values in all.
+///
+/// Each value comes with the slower of the pulses around it.
 pub fn quiet<T>(
     values: impl IntoIterator<Item = (f64, T)>,
     longest_own: f64,
@@ -83,7 +85,7 @@ mod tests {
     #[test]
     fn the_loop_is_not_optimised_away() {
         let fastest = (0..100).map(|_| take()).fold(f64::MAX, f64::min);
-        // Six operations in each turn, and no processor does more than a dozen in a cycle of 6 GHz.
+        // Each iteration has six operations, and no processor does more than a dozen per cycle at 6 GHz.
         assert!(fastest > TURNS as f64 * 6.0 / 12.0 / 6.0, "{fastest} ns");
     }
 

@@ -1,9 +1,9 @@
 //! Runs random programs.
 //!
 //! Each CPU draws from its own seeded generator. It accesses memory, changes tables of its own space and others',
-//! switches, turns lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and
-//! changes the kernel's half. [`world`](crate::world) checks every access. The seed fixes each CPU's operations, and
-//! the host their interleaving.
+//! switches, becomes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and
+//! changes the kernel's half. [`world`](crate::world) checks every access. The seed fixes each CPU's operations, but
+//! the host determines their interleaving.
 
 mod anonymous;
 mod file;
@@ -22,19 +22,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The configuration of a stress run.
 #[derive(Clone, Debug)]
 pub struct StressConfig {
-    /// Threads; more than there are cores means that CPUs are preempted at any point.
+    /// The number of threads. With more threads than cores, CPUs are preempted at any point.
     pub cpus: usize,
-    /// Address spaces.
+    /// The number of address spaces.
     pub spaces: usize,
-    /// Frames; few make reclaim and reuses frequent.
+    /// The number of frames. Few frames make reclaim and reuse frequent.
     pub frames: usize,
-    /// Room of the flush clock.
+    /// The number of ledger entries.
     pub ledger: usize,
     /// The machine's features.
     pub features: Features,
-    /// Which mechanisms are on.
+    /// The mechanisms that are on.
     pub policy: Policy,
-    /// The mistake that the engine makes.
+    /// The mistake that the engine makes, if any.
     pub mutant: Option<&'static Mutant>,
     /// Whether the programs use and change the kernel's half, too.
     pub kernel: bool,
@@ -44,13 +44,13 @@ pub struct StressConfig {
     pub shares_lines_from: usize,
     /// The seed. Each CPU's program has its own stream.
     pub seed: u64,
-    /// How many operations all CPUs together make if nothing breaks; a few more, because each counts
-    /// its own 64 at a time.
+    /// The number of operations of all CPUs together if nothing breaks. There may be a few more, because each CPU adds
+    /// 64 at a time.
     pub operations: u64,
 }
 
 impl StressConfig {
-    /// Four CPUs with few tags of their own, everything on.
+    /// Creates the configuration of four CPUs with few tags per CPU and every mechanism on.
     pub fn new(seed: u64, operations: u64) -> Self {
         StressConfig {
             cpus: 4,
@@ -73,23 +73,23 @@ impl StressConfig {
     }
 }
 
-/// Operations that a CPU makes before it adds them to the common count.
+/// The number of operations that a CPU performs before it adds them to the common count.
 const AT_ONCE: u64 = 64;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// The clause that broke, if one did.
+    /// The first violation, if any.
     pub violation: Option<Violation>,
-    /// Accesses that were judged.
+    /// The number of accesses that were judged.
     pub accesses: u64,
-    /// Other operations.
+    /// The number of other operations.
     pub operations: u64,
     /// The engine's counts.
     pub stats: Stats,
 }
 
-/// Runs a plan to its end or to the first violation.
+/// Runs until the operations are done or a violation is found.
 pub fn run(plan: &StressConfig) -> Report {
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
         .with_mutant(plan.mutant)
@@ -126,7 +126,7 @@ pub fn run(plan: &StressConfig) -> Report {
                 }
             }
         }
-        // Others may still be waiting for this CPU: it leaves in good order.
+        // Others may still wait for this CPU, so it goes offline in good order.
         engine.cpu_offline(program.space());
         accesses.fetch_add(program.accesses, Ordering::Relaxed);
         operations.fetch_add(steps, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl<'a> Program<'a> {
         self.engine.cpu_online();
     }
 
-    /// A few accesses in the current space, as a program makes them.
+    /// Makes a few accesses in the current space, like a program.
     fn access_some(&mut self) {
         let Some(index) = self.current else {
             return self.switch();

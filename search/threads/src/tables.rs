@@ -1,25 +1,25 @@
 //! The page tables that walkers read.
 //!
-//! The machine needs only walks ([`PageTables`]), so programs of a few pages and a memory manager run on the same
-//! threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table for the kernel's
-//! half. They are written under the embedder's locks and walked by all CPUs. The embedder defines the other bits of a
-//! word.
+//! The machine only walks the tables ([`PageTables`]), so programs of a few pages and a memory manager can run on the
+//! same threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table for the
+//! kernel's half. The embedder writes them under its locks, and all CPUs walk them. The embedder also defines the other
+//! bits of a word.
 
 use quell::{Frame, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The tables of the machine's walkers.
+/// The tables that the machine's walkers read.
 pub trait PageTables: Send + Sync {
-    /// How large the pages are that entries map.
+    /// The sizes of the pages that entries map.
     const SIZES: &'static [PageSize];
 
     /// Returns whether a page is in the kernel's half, which every CPU walks under any root.
     fn is_kernels(page: u64) -> bool;
 
-    /// Walks from this root for a load or a store. Returns the entry; `None` on a fault.
+    /// Walks from this root for a load or a store. Returns the entry, or `None` on a fault.
     fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<WalkResult>;
 
-    /// Returns whether a store may go through this entry; if not, it is walked for again.
+    /// Returns whether a store may use this entry. If not, the CPU walks again.
     fn takes_stores(&self, entry: u64) -> bool;
 
     /// Returns the page of a speculative walk on a CPU whose program used `last`. `roll` draws a number below its
@@ -34,39 +34,40 @@ pub struct WalkResult {
     pub entry: u64,
     /// The size of the page that it maps.
     pub size: PageSize,
-    /// Whether it is one for all tags.
+    /// Whether it is valid for all tags.
     pub global: bool,
-    /// When it was read, for an oracle that counts moments.
+    /// When it was read, for an oracle that numbers moments.
     pub since: u64,
 }
 
-/// Pages of each address space of [`FlatTable`].
+/// The number of pages in each address space of [`FlatTable`].
 pub const PAGES: usize = 24;
 
 /// A page table: one level of entry words, written under the embedder's lock, walked by all.
 pub type Table = [AtomicU64; PAGES];
 
-/// Pages of the kernel's half.
+/// The number of pages in the kernel's half.
 pub const KERNEL_PAGES: usize = 8;
 
-/// The number of the first of them. A page below it is that of a space; its entry has its number modulo [`PAGES`].
+/// The number of the first page in the kernel's half. Pages below it belong to spaces, and page `n` has entry `n`
+/// modulo [`PAGES`].
 pub const FIRST_KERNEL_PAGE: u32 = 1 << 30;
 
 /// The table of the kernel's half.
 pub type KernelTable = [AtomicU64; KERNEL_PAGES];
 
-/// The bit of an entry word without which it is not cached.
+/// The bit of an entry word without which we don't cache it.
 pub const PRESENT: u64 = 1;
-/// The bit of an entry word of the kernel's half with which it is one for all tags.
+/// The bit of an entry word of the kernel's half that makes it valid for all tags.
 pub const GLOBAL: u64 = 1 << 2;
 
-/// Tables of one level.
+/// Page tables of one level.
 pub struct FlatTable {
-    /// Those of the spaces: root `Frame(n)` is number `n`.
+    /// The tables of the spaces. Root `Frame(n)` is number `n`.
     pub(crate) spaces: Box<[Table]>,
-    /// That of the kernel's half.
+    /// The table of the kernel's half.
     pub(crate) kernel: KernelTable,
-    /// Whether TLBs fill from the kernel's half as they like.
+    /// Whether TLBs fill speculatively from the kernel's half.
     pub(crate) speculates_in_kernel: bool,
 }
 
@@ -109,7 +110,7 @@ impl PageTables for FlatTable {
         })
     }
 
-    /// The embedder looks at its own bits.
+    /// Always returns `true`, because the embedder checks its own bits.
     #[inline]
     fn takes_stores(&self, _entry: u64) -> bool {
         true

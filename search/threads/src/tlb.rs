@@ -1,22 +1,22 @@
 //! A TLB in software: one CPU's cached translations.
 //!
-//! Direct-mapped, with a key and a walk's result per line. Only the owner fills a line; it writes the key last. Others
-//! only empty lines (broadcast invalidation) by writing the key, so the owner never pairs a key with another line's
-//! entry.
+//! It is direct-mapped, and each line has a key and a walk's result. Only the owner fills a line; it writes the key
+//! last. Other CPUs only empty lines (broadcast invalidation) by writing the key, so the owner never pairs a key with
+//! another line's entry.
 //!
-//! Entries of the kernel's half are global, or have the tag that was loaded at their fill, and outlive its unloading.
-//! Only two invalidations drop them: [`Invalidate::Kernel`], which spares those under other tags, and
+//! Entries of the kernel's half are global, or have the tag that was loaded when they were filled, and stay when that
+//! tag is unloaded. Only two invalidations drop them: [`Invalidate::Kernel`], except for those under other tags, and
 //! [`Invalidate::Everything`].
 //!
-//! A line holds one page of any size that the tables have. An invalidation by address drops the page that it names: of
-//! a range with a larger stride, only the translation of each stride's first page.
+//! A line holds one page of any size that the tables have. An invalidation by address drops only the translation of the
+//! page that it names. For a range with a larger stride, that's the first page of each stride.
 
 use quell::{Invalidate, Page, PageSize, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const LINES: usize = 256;
 const VALID: u64 = 1;
-/// The entry is one for all tags; the key has none.
+/// Marks an entry that is valid for all tags. Its key contains none.
 const GLOBAL: u64 = 2;
 const SIZE_SHIFT: u32 = 2;
 const TAG_SHIFT: u32 = 4;
@@ -51,9 +51,9 @@ pub struct CachedEntry {
 /// The tag of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryTag {
-    /// This tag.
+    /// One tag.
     Tag(Tag),
-    /// All of them.
+    /// All tags.
     All,
 }
 
@@ -116,7 +116,7 @@ impl Default for Tlb {
 }
 
 impl Tlb {
-    /// Finds the entry of `page` as a page of one of these sizes. Called by the owner.
+    /// Returns the entry of `page` as a page of one of these sizes. Called by the owner.
     #[inline]
     pub fn find(&self, under: EntryTag, page: u64, sizes: &[PageSize]) -> Option<CachedEntry> {
         sizes.iter().find_map(|&size| {
@@ -151,8 +151,10 @@ impl Tlb {
             .store(0, Ordering::Relaxed);
     }
 
-    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. With the global entries it drops
-    /// entries of the kernel's half under the tag `loaded`; under all tags if that is `None`. Any CPU may call this.
+    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. Any CPU may call this.
+    ///
+    /// [`Invalidate::Kernel`] drops global entries, and entries under the tag `loaded`, or under all tags if that is
+    /// `None`.
     pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>, sizes: &[PageSize]) {
         let tagged = |key: u64, tag: Tag| !key_is_global(key) && key_tag(key) == tag;
         let pages = |key: u64| key_size(key).pages();
@@ -171,14 +173,14 @@ impl Tlb {
         let empty = |line: &Line| {
             let held = line.key.load(Ordering::Relaxed);
             if held != 0 && covers(held) {
-                // If the owner has refilled the line meanwhile, that was after the call began.
+                // If the owner has refilled the line meanwhile, it did so after this call began.
                 let _ = line
                     .key
                     .compare_exchange(held, 0, Ordering::SeqCst, Ordering::Relaxed);
             }
         };
         match what {
-            // Hardware does not search for a few pages either.
+            // For a few pages, hardware doesn't search either.
             Invalidate::Range { tag, range, .. } if range.strides() < LINES as u64 => {
                 for page in range.each() {
                     for &size in sizes {

@@ -1,8 +1,9 @@
 //! The memory manager and workload files on threads.
 //!
-//! `quell-vm` runs here unchanged: four-level page tables in x86-64's format, which every CPU's walker reads and marks
-//! while others change them; pages of all sizes in the TLBs; frames with all their words. Programs' loads and stores
-//! are the processor's own, so a copy or a frame that is handed out too early has its real effect.
+//! `quell-vm` runs here unchanged: with four-level page tables in x86-64's format, which every CPU's walker reads and
+//! marks while others change them, with pages of all sizes in the TLBs, and with all words of each frame. Programs'
+//! loads and stores are the processor's own. So a copy that is made too early, for example, or a frame that is handed
+//! out too early, has its real effect.
 //!
 //! | part | contents |
 //! | --- | --- |
@@ -14,8 +15,8 @@
 //!
 //! # Not modelled
 //!
-//! Time: only reading the clock advances it, a sleep ends when its time would have come, and computing takes none.
-//! Broadcasts: CPUs are interrupted. Remote memory nodes are not slower.
+//! Time isn't modelled: only reading the clock advances it, a sleep ends when its time would have come, and computing
+//! takes none. There are no broadcasts, so CPUs are interrupted. Remote memory nodes aren't slower.
 
 pub mod frames;
 pub mod memory;

@@ -2,20 +2,20 @@
 //!
 //! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one shared file
 //! above. A frame holds a single word, its *content*: its owner (a number that grows with each new owner), its file
-//! page, and a value. An entry word carries, besides frame and rights, its intended owner and the *version* of the
-//! page. So each access can be checked by itself, without a lock that would order the tested code:
+//! page, and a value. Besides frame and rights, an entry word contains its intended owner and the *version* of the
+//! page. So we can check each access on its own, without a lock that would order the tested code:
 //!
-//! * the content's owner is not the entry's: the frame has a new owner, or another has written it (C1);
+//! * the content's owner isn't the entry's: the frame has a new owner, or another has written it (C1);
 //! * the content changed while the page was write-protected and captured (C2);
 //! * the entry's version is older than the last change that had returned before the access (C3);
 //! * a file page's value is older than the last write before the access (C4);
 //! * the entry was walked from another space's table (C5).
 //!
-//! The kernel's half is checked likewise (C1, C3) on every CPU. Its pages have global entries and others, and kernel
-//! addresses that were unmapped without a flush are used again.
+//! We check the kernel's half in the same way (C1, C3) on every CPU. Some of its pages have global entries, others
+//! don't, and kernel addresses that were unmapped lazily are used again.
 //!
-//! Values that define "before the access" are read relaxed where the contract needs no order from them: a thread that
-//! reads a value published after its own flush has flushed, by program order alone.
+//! Values that define "before the access" are read relaxed where the contract needs no order from them. For example, a
+//! thread that reads a value published after its own flush has flushed, by program order alone.
 
 use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 /// The stress test's machine.
 pub type Machine = Threads<true>;
 
-/// Pages of the file, and so of each space's mapping of it.
+/// The number of the file's pages, and so of each space's mapping of it.
 pub const FILE_PAGES: usize = 6;
 /// The first page of a space that maps the file.
 pub const FIRST_FILE_PAGE: usize = PAGES - FILE_PAGES;
@@ -45,7 +45,7 @@ const COUNTER_BITS: u32 = 26;
 const OWNER_SHIFT: u32 = VERSION_SHIFT + COUNTER_BITS;
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
-/// An entry word, taken apart. Without any right it is a marker or empty.
+/// An entry word. Without any right it is a marker or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryWord(pub u64);
 
@@ -65,7 +65,7 @@ impl EntryWord {
         })
     }
 
-    /// A present entry.
+    /// Creates a present entry.
     pub fn new(frame: usize, owner: u64, version: u64, writable: bool) -> Self {
         EntryWord(
             PRESENT
@@ -75,7 +75,7 @@ impl EntryWord {
                 | owner << OWNER_SHIFT,
         )
     }
-    /// The same entry, for the kernel's half and all tags: no marker is ever there.
+    /// Makes the entry valid for all tags, for the kernel's half, where there are no markers.
     #[must_use]
     pub fn global(self) -> Self {
         EntryWord(self.0 | GLOBAL)
@@ -88,7 +88,7 @@ impl EntryWord {
     pub fn present(self) -> bool {
         self.0 & PRESENT != 0
     }
-    /// Returns whether it may be written through.
+    /// Returns whether a store may use it.
     pub fn writable(self) -> bool {
         self.0 & WRITABLE != 0
     }
@@ -96,15 +96,15 @@ impl EntryWord {
     pub fn is_marker(self) -> bool {
         self.0 & MARKER != 0
     }
-    /// The frame.
+    /// Returns the frame.
     pub fn frame(self) -> usize {
         (self.0 >> FRAME_SHIFT) as usize & ((1 << FRAME_BITS) - 1)
     }
-    /// The version of the page.
+    /// Returns the version of the page.
     pub fn version(self) -> u64 {
         self.0 >> VERSION_SHIFT & COUNTER
     }
-    /// The owner of the frame that the entry was written for.
+    /// Returns the owner of the frame for which the entry was written.
     pub fn owner(self) -> u64 {
         self.0 >> OWNER_SHIFT
     }
@@ -115,20 +115,20 @@ impl EntryWord {
 pub struct Content(pub u64);
 
 impl Content {
-    /// Content of `owner`; `file_page` is [`FILE_PAGES`] for anonymous memory.
+    /// Creates the content of a frame of `owner`. `file_page` is [`FILE_PAGES`] for anonymous memory.
     pub fn new(owner: u64, file_page: usize, value: u64) -> Self {
         Content((owner & COUNTER) << 38 | (file_page as u64) << 32 | (value & 0xffff_ffff))
     }
-    /// The frame's owner.
+    /// Returns the frame's owner.
     pub fn owner(self) -> u64 {
         self.0 >> 38
     }
-    /// Which page of the file it is, if any.
+    /// Returns its page of the file, if it is one.
     pub fn file_page(self) -> Option<usize> {
         let page = (self.0 >> 32) as usize & 0x3f;
         (page < FILE_PAGES).then_some(page)
     }
-    /// The value.
+    /// Returns the value.
     pub fn value(self) -> u64 {
         self.0 & 0xffff_ffff
     }
@@ -136,37 +136,37 @@ impl Content {
 
 /// A frame of memory.
 pub struct FrameState {
-    /// Its one word.
+    /// Its only word.
     pub content: AtomicU64,
     /// Its deferred flush.
     pub deferred_flush: DeferredFlush<Machine>,
 }
 
-/// The embedder's state of a space, under its lock.
+/// The embedder's state of a space, protected by its lock.
 pub struct Layout {
     /// The version of each page.
     pub versions: [u64; PAGES],
-    /// Which page of the file each page from [`FIRST_FILE_PAGE`] on maps.
+    /// The page of the file that each page from [`FIRST_FILE_PAGE`] on maps.
     pub maps: [usize; FILE_PAGES],
 }
 
 /// A space.
 pub struct Space {
-    /// The engine's half.
+    /// The engine's part.
     pub engine: AddressSpace<Machine>,
-    /// The table's index, and its lock.
+    /// The index of its table.
     pub table: usize,
-    /// The table's lock and the state under it.
+    /// The lock of the table, with the state that it protects.
     pub layout: Mutex<Layout>,
-    /// The version below which no later access of each page may be.
+    /// For each page, the lowest version that a later access may use.
     pub completed: [AtomicU64; PAGES],
 }
 
 /// An address of the kernel's half.
 pub struct KernelPage {
-    /// The address's lock and the state under it.
+    /// The lock of the address, with the state that it protects.
     pub state: Mutex<KernelAddress>,
-    /// The version below which no later access may be.
+    /// The lowest version that a later access may use.
     pub completed: AtomicU64,
 }
 
@@ -175,21 +175,21 @@ pub struct KernelPage {
 pub struct KernelAddress {
     /// The version of the page.
     pub version: u64,
-    /// Since when its flush is deferred.
+    /// The stamp of its deferred flush, if there is one.
     pub deferred: Option<Stamp>,
 }
 
 /// The kernel's own mappings. The first half of its pages have global entries.
 pub struct KernelHalf {
-    /// The spaces of global entries and of others.
+    /// The space of global entries, and that of others.
     pub spaces: [AddressSpace<Machine>; 2],
     /// The addresses.
     pub pages: Vec<KernelPage>,
-    /// Frames that wait for a reuse.
+    /// The frames with deferred flushes, which wait for reuse.
     pub deferred: Mutex<VecDeque<usize>>,
 }
 
-/// How many pages have global entries, and how many have others.
+/// The number of pages with global entries, and of pages with others.
 pub const KERNEL_PAGES_EACH: usize = KERNEL_PAGES / 2;
 
 impl KernelHalf {
@@ -211,12 +211,12 @@ impl KernelHalf {
         }
     }
 
-    /// The space that a page belongs to.
+    /// Returns the space to which a page belongs.
     pub fn space(&self, page: usize) -> &AddressSpace<Machine> {
         &self.spaces[page / KERNEL_PAGES_EACH]
     }
 
-    /// The range of some pages.
+    /// Returns a range of pages.
     pub fn range(first: usize, pages: usize) -> PageRange {
         PageRange::base(
             Page(u64::from(FIRST_KERNEL_PAGE) + first as u64),
@@ -228,24 +228,24 @@ impl KernelHalf {
 /// A slot of the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheSlot {
-    /// Holds nothing.
+    /// It holds nothing.
     Empty,
-    /// Holds the frame.
+    /// It holds the frame.
     Filled(usize),
-    /// Was emptied without a flush and still names the frame.
+    /// It was emptied lazily and still names the frame.
     Emptied(usize),
 }
 
 /// A frame in the free list.
 #[derive(Clone, Copy, Debug)]
 pub enum FreeFrame {
-    /// Flushed.
+    /// A frame that has been flushed.
     Clear(usize),
-    /// Owed; it came from this page of the file.
+    /// A frame with a deferred flush, and the page of the file from which it came.
     Deferred(usize, usize),
 }
 
-/// Everything the programs share.
+/// The state that all programs share.
 pub struct World {
     /// The spaces.
     pub spaces: Vec<Space>,
@@ -257,7 +257,7 @@ pub struct World {
     pub slots: Vec<Mutex<CacheSlot>>,
     /// The last value written to each page of the file.
     pub written: Vec<AtomicU64>,
-    /// Frames without an owner.
+    /// The frames without an owner.
     pub free: Mutex<VecDeque<FreeFrame>>,
     violation: Mutex<Option<Violation>>,
     stopped: AtomicBool,
@@ -265,31 +265,31 @@ pub struct World {
 
 /// The memory that an engine borrows.
 pub struct EngineMemory {
-    /// One for each CPU.
+    /// The state of each CPU.
     pub cpus: Vec<PerCpu<'static, Machine>>,
-    /// The flush clock's.
+    /// The ledger of the flush clock.
     pub ledger: Vec<LedgerEntry<Machine>>,
 }
 
 impl EngineMemory {
-    /// Memory for a machine of `cpus` CPUs.
+    /// Creates the memory for a machine of `cpus` CPUs.
     pub fn new(cpus: usize, ledger: usize) -> Self {
         EngineMemory {
             cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
             ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
     }
-    /// The engine in it.
+    /// Creates the engine in it.
     pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
         Engine::new(hw, &self.cpus, &self.ledger, policy).expect("the threads are such a machine")
     }
 }
 
 impl World {
-    /// A world with `spaces` empty spaces and `frames` free frames.
+    /// Creates a world with `spaces` empty spaces and `frames` free frames.
     ///
     /// # Panics
-    /// If an entry word cannot name that many frames.
+    /// If an entry word can't name that many frames.
     pub fn new(engine: &Engine<'_, Machine>, spaces: usize, frames: usize) -> Self {
         assert!(
             frames <= 1 << FRAME_BITS,
@@ -297,7 +297,7 @@ impl World {
             1 << FRAME_BITS
         );
         let space = |table: usize| Space {
-            // SAFETY: here a root is a number, and every number will do.
+            // SAFETY: here a root is just a number, and every number is valid.
             engine: unsafe { engine.new_space(Frame(table as u64)) },
             table,
             layout: Mutex::new(Layout {
@@ -334,17 +334,17 @@ impl World {
         self.stop();
     }
 
-    /// Tells all programs to end.
+    /// Makes all programs end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the programs are to end.
+    /// Returns whether the programs should end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The first violation, if any.
+    /// Returns the first violation, if any.
     pub fn verdict(&self) -> Option<Violation> {
         self.violation
             .lock()
@@ -357,13 +357,13 @@ impl World {
         Content(self.frames[frame].content.load(Ordering::Relaxed))
     }
 
-    /// The range of one page.
+    /// Returns the range of one page.
     pub fn range(page: usize) -> PageRange {
         PageRange::base(Page(page as u64), 1)
     }
 }
 
-/// Takes a lock, doing `meanwhile` between attempts: a thread that spins for a lock takes interrupts.
+/// Takes a lock and calls `meanwhile` between attempts. For example, a thread that spins for a lock takes interrupts.
 pub fn lock<T>(mutex: &Mutex<T>, mut meanwhile: impl FnMut()) -> MutexGuard<'_, T> {
     loop {
         match mutex.try_lock() {

@@ -1,4 +1,4 @@
-//! The tests of machines whose CPUs are threads, in one program because building dominates their time.
+//! The tests of machines whose CPUs are threads. They are one program, because building dominates their time.
 
 mod conformance;
 mod stress;
@@ -6,8 +6,8 @@ mod workloads;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at
-/// the same time, and races do not happen.
+/// Lets machines run one after the other. If several shared a few cores, their CPUs would hardly ever run at the same
+/// time, and no races would happen.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

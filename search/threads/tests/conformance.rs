@@ -1,8 +1,8 @@
-//! Runs the conformance suite on threads: its checks under the host's memory ordering, including those of the kernel's
-//! half, and proof that each of these finds what is left out of the engine.
+//! Runs the conformance suite on threads: its checks under the host's memory ordering, including that of the kernel's
+//! half, and proof that this check finds mutants of the engine.
 //!
-//! This is the part that a kernel adds to its machine for the suite. Tables have one level, so an unlinked table is
-//! its entries (C6 is tested elsewhere); memory is words.
+//! This is the code that a kernel adds to its machine for the suite. Tables have one level, so unlinking a table clears
+//! a single entry (we test C6 elsewhere); memory is words.
 
 use crate::turn;
 use quell::{
@@ -38,7 +38,7 @@ impl Kernel {
         let features = Features {
             tagging,
             broadcast: matches!(tagging, Tagging::Global { .. }),
-            // A range that is flushed whole fits a table.
+            // So a range that is flushed whole still fits into a table.
             full_above: 3,
         };
         Box::leak(Box::new(Kernel {
@@ -55,7 +55,7 @@ impl Kernel {
         }))
     }
 
-    /// A step of the kernel, before which a pending interrupt is taken.
+    /// Takes a pending interrupt before a step of the kernel.
     fn poll(&self) {
         self.hw.progress();
         if self.hw.interrupt_pending() {
@@ -67,7 +67,7 @@ impl Kernel {
         &self.memory[frame as usize]
     }
 
-    /// The word that a translation and an address mean.
+    /// Returns the word to which a translation maps an address.
     fn at(&self, entry: u64, address: u64) -> &AtomicU64 {
         &self.frame(entry >> FRAME_SHIFT)[address as usize % 4096 / 8]
     }
@@ -77,7 +77,7 @@ fn number(page: Page) -> u32 {
     page.0.try_into().expect("a page that the machine has")
 }
 
-// SAFETY: the machine's own, call for call.
+// SAFETY: each call is passed on to the machine.
 unsafe impl Hardware for Kernel {
     type Word = AtomicU64;
     type Broadcasts = Threads<true>;
@@ -101,7 +101,7 @@ unsafe impl Hardware for Kernel {
         self.hw.invalidate(what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises the same.
         unsafe { self.hw.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {
@@ -133,7 +133,7 @@ impl Clear for Kernel {
     }
 }
 
-// SAFETY: frames are words of the machine's own, and roots are its tables.
+// SAFETY: frames are the machine's own words, and roots are its tables.
 unsafe impl Bench for Kernel {
     fn cpus(&self) -> usize {
         CPUS

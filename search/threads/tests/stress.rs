@@ -1,8 +1,8 @@
 //! Stresses the engine under threads: it must hold, and must break without a mechanism.
 //!
-//! A run ends after a number of operations, so a busy host changes only the duration. `QUELL_STRESS_OPERATIONS` is the
-//! number per run in thousands (50 by default), `QUELL_MUTANT_OPERATIONS` the most until a mutant must be found (1 000
-//! 000), and `QUELL_STRESS_SEED` the seed (1).
+//! A run ends after a number of operations, so a busy host changes only the duration. Three environment variables
+//! control it: `QUELL_STRESS_OPERATIONS` is the number per run in thousands (50 by default), `QUELL_MUTANT_OPERATIONS`
+//! the maximum until a mutant must be found (1 000 000), and `QUELL_STRESS_SEED` the seed (1).
 
 use crate::turn;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
@@ -37,16 +37,16 @@ fn broadcasting() -> StressConfig {
     }
 }
 
-/// The contract holds.
+/// Checks that the contract holds.
 fn holds(name: &str, plan: &StressConfig) {
     holds_until(name, plan, &[]);
 }
 
-/// Seeds that are tried for a run in which everything happens that is to be seen.
+/// The number of seeds that we try until every expected event has happened.
 const SEEDS: u64 = 20;
 
-/// The contract holds, and each of these has happened, in one run or another: some take two CPUs to
-/// meet, which is up to the host.
+/// Checks that the contract holds, and that each of these events has happened in some run. For some events two CPUs
+/// must meet, which depends on the host.
 fn holds_until(name: &str, plan: &StressConfig, expected: &[Counter]) {
     let mut seen = vec![0; expected.len()];
     for seed in plan.seed..plan.seed + SEEDS {
@@ -173,8 +173,7 @@ fn every_policy_holds_the_contract() {
     );
 }
 
-/// As the plan, with the kernel's half in use. Its flushes wait for every CPU, so an eighth of the operations takes as
-/// long.
+/// Adds the kernel's half to a plan. Its flushes wait for every CPU, so an eighth of the operations takes as long.
 fn in_kernel(plan: StressConfig) -> StressConfig {
     StressConfig {
         kernel: true,
@@ -219,9 +218,9 @@ fn system_wide_tags_hold_the_contract() {
     );
 }
 
-/// The mutant must be found, and by one of the clauses that it breaks.
+/// Checks that the mutant is found by one of the clauses that it breaks.
 fn found(name: &str, base: StressConfig, clauses: &[Clause]) {
-    // Mostly within a second; where two windows have to meet, on a busy host, it takes luck.
+    // Mostly we find it within a second. If two windows must meet, on a busy host, that takes luck.
     let plan = StressConfig {
         operations: 1000 * from_environment("QUELL_MUTANT_OPERATIONS", 1_000_000),
         ..base
@@ -248,7 +247,7 @@ fn a_barrier_left_out() {
     found("SkipBarrier", plan, &[C1, C2, C3, C4]);
 }
 
-/// Run in the copy that holds the mutants: `cargo xtask ci mutants`.
+/// These run in the copy that contains the mutants: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
@@ -268,8 +267,8 @@ mod mutants {
         a_local_flush_left_out: SkipLocalFlush on plan(), breaks [C1, C2, C3, C4];
         a_handler_that_does_not_flush: HandlerSkipsFlush on plan(), breaks [C1, C2, C3, C4];
         a_generation_not_bumped: SkipGenerationBump on plan(), breaks [C1, C2, C3, C4];
-        // A tag that two spaces have shows one the other's entries (C5); and where a space is known under two tags, its
-        // flushes miss a CPU that runs it under the other, as if they were left out.
+        // If two spaces have the same tag, one sees the other's entries (C5). If a space has two tags, its flushes miss
+        // a CPU that runs it under the other tag, as if they were omitted.
         a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks [C1, C2, C3, C4, C5];
         a_reuse_that_does_not_pay: ReuseSkipsFlush on plan(), breaks [C1, C3, C4];
         a_refill_that_does_not_pay: RefillSkipsFlush on plan(), breaks [C1, C3, C4];
@@ -277,7 +276,7 @@ mod mutants {
         a_deferral_not_recorded: PendingNotRecorded on plan(), breaks [C1, C2, C3, C4];
         a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
         a_switch_that_ignores_deferrals: SwitchIgnoresDeferral on plan(), breaks [C1, C3, C4];
-        // Two windows of a few instructions have to meet: a million operations or ten.
+        // Two windows of a few instructions must meet. That takes a million operations, or ten million.
         #[ignore = "takes luck, mostly for half a minute: `cargo xtask ci threads`"]
         a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks [C1, C2, C3, C4];
         a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks [C1, C2, C3, C4];

@@ -1,6 +1,6 @@
-//! Runs workload files on threads: each keeps the contract, and code left out of engine or manager is noticed.
+//! Runs workload files on threads: each keeps the contract, and mutants of the engine and the manager are noticed.
 //!
-//! `QUELL_MUTANT_ROUNDS` is the most runs of a file until a mutant must be found (50 by default).
+//! `QUELL_MUTANT_ROUNDS` is the maximum number of runs of a file until a mutant must be found (50 by default).
 
 use crate::turn;
 use quell::{Counter, Mechanism, Policy};
@@ -33,7 +33,7 @@ fn holds(performance: &ProgramRun) -> Report {
     report
 }
 
-/// Every file of the folder, on at most four CPUs; each with its defaults.
+/// Returns every file of the folder, with its default parameters. Callers run it on at most four CPUs.
 fn files() -> Vec<Workload> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads");
     let entries = std::fs::read_dir(folder).expect("the workloads");
@@ -64,7 +64,7 @@ fn every_file_keeps_the_contract() {
     }
 }
 
-/// CPU 0 takes pages away in every way that programs have, while the others use them.
+/// CPU 0 unmaps or reclaims pages in every way that programs have, while the others use them.
 const SHARED: &str = r#"
 name = "shared"
 title = "pages go while others use them"
@@ -154,13 +154,13 @@ fn each_mechanism_alone_keeps_the_contract() {
     keep_the_contract(Mechanism::ALL.into_iter().map(Policy::only));
 }
 
-/// Run in the copy that holds the mutants: `cargo xtask ci mutants`.
+/// These run in the copy that contains the mutants: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
     use quell_vm::contract::Clause::{self, C1, C2, C3, C4, C6, C8};
 
-    /// The mutant must be found, by one of the clauses that it breaks.
+    /// Checks that the mutant is found by one of the clauses that it breaks.
     #[track_caller]
     fn found(name: &str, clauses: &[Clause]) {
         let rounds = std::env::var("QUELL_MUTANT_ROUNDS");
@@ -192,6 +192,7 @@ mod mutants {
     }
 
     /// The clauses that break if a CPU still has a stale translation, or is still in an access that should have ended.
+    ///
     /// The host may pause a thread between the oracle's check and the store. The store then hits a frame with a new
     /// owner, which should be zero (C8) or is a table (C6).
     const STALE: [Clause; 6] = [C1, C2, C3, C4, C6, C8];
@@ -237,7 +238,7 @@ fn loops_that_only_compute_are_told_with_their_lines() {
     let computing = told(forever, forever);
     assert!(computing.contains("only computes"), "{computing}");
     assert!(computing.contains("CPU 0 is at line 15"), "{computing}");
-    // The others wait for it.
+    // The others wait for CPU 0.
     let others = told(forever, "{ begin = true },");
     assert!(others.contains("only computes"), "{others}");
     assert!(others.contains("CPU 2 is at line 19"), "{others}");

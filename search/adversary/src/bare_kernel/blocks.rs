@@ -1,8 +1,8 @@
 //! Maps, splits and unmaps blocks of pages.
 //!
-//! A block is an aligned group of entries that map adjacent frames in the same way, marked as such (Arm's contiguous
-//! bit, RISC-V's Svnapot). [`mmu`](crate::mmu) defines how a TLB may cache it. The engine sees only ranges; the kernel
-//! decides which entries to clear, and which pages to report.
+//! A block is an aligned group of entries that map adjacent frames in the same way and are marked as such (Arm's
+//! contiguous bit, RISC-V's Svnapot). [`mmu`](crate::mmu) defines how a TLB may cache it. The engine sees only ranges;
+//! the kernel decides which entries to clear and which pages to report.
 
 use super::{BareKernel, FIRST, leaf_word};
 use crate::tables::{BLOCK, CONTIGUOUS};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Release;
 const _: () = assert!(FIRST.is_multiple_of(BLOCK));
 
 impl BareKernel<'_> {
-    /// Maps the block that begins with `page`, whose entries are empty, to the frames from `frame` on.
+    /// Maps the block that begins with `page` to the frames from `frame` on. Its entries are empty.
     pub fn map_block(&self, space: usize, page: u64, frame: Frame) {
         assert!(page.is_multiple_of(BLOCK) && frame.0.is_multiple_of(BLOCK));
         for at in 0..BLOCK {
@@ -21,20 +21,20 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps one page of a block, and keeps the others as single pages. Returns its frame.
+    /// Unmaps one page of a block and keeps the others as single pages. Returns the page's frame.
     pub fn unmap_from_block(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), one of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
-        // The whole block: a TLB may fill every page of it from any remaining entry. Clear and flush all entries, then
+        // A TLB may fill every page of the block from any remaining entry. So we clear and flush all entries, then
         // rewrite the remaining ones (break before make). [mutant BlockBrokenInPart]
         let broken = block_of(page);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, broken);
         batch.changed(&self.spaces[space], broken, Scope::Leaf);
         drop(batch.finish());
-        // Under the lock still: nobody else finds the other pages absent.
+        // We still hold the lock, so nobody finds the other pages absent.
         let mut gone = None;
         for (at, frame) in (broken.start.0..).zip(frames) {
             match frame {
@@ -56,8 +56,8 @@ impl BareKernel<'_> {
         self.lock(space);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, block);
-        // The whole block: a TLB that caches its pages apart drops only the pages that an invalidation names. [mutant
-        // BlockReportedAsPage]
+        // We report the whole block, because a TLB that caches its pages separately drops only the pages that an
+        // invalidation names. [mutant BlockReportedAsPage]
         batch.changed(&self.spaces[space], block, Scope::Leaf);
         self.unlock(space);
         drop(batch.finish());
@@ -65,7 +65,7 @@ impl BareKernel<'_> {
         frames.into_iter().flatten().for_each(|f| self.give_away(f));
     }
 
-    /// Clears the entries of a block, or of some of its pages; the frames that they mapped.
+    /// Clears the entries of a block, or of some of its pages. Returns the frames that they mapped.
     fn clear_block(&self, space: usize, pages: PageRange) -> [Option<Frame>; BLOCK as usize] {
         let mut frames = [None; BLOCK as usize];
         for (frame, page) in frames
@@ -79,7 +79,7 @@ impl BareKernel<'_> {
     }
 }
 
-/// The block that a page is in.
+/// Returns the block that contains a page.
 fn block_of(page: u64) -> PageRange {
     PageRange::base(Page(page & !(BLOCK - 1)), BLOCK)
 }

@@ -1,4 +1,4 @@
-//! Batches with a place for one space and changes of two.
+//! Batches that have a place for one space and contain changes of two.
 
 use super::{BareKernel, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
@@ -35,8 +35,9 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps a page that another CPU may have cleared, like [`BareKernel::unmap`]. It flushes what is pending after
-    /// it has dropped the lock, so other entries may be cleared meanwhile, as with a lock for each table.
+    /// Unmaps a page whose entry another CPU may have cleared, like [`BareKernel::unmap`]. It makes the pending flushes
+    /// after it has dropped the lock. So other entries may be cleared meanwhile, as in a kernel with a lock for each
+    /// table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), cleared"));
@@ -49,7 +50,7 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Like [`BareKernel::free_table`], in a batch whose only place belongs to `first`.
+    /// Frees a leaf table like [`BareKernel::free_table`], in a batch whose only place belongs to `first`.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
         self.hw
             .say(|| format!("frees the leaf table of {page:#x} of {space}, behind {first}"));

@@ -1,12 +1,11 @@
-//! Flushes under a lock that other CPUs spin for, with and without a batch, and flushes in flight.
+//! Flushes under a lock for which other CPUs spin, with and without a batch, and flushes in flight.
 
 use super::BareKernel;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl BareKernel<'_> {
-    /// Takes the lock of a space's tables with interrupts off, which another CPU may hold while it flushes, and gives
-    /// it back.
+    /// Takes the lock of a space's tables with interrupts off, and drops it. Another CPU may hold it while it flushes.
     pub fn pass_lock_masked(&self, space: usize) {
         let were_on = self.hw.mask_interrupts();
         while self.locks[space]
@@ -20,7 +19,7 @@ impl BareKernel<'_> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// As [`BareKernel::unmap`], but flushes before it drops the lock.
+    /// Unmaps a page like [`BareKernel::unmap`], but flushes before it drops the lock.
     pub fn unmap_locked(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw.say(|| format!("unmap({space}, {page:#x}), locked"));
         self.lock(space);
@@ -34,7 +33,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], but without a batch, after the lock is dropped.
+    /// Unmaps a page like [`BareKernel::unmap`], but flushes without a batch, after it has dropped the lock.
     pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), at once"));
@@ -49,7 +48,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], but with a coalesced full flush after the lock is dropped.
+    /// Unmaps a page like [`BareKernel::unmap`], but with a coalesced full flush after it has dropped the lock.
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), with others"));
@@ -65,7 +64,8 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], but without waiting for the flush: the kernel polls it when a target has answered.
+    /// Unmaps a page like [`BareKernel::unmap`], but doesn't wait in the engine: it polls the flush whenever a target
+    /// has answered.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));

@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The root of the kernel's half.
 pub(super) const OWN_ROOT: Frame = Frame(0);
-/// Its leaf table.
+/// The leaf table of the kernel's half.
 const OWN_TABLE: Frame = Frame(9);
-/// The first page of the kernel's half: its entries are global.
+/// The first page of the kernel's half. Its entries are global up to [`OWN_TAGGED`].
 pub const OWN: u64 = 1536;
-/// The first page of the kernel's half whose entries are not global.
+/// The first page of the kernel's half whose entries aren't global.
 pub const OWN_TAGGED: u64 = OWN + 256;
 
 impl BareKernel<'_> {
@@ -34,7 +34,7 @@ impl BareKernel<'_> {
         self.has_own_half.get()
     }
 
-    /// The space of a page of the kernel's half.
+    /// Returns the space of a page of the kernel's half.
     pub(super) fn own_space(&self, page: u64) -> &Space {
         &self.own[usize::from(page >= OWN_TAGGED)]
     }
@@ -49,7 +49,7 @@ impl BareKernel<'_> {
             .compare_exchange(0, 1, Acquire, Relaxed)
             .is_err()
         {
-            // A handler that wants something of this CPU is served, interrupts on or off.
+            // We poll because the lock's holder may wait for this CPU's flush, and interrupts may be off here.
             self.engine.this_cpu().poll();
             self.hw.relax();
         }
@@ -59,7 +59,7 @@ impl BareKernel<'_> {
         self.own_lock.store(0, Release);
     }
 
-    /// Maps a page of the kernel's half that was not mapped.
+    /// Maps a page of the kernel's half that isn't mapped.
     pub fn map_own(&self, page: u64, frame: Frame) {
         let global = if page < OWN_TAGGED { tables::GLOBAL } else { 0 };
         let word = frame.0 << 12
@@ -71,13 +71,14 @@ impl BareKernel<'_> {
         self.own_entry(page).store(word, Release);
     }
 
-    /// Clears the entry of a page, under the lock; the frame that it mapped.
+    /// Clears the entry of a page, whose lock the caller holds. Returns the frame that it mapped.
     pub(super) fn take_own(&self, page: u64) -> Option<Frame> {
         let old = self.own_entry(page).swap(0, ENTRY_ORDER);
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
-    /// Clears the entry of a page, and reports it to a batch, which is full then.
+    /// Clears the entry of a page, reports it to a new batch, and calls `end` with the batch. Lazy batches end under
+    /// the lock, others after it.
     fn clear_own<'k>(
         &'k self,
         page: u64,
@@ -99,7 +100,7 @@ impl BareKernel<'_> {
         end(&mut batch);
     }
 
-    /// Unmaps a page of the kernel's half; the frame that was behind it.
+    /// Unmaps a page of the kernel's half. Returns its frame.
     pub fn unmap_own(&self, page: u64) -> Option<Frame> {
         self.unmap_own_for(Purpose::Call, page)
     }
@@ -111,7 +112,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// As [`BareKernel::unmap_own`], for another purpose.
+    /// Unmaps a page of the kernel's half for a given purpose. Returns its frame.
     pub fn unmap_own_for(&self, purpose: Purpose, page: u64) -> Option<Frame> {
         self.hw.say(|| format!("unmap own {page:#x}"));
         let mut frame = None;
@@ -123,8 +124,10 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page of the kernel's half that no CPU uses any more, and defers the flush where the policy allows it.
-    /// Returns the frame, and the stamp that its address must wait for.
+    /// Unmaps a page of the kernel's half that no CPU uses any more.
+    ///
+    /// The flush is deferred if the policy allows it. Returns the frame, and the stamp to flush before the address is
+    /// reused.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
         self.hw.say(|| format!("unmap own {page:#x} lazily"));
         let mut taken = (None, None);
@@ -151,8 +154,10 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Unmaps a clean page of a program and, in the same batch, a page of the kernel's half that no CPU uses any more.
-    /// Defers the flush where engine and policy allow it. Returns the frames, which may have a deferred flush.
+    /// Unmaps a clean page of a program and a page of the kernel's half in one batch.
+    ///
+    /// No CPU uses the latter any more. The flush is deferred if engine and policy allow it. Returns the frames, which
+    /// may have a deferred flush.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
@@ -188,7 +193,7 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Gives an address of the kernel's half out again, with another frame behind it.
+    /// Maps another frame at an address of the kernel's half that was unmapped lazily.
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
         self.hw.say(|| format!("own {page:#x} is used again"));
         if let Some(stamp) = stamp {
@@ -233,8 +238,9 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, true));
     }
 
-    /// Unmaps a page of the kernel's half, and replaces text while the flush of that is under way: other CPUs may find
-    /// both requests as one. The frame that was behind the page.
+    /// Unmaps a page of the kernel's half, and replaces text while the flush is in flight. Returns the page's frame.
+    ///
+    /// Other CPUs may receive both requests as one.
     pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
         self.hw.say(|| format!("begins to unmap own {page:#x}"));
         let mut frame = None;
@@ -250,12 +256,12 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Loads from the kernel's half; the value, or `None` for a fault.
+    /// Loads from the kernel's half. Returns the value, or `None` for a fault.
     pub fn read_own(&self, page: u64) -> Option<u64> {
         self.access_own(page, AccessKind::Load)
     }
 
-    /// Executes an instruction of the kernel's half; whether it did not fault.
+    /// Executes an instruction of the kernel's half. Returns whether it succeeded.
     pub fn execute_own(&self, page: u64) -> bool {
         self.access_own(page, AccessKind::Fetch).is_some()
     }

@@ -1,4 +1,4 @@
-//! Runs a program on the bare kernel: makes the kernel, prepares each CPU, and starts all.
+//! Runs a program on the bare kernel: creates the kernel, prepares each CPU, and starts all of them.
 
 use super::own_half::{OWN, OWN_ROOT};
 use super::{
@@ -33,7 +33,8 @@ impl Kernel for BareKernel<'_> {
 
     fn nmi(&self) {
         if self.has_own_half() {
-            // It interrupts no CPU, but may itself have interrupted a program, or a program's entry into the kernel.
+            // The NMI may have interrupted a program or a program's entry into the kernel, so its handler enters the
+            // kernel first.
             self.engine.this_cpu().enter_kernel();
             self.read_own(OWN);
         } else if self.engine.this_cpu().user_access_allowed() {
@@ -51,8 +52,9 @@ impl Kernel for BareKernel<'_> {
 impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         if let Some(kernel) = stage.resumed() {
-            // SAFETY: it was kept below, from such a kernel. Its borrows are on the heap like itself, and all of it
-            // has been restored. The lifetime is that of this call, in which the heap is not cleared.
+            // SAFETY: `keep` below stored the pointer to a kernel of this type. Its borrows are on the heap like
+            // itself, and all of it has been restored. The lifetime is that of this call, during which the heap isn't
+            // cleared.
             let kernel = unsafe { &*kernel.cast::<BareKernel<'_>>() };
             return self.run(kernel, &stage, coverage, &|_| None);
         }
@@ -64,7 +66,7 @@ impl BareProgram {
             },
             slow: false,
         }]);
-        // All words are on the heap, at the same places in every run.
+        // We put all words on the heap, so that they have the same addresses in every run.
         let machine = Adversary::new(stage.kind, count, memory).with_unscheduled(self.unscheduled);
         let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
@@ -77,9 +79,9 @@ impl BareProgram {
         stage.weaken(&cpus[..count]);
         let engine = Engine::new(hw, &cpus[..count], &ledger[..self.ledger], stage.policy)
             .expect("the engine runs on every machine under the adversary");
-        // SAFETY: in this machine in software a root is a number, and every number will do.
+        // SAFETY: in this machine in software a root is just a number, and every number is valid.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
-        // SAFETY: a root is just a number here, and entries are global as `OwnHalf` declares.
+        // SAFETY: a root is just a number here, and entries are global as `entries` declares.
         let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = Box::new(BareKernel {
             hw,
@@ -116,7 +118,7 @@ impl BareProgram {
         self.run(&kernel, &stage, coverage, &names)
     }
 
-    /// Sets the CPUs in motion.
+    /// Runs the CPUs.
     fn run(
         &self,
         kernel: &BareKernel<'_>,
@@ -135,7 +137,7 @@ impl BareProgram {
 }
 
 impl BareKernel<'_> {
-    /// The name of a word, for timelines.
+    /// Returns the name of a word, for timelines.
     fn name(
         &self,
         cpus: &[PerCpu<'_, Hw>],
@@ -177,7 +179,7 @@ impl BareKernel<'_> {
             .or_else(|| self.entry_name(at))
     }
 
-    /// The name of an entry of the tables.
+    /// Returns the name of a table's entry.
     fn entry_name(&self, at: Address) -> Option<String> {
         (0..SPACES).find_map(|space| {
             let leaf = [0, SECOND].into_iter().find_map(|base| {

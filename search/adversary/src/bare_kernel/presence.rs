@@ -1,11 +1,11 @@
-//! CPUs that turn idle, leave, return, and go offline.
+//! CPUs that become idle, leave their root, return, and go offline.
 
 use super::{BareKernel, Space};
 use crate::coverage::Happening;
 use quell::Hardware;
 
 impl BareKernel<'_> {
-    /// Comes back to the space that this CPU has kept lazily, or loads it.
+    /// Resumes the space that this CPU has kept loaded lazily, or loads it again.
     pub fn resume(&self, space: usize) {
         self.hw.say(|| format!("comes back to space {space}"));
         if !self.engine.this_cpu().resume(&self.spaces[space]) {
@@ -13,7 +13,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Leaves the root that it has loaded, to be idle for long.
+    /// Leaves the loaded root, as for a long idle time.
     pub fn leave(&self) {
         self.hw.say(|| "leaves its root".into());
         let me = self.hw.this_cpu().index();
@@ -22,14 +22,15 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Returns to the program, which is not to be disturbed.
+    /// Returns to the program, which runs undisturbed from now on.
     pub fn enter_user(&self) {
         if self.hw.kind().breaks_by_interrupt() {
             return;
         }
         self.hw.say(|| "returns to its program".into());
         let were_on = self.hw.mask_interrupts();
-        // SAFETY: this kernel needs no page of its half to enter and leave; NMI handlers enter the kernel first.
+        // SAFETY: this kernel uses no page of its half while it enters and leaves, and NMI handlers enter the kernel
+        // first.
         unsafe { self.engine.this_cpu().enter_user() };
         self.hw.restore_interrupts(were_on);
     }
@@ -49,7 +50,8 @@ impl BareKernel<'_> {
         self.go_offline(current);
     }
 
-    /// The same in a kernel that does not name the space that it had loaded last, because it was evicted from it.
+    /// Takes this CPU offline without naming the space that it had loaded last, as a kernel may if the CPU was evicted
+    /// from it.
     pub fn offline_unnamed(&self) {
         self.current[self.hw.this_cpu().index()].set(None);
         self.go_offline(None);
@@ -63,7 +65,7 @@ impl BareKernel<'_> {
         self.hw.offline();
     }
 
-    /// This CPU comes online.
+    /// Brings this CPU online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
         self.hw.online();

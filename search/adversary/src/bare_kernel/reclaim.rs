@@ -33,12 +33,12 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Unmaps a clean page, and defers the flush where the policy allows it. The frame then has a deferred flush.
+    /// Unmaps a clean page, and defers the flush if the policy allows it. Then the frame has a deferred flush.
     pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
         self.reclaim_lazily_from(&[space], page)
     }
 
-    /// The same with a page that several spaces map.
+    /// Unmaps a clean page that several spaces map, like [`BareKernel::reclaim_lazily`].
     pub fn reclaim_lazily_from(&self, spaces: &[usize], page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {spaces:?} lazily"));
@@ -72,7 +72,7 @@ impl BareKernel<'_> {
 
     /// Frees a frame whose flush may be deferred.
     pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_>) {
-        // Once the flush is recorded as deferred, any CPU may reuse the frame.
+        // From the moment when the flush is recorded as deferred, any CPU may reuse the frame.
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         match outcome {
             Outcome::Deferred(deferred) => self.deferred_flush(frame).defer(deferred.stamp()),
@@ -80,8 +80,8 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps, with a flush, a page that was reinstated in only one space. Where it was not mapped again it still
-    /// counts as mapped, because the frame no longer has a deferred flush.
+    /// Unmaps, with a flush, a page that was reinstated in only one space. It still counts as mapped in the other
+    /// space, because the frame no longer has a deferred flush.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
@@ -98,7 +98,7 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that has a deferred flush to a new owner. Returns whether it could be taken.
+    /// Gives a frame that has a deferred flush to a new owner. Returns whether the frame could be taken.
     pub fn flush_before_reuse(&self, frame: Frame) -> bool {
         self.hw
             .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
@@ -125,7 +125,7 @@ impl BareKernel<'_> {
         self.unlock(space);
     }
 
-    /// Writes an entry that mapped `old` again, if it is empty. Returns whether it was.
+    /// Writes an entry that used to map `old`, if it is empty. Returns whether it was.
     pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("refill({space}, {page:#x})"));
         self.lock(space);

@@ -1,16 +1,16 @@
-//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps
-//! many pages, each under its own lock, and defers the flush of all of them at the end.
+//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps many
+//! pages, each under its own lock, and then defers the flush of all of them.
 //!
 //! The page is *pending* from before the slot is emptied until the frame's deferred flush has its stamp. A CPU that
-//! fills the slot meanwhile finds no stamp, so it flushes everything.
+//! fills the slot meanwhile finds no stamp, so it flushes the whole space.
 
 use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The flag for a pending page.
+/// The flag that marks the page as pending.
 const PENDING: usize = 0;
-/// The flag for an empty slot.
+/// The flag that marks the slot as empty.
 const EMPTY: usize = 1;
 
 impl BareKernel<'_> {
@@ -36,13 +36,13 @@ impl BareKernel<'_> {
         self.flags[PENDING].store(0, Release);
     }
 
-    /// Fills the slot with another frame, if it is empty, and maps that. Returns whether it was.
+    /// Fills the slot with another frame, if it is empty, and maps that. Returns whether the slot was empty.
     pub fn fill_slot(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("fill the slot of {page:#x}"));
         if self.flags[EMPTY].load(Acquire) == 0 {
             return false;
         }
-        // Read before the deferred flush: a CPU that finds the page no longer pending finds its stamp.
+        // We read this before the deferred flush: a CPU that finds the page no longer pending also finds its stamp.
         if self.flags[PENDING].load(Acquire) == 1 {
             self.flush_all(space);
         } else {

@@ -7,8 +7,8 @@ use crate::op::Op;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope};
 
 impl BareKernel<'_> {
-    /// Withdraws a frame that a batch has returned. Once all CPUs have flushed, none may load from it, even by
-    /// speculation.
+    /// Withdraws a frame that a batch has returned. After all CPUs have flushed, none may load from it, even
+    /// speculatively.
     pub fn withdraw(&self, frame: Frame) {
         self.engine.this_cpu().quiesce();
         context::point(Op::Note);
@@ -17,7 +17,7 @@ impl BareKernel<'_> {
         context::with(|core| core.check_withdrawn(me, frame, |_| true));
     }
 
-    /// Like [`BareKernel::unmap`], reported as a change of tables, so lazy CPUs are interrupted too.
+    /// Unmaps a page like [`BareKernel::unmap`], but reports a change of tables, so that lazy CPUs are interrupted too.
     pub fn unmap_for_all(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), for lazy CPUs too"));

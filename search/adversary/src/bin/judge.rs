@@ -1,7 +1,7 @@
-//! What decides on a mutant of the engine: the adversary's cases, as far as they are asked for.
+//! Decides whether a mutant of the engine is killed, by those of the adversary's cases that are requested.
 //!
-//! `cargo xtask mutate` builds this program once, over the engine that holds all mutants, and runs it once for each.
-//! Over the engine as it is it finds nothing, whatever it is asked.
+//! `cargo xtask mutate` builds this program once, over the engine that contains all mutants, and runs it once for each.
+//! Over the unchanged engine it finds nothing, whatever is requested.
 //!
 //! ```text
 //! quell-judge list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on
@@ -13,9 +13,10 @@
 //! quell-judge kill NAME            whether a scenario kills the mutant of this name
 //! ```
 //!
-//! The last two know the mutants that are written by hand, and run in the copy that holds them (`cargo xtask copy`).
+//! The last two commands need the mutants that are written by hand, so they run in the copy that contains these (`cargo
+//! xtask copy`).
 //!
-//! It ends with the exit code 1 at the first case that breaks the contract, and says which on its output.
+//! At the first case that breaks the contract, it prints the case and ends with exit code 1.
 
 use quell::Policy;
 use quell_adversary::explore::{POLICIES, search};
@@ -28,11 +29,12 @@ use quell_conformance::PolicyText;
 use std::io::{BufRead, stdin};
 use std::process::ExitCode;
 
-/// Searches know the states of programs over the memory manager through it.
+/// With this allocator, searches can read the state of programs over the memory manager.
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
-/// All cases with everything on; of those with less, each scenario on each machine under one or two policies.
+/// Returns all cases with every mechanism on. For other policies, it contains each scenario on each machine under one
+/// or two of them.
 fn cases() -> Vec<Case<'static>> {
     let mut cases = Vec::new();
     for scenario in Scenario::ALL {
@@ -65,7 +67,7 @@ fn named(case: &Case<'_>) -> String {
     )
 }
 
-/// Whether these cases hold; says which does not.
+/// Returns whether these cases hold. Prints the first that doesn't.
 fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bool {
     let cases = cases();
     for number in numbers {
@@ -89,7 +91,7 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
     true
 }
 
-/// Whether generated programs hold.
+/// Returns whether generated programs hold.
 fn generated_hold(rounds: u64) -> bool {
     let mut campaign = Campaign::new(1, 1, Vec::new(), &[]);
     for _ in 0..rounds {
@@ -102,7 +104,7 @@ fn generated_hold(rounds: u64) -> bool {
     true
 }
 
-/// Draws mutants, and prints how many live after so many schedules of generated programs.
+/// Draws mutants. Prints how many are alive after certain numbers of schedules of generated programs.
 fn survive(seed: u64, count: usize, most: u64) -> bool {
     let mut all: Vec<Mistake> = Mistake::all().filter(|one| one.is_of_source()).collect();
     let mut rng = Rng::new(seed);
@@ -128,7 +130,7 @@ fn survive(seed: u64, count: usize, most: u64) -> bool {
     campaign.finds.is_empty()
 }
 
-/// Whether a scenario kills this mutant; says which.
+/// Returns whether a scenario kills this mutant. Prints which one.
 fn kill(name: &str) -> bool {
     let Some(mistake) = Mistake::named(name) else {
         return false;

@@ -1,10 +1,10 @@
 //! Performs CPUs' operations, each in its turn.
 //!
-//! Mostly its turn comes at once, and then arriving and performing are one visit to the machine
-//! ([`Context::operate`]). Otherwise the CPU's coroutine is suspended, or the CPU interrupted, until it may continue.
+//! Mostly the turn comes at once. Then arriving and performing are one visit to the machine ([`Context::operate`]).
+//! Otherwise we suspend the CPU's coroutine, or interrupt the CPU, until it may continue.
 //!
-//! Each operation is compiled twice: for searches of every schedule, which compare stacks (`LEGIBLE`), and for others.
-//! A frame contains leftovers of earlier calls in words that it has not used yet, which makes equal states look
+//! We compile each operation twice: for exhaustive searches, which compare stacks (`LEGIBLE`), and for others. A stack
+//! frame contains leftovers of earlier calls in words that it hasn't used yet, and these would make equal states look
 //! different. So in legible runs, a frame that exists while the coroutine is suspended uses few words.
 
 use super::Context;
@@ -16,8 +16,8 @@ use quell_vm::sim::fiber;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 
-/// Operations on words, in a run, by the place in the code that does them. Out of line: code that looks at a
-/// machine at rest takes the other way.
+/// Operations on words in a run, with the place in the code that performs them. They are out of line, because code that
+/// reads a machine at rest doesn't need them.
 impl Context {
     #[inline]
     pub(crate) fn load(
@@ -32,7 +32,8 @@ impl Context {
         }
     }
 
-    /// A load to which there is mostly nothing more: the host saves no registers for the rest.
+    /// Loads a word, mostly on the short path. It is a function of its own, so that this path saves no registers for
+    /// the long one.
     #[inline(never)]
     fn load_at_once(
         &self,
@@ -91,7 +92,7 @@ impl Context {
     }
 
     /// Performs an atomic operation: replaces the value by that of `change` and returns the old one. With `fails`, it
-    /// does so only on that value; otherwise it loads with the given ordering.
+    /// replaces only the given value; any other it just loads, with the given ordering.
     #[inline]
     pub(crate) fn modify(
         &self,
@@ -124,7 +125,7 @@ impl Context {
         })
     }
 
-    /// Performs an operation in its turn: mostly at once.
+    /// Performs an operation when its turn comes, which is mostly at once.
     #[inline(always)]
     fn operate<const LEGIBLE: bool, R>(
         &self,
@@ -159,8 +160,8 @@ impl Context {
         self.machine(|core| operation(core, me))
     }
 
-    /// Waits until the CPU, which has arrived at `op` with this verdict, may do it, while others run and interrupts are
-    /// taken.
+    /// Waits until the CPU, which has arrived at `op` with this verdict, may perform it. Meanwhile others run and
+    /// interrupts are taken.
     #[inline(never)]
     fn wait_for_turn(
         &self,
@@ -202,7 +203,7 @@ impl Context {
         }
     }
 
-    /// [`point`](super::point), in a run.
+    /// Waits as [`point`](super::point) does, in a run.
     #[inline]
     pub(super) fn wait_at(&self, op: Op) -> bool {
         match self.legible {
@@ -226,7 +227,7 @@ impl Context {
         self.operate::<LEGIBLE, _>(op, None, asked, |_, _| {});
     }
 
-    /// How an operation is ordered with the mistake made that the run makes.
+    /// Returns the ordering of an operation under the run's mistake.
     #[inline]
     fn order(&self, site: &Location<'_>, operation: Ordered, order: Ordering) -> Ordering {
         match self.weakened {
@@ -235,7 +236,7 @@ impl Context {
         }
     }
 
-    /// A fence of the memory model.
+    /// Performs a fence of the memory model.
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
         match self.order(site, Ordered::Fence, order) {
@@ -253,7 +254,7 @@ impl Context {
         }
     }
 
-    /// How a store to a word is ordered.
+    /// Returns the ordering of a store to a word.
     #[inline]
     fn store_order(&self, word: &AdversaryWord, order: Ordering) -> Ordering {
         let address = std::ptr::from_ref(word) as usize;

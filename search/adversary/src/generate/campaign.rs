@@ -1,15 +1,15 @@
-//! The search through generated programs, and for mutants in them.
+//! Searches generated programs for violations, and for mutants.
 //!
-//! A campaign has rounds. In each, several *lanes* draw programs (new ones, or changed ones of the corpus), run them,
-//! and keep those with new footprints; then their results are merged in order. A lane's work is measured in scheduler
-//! decisions instead of time, and depends only on the seed, the round and earlier results. So a campaign finds the
-//! same on any number of threads; only the number of rounds depends on the host.
+//! A campaign has rounds. In each round, several *lanes* draw programs (new ones, or changed ones of the corpus), run
+//! them, and keep those with new footprints. Then we merge their results in order. We measure a lane's work in
+//! scheduler decisions instead of time, and it depends only on the seed, the round and earlier results. So a campaign
+//! finds the same on any number of threads; only the number of rounds depends on the host.
 //!
-//! If mutants are sought, each program first runs unchanged. The machine records which mutants' rules the code passed,
-//! since only those can make a difference, and the program then runs with each of them that survives. A mutant dies
-//! when a schedule breaks the contract and the same schedules without it do not. Each program is drawn for one mutant:
-//! changed from a program that passes its rule, or from one that has killed another. A program that does not pass the
-//! rule gets some schedules in which it might.
+//! If mutants are sought, each program first runs unchanged. The machine records which mutants' *rules*, the places in
+//! the code that they change, the program passes. Only those mutants can make a difference, and the program then runs
+//! with each of them that survives. A mutant dies when a schedule breaks the contract and the same schedules without
+//! the mutant don't. Each program is drawn for one mutant: changed from a program that passes its rule, or from one
+//! that has killed another. A program that doesn't pass the rule gets some schedules in which it might.
 
 use super::effort::Efforts;
 use super::random::{self, LargePages};
@@ -27,20 +27,20 @@ use std::sync::{Arc, Mutex};
 
 pub use super::trial::{Kept, Killed};
 
-/// How many lanes a round has.
+/// The number of lanes of a round.
 const LANES: usize = 4;
 
-/// How many moments of runs a lane spends in a round, about.
+/// The approximate number of moments that a lane's runs take in a round.
 const MOMENTS: u64 = 3_000_000;
 
-/// How many of the programs that were given are tried in a round.
+/// The number of given programs that are tried in a round.
 const GIVEN: usize = 16 * LANES;
 
-/// The most programs to keep for a surviving mutant just because they pass its rule.
+/// The maximum number of programs that we keep for a surviving mutant just because they pass its rule.
 const REACHING: usize = 24;
 
-/// If a mutant makes a difference in fewer than one in this many of the programs that pass its rule, it is searched
-/// longer in those.
+/// A mutant may make a difference in fewer than one in this many of the programs that pass its rule. Then we search
+/// longer in those where it does.
 const SELDOM: usize = 8;
 
 /// The number of violations after which the campaign stops.
@@ -52,33 +52,34 @@ pub struct Campaign {
     seed: u64,
     threads: usize,
     round: u64,
-    /// Programs that were given, and not tried yet.
+    /// The given programs that weren't tried yet.
     waiting: Vec<Recorded>,
     corpus: Vec<Arc<Kept>>,
-    /// At which mistakes programs over the engine come by.
+    /// The mutants whose rules programs over the engine pass.
     asked_by_engine: Asked,
     seen: Seen,
-    /// Mistakes that are sought and still alive.
+    /// The mutants that are sought and still alive.
     pub alive: Vec<Mistake>,
-    /// Mistakes that were killed, in order.
+    /// The mutants that were killed, in order.
     pub killed: Vec<Killed>,
     /// Violations without a mutant.
     pub finds: Vec<Find>,
     /// The work so far.
     pub spent: Spent,
-    /// The part of it for programs drawn for each mutant.
+    /// The part of it that was spent for each mutant.
     efforts: Efforts,
-    /// Setting this ends a round soon, with its findings so far, which then depend on the moment.
+    /// If this is set, a round ends soon, with its findings so far. Those then depend on the moment.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Campaign {
-    /// Creates a campaign. `seed`, `corpus` and the mutants sought determine its findings; `threads` is the number of
-    /// threads.
+    /// Creates a campaign. Its findings depend on `seed`, `corpus` and the mutants `sought`, but not on the number of
+    /// `threads`.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: runs over the
-    /// manager would depend on the host allocator's placement, so the same seed would draw other programs each time.
+    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) isn't the program's `#[global_allocator]`. With another one,
+    /// runs over the manager would depend on the addresses of memory, so the same seed would draw different programs
+    /// each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         assert!(
             Heap::new().is_some(),
@@ -100,7 +101,7 @@ impl Campaign {
             efforts: Efforts::default(),
             stop: Arc::default(),
         };
-        // Guarantees of zeroing, which no program can break.
+        // No program can break guarantees of zeroing, so we check these mutants separately.
         campaign.alive.retain(|&mutant| {
             let broken = clearing::broken_by(mutant).is_some();
             if broken {
@@ -116,22 +117,22 @@ impl Campaign {
         campaign
     }
 
-    /// Programs that are kept.
+    /// Returns the programs that are kept.
     pub fn corpus(&self) -> impl Iterator<Item = &Recorded> {
         self.corpus.iter().map(|kept| &kept.recorded)
     }
 
-    /// How many transitions and how many pairs of them were seen.
+    /// Returns the number of transitions and the number of pairs seen.
     pub fn seen(&self) -> (usize, usize) {
         (self.seen.transitions(), self.seen.pairs())
     }
 
-    /// Returns whether there is nothing more to search.
+    /// Returns whether there is nothing more to search. `seeks` means that mutants are sought.
     pub fn is_over(&self, seeks: bool) -> bool {
         self.finds.len() >= ENOUGH || (seeks && self.alive.is_empty())
     }
 
-    /// Returns the survivors over schedules: a point for each mutant killed.
+    /// Returns the number of survivors over schedules, with a point for each mutant killed.
     pub fn survival(&self) -> Vec<(u64, usize)> {
         let all = self.alive.len() + self.killed.len();
         let points = self.killed.iter().enumerate();
@@ -140,7 +141,7 @@ impl Campaign {
             .collect()
     }
 
-    /// Runs another round, with the given programs until all were tried.
+    /// Runs another round. It tries given programs first, as long as there are any.
     pub fn go_round(&mut self) {
         let given = self.waiting.len().min(GIVEN);
         let given: Vec<Recorded> = self.waiting.drain(..given).collect();
@@ -247,8 +248,10 @@ impl Campaign {
         outcome
     }
 
-    /// How many of the programs that are kept come by the rule of a mutant; all of them if it is about none. If few
-    /// do, the grammar lacks operations that lead there, or draws them too rarely.
+    /// Returns how many of the kept programs pass the rule of a mutant. A mutant without a rule counts as passed by
+    /// all.
+    ///
+    /// If few programs pass a rule, the grammar lacks operations that lead there, or draws them too rarely.
     pub fn reaching(&self, mutant: Mistake) -> usize {
         let comes_by = |kept: &&Arc<Kept>| {
             mutant_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule))
@@ -256,17 +259,17 @@ impl Campaign {
         self.corpus.iter().filter(comes_by).count()
     }
 
-    /// In how many of the programs that are kept a mutant made a difference.
+    /// Returns the number of kept programs in which a mutant made a difference.
     pub fn showing(&self, mutant: Mistake) -> usize {
         let shows = |kept: &&Arc<Kept>| kept.differs.contains(&mutant);
         self.corpus.iter().filter(shows).count()
     }
 
-    /// Returns a new program, or a changed one of the corpus: for a mutant sought, one of those that pass its rule, or
-    /// that killed others.
+    /// Returns a new program, or a changed one of the corpus. If a mutant is sought, the latter passes its rule or has
+    /// killed another mutant.
     fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
         let over_vm = match wanted {
-            // Programs over the engine are short: where they come by a mistake, it is looked for there.
+            // Programs over the engine are short, so if they pass the mutant's rule, we search there.
             Some(wanted) => match mutant_of(Some(wanted)) {
                 Some(rule) if wanted.is_the_managers() => !self.asked_by_engine.contains(rule),
                 _ => wanted.is_the_managers() || rng.below(16) == 0,
@@ -275,7 +278,7 @@ impl Campaign {
         };
         let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
             let like = self.one_that_comes_by(rng, wanted, over_vm);
-            // Mostly a changed program does the same: few kinds of the grammar pass the rule.
+            // Few kinds of operations pass the rule, and mostly a changed program does so, too.
             let about = { like.filter(|_| rng.below(4) > 0) }.map(|like| &like.recorded.program);
             let program = if over_vm {
                 let few = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
@@ -303,8 +306,8 @@ impl Campaign {
         recorded
     }
 
-    /// Mostly one of the programs that come by the rule of the mutant that is sought: a new program is as large, and
-    /// runs on the same machine.
+    /// Mostly returns a program that passes the rule of the wanted mutant. The new program is as large, and runs on the
+    /// same machine.
     fn one_that_comes_by(
         &self,
         rng: &mut Rng,
@@ -319,7 +322,7 @@ impl Campaign {
         shorter_of_two(rng, &there).map(|kept| &**kept)
     }
 
-    /// A changed program of the corpus, in six cases of ten.
+    /// Returns a changed program of the corpus, in six cases of ten.
     fn changed(&self, rng: &mut Rng, wanted: Option<Mistake>, over_vm: bool) -> Option<Recorded> {
         if self.corpus.is_empty() || rng.below(10) < 4 {
             return None;
@@ -329,7 +332,7 @@ impl Campaign {
         if let Some(wanted) = wanted {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), mutant_of(Some(wanted))) {
-                // One of those that pass the rule too, if any.
+                // Prefer those that pass the rule too, if there are any.
                 (0 | 1, _) => {
                     stock.retain(|kept| kept.kills);
                     if stock.iter().any(|kept| shows(kept)) {
@@ -337,7 +340,7 @@ impl Campaign {
                     }
                 }
                 (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
-                // With equal chance, whatever others may be in the middle of.
+                // Each operation that others may be in the middle of gets the same chance.
                 (4.., Some(rule)) => {
                     let meets =
                         |kept: &&Arc<Kept>| meetings_of(&kept.met, rule).collect::<Vec<_>>();
@@ -362,7 +365,8 @@ impl Campaign {
     }
 }
 
-/// The shorter of two that are drawn: less of it is beside the point, and each of its changes counts for more.
+/// Returns the shorter of two programs that are drawn. A shorter program has fewer irrelevant operations, and each
+/// change to it matters more.
 fn shorter_of_two<'k>(rng: &mut Rng, stock: &[&'k Arc<Kept>]) -> Option<&'k Arc<Kept>> {
     let mut any = || {
         stock

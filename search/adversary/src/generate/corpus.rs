@@ -1,8 +1,9 @@
-//! A corpus on disk: a folder of programs from which a campaign starts, and to which it adds its findings at once.
+//! A corpus on disk: a folder of programs. A campaign starts from it and adds its findings to it at once.
 //!
-//! The prefix of a file's name is the reason for keeping it: `kept-` for a new footprint, `found-` for a violation,
-//! `kills-` with the name of a mutant that it kills. A campaign starts with all of them alike. The caller reads and
-//! writes the files, and must write each atomically, because others may read the folder during a search.
+//! The prefix of a file's name is the reason for keeping it: `kept-` for a new footprint, `found-` for a violation, and
+//! `kills-` with the name of the mutant that it kills, for example `kills-SkipWait.toml`. A campaign starts from all of
+//! them alike. The caller reads and writes the files, and must write each one atomically, because others may read the
+//! folder during a search.
 
 use super::campaign::Campaign;
 use super::text::Recorded;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The extension of a program's file.
 const ENDING: &str = "toml";
 
-/// A folder of programs, and how much of a campaign it contains.
+/// A folder of programs, and the number of a campaign's findings that it already contains.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
@@ -22,11 +23,12 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The corpus in a folder, and its programs in the order of their names. A folder that does not exist yet is made,
-    /// in one that does.
+    /// Opens the corpus in a folder. Returns it, and its programs in the order of their names.
+    ///
+    /// If the folder doesn't exist, it is created, but its parent must exist.
     ///
     /// # Errors
-    /// If the folder cannot be made or read, or a file in it is no program.
+    /// If the folder can't be created or read, or a file in it isn't a program.
     pub fn open(folder: &Path, read: Read<'_>) -> Result<(Corpus, Vec<Recorded>), String> {
         let wrong = |error| format!("{}: {error}", folder.display());
         if !folder.exists() {
@@ -55,10 +57,10 @@ impl Corpus {
         Ok((corpus, programs))
     }
 
-    /// Passes new findings to `write`: the path and text of each file.
+    /// Passes new findings to `write`, as the path and text of each file.
     ///
     /// # Errors
-    /// The first error of `write`; the rest is passed again at the next call.
+    /// Returns the first error of `write`. The findings that weren't written are passed again at the next call.
     pub fn keep<E>(
         &mut self,
         campaign: &Campaign,

@@ -1,8 +1,8 @@
 //! Chooses the mutant for the next program.
 //!
-//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So mutants get
-//! equal work, not equal numbers of programs. Otherwise mutants that short programs can kill would wait for those that
-//! long ones cannot.
+//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So we give all
+//! mutants the same work, not the same number of programs. Otherwise mutants that short programs can kill would wait
+//! for those that need long ones.
 
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
@@ -10,7 +10,7 @@ use crate::schedule::Rng;
 /// The assumed work of an unknown program, in moments.
 const UNKNOWN: u64 = 100_000;
 
-/// The work of the programs drawn for a mutant.
+/// The work of the programs that were drawn for a mutant.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     mutant: Mistake,
@@ -43,7 +43,7 @@ impl Efforts {
         effort.moments += moments;
     }
 
-    /// Adds the work of others.
+    /// Adds the efforts of another lane.
     pub(super) fn add(&mut self, other: &Efforts) {
         for theirs in &other.0 {
             let effort = self.of(theirs.mutant);
@@ -52,7 +52,7 @@ impl Efforts {
         }
     }
 
-    /// Chooses a surviving mutant; the less work its programs need, the more often.
+    /// Draws a surviving mutant. Mutants whose programs need less work are drawn more often.
     pub(super) fn next(&self, rng: &mut Rng, alive: &[Mistake]) -> Option<Mistake> {
         let weight = |mutant: &Mistake| {
             let known = self.0.iter().find(|effort| effort.mutant == *mutant);

@@ -1,27 +1,29 @@
 //! Programs that the adversary writes itself.
 //!
-//! Scenarios hold what their authors thought of. Here programs are data ([`generated`](crate::generated)), drawn at
-//! random from the whole grammar of the engine's interface and of the manager's calls, by swarms: each program may use
-//! a few kinds of operations only, on a few pages, so that these meet. Coverage is measured by what the CPUs did to
-//! each other's words ([`footprint`](crate::footprint)): a program that shows a new pair of places in the code, one
-//! writing what the other reads, goes into the corpus and is changed further. A program that breaks the contract is
-//! shrunk, with its schedule ([`mod@shrink`]), and written down as a file that can be kept and run again ([`text`]).
+//! Scenarios contain only the races that their authors thought of. Here programs are data
+//! ([`generated`](crate::generated)), drawn at random from the whole grammar of the engine's interface and of the
+//! manager's calls. We draw them by swarms: each program may use only a few kinds of operations, on a few pages, so
+//! that these meet. We measure coverage by the effects of CPUs on each other's words ([`footprint`](crate::footprint)).
+//! If a program shows a new pair of places in the code, for example one that writes a word that the other reads, it
+//! enters the corpus and is changed further. A program that breaks the contract is shrunk, with its schedule
+//! ([`mod@shrink`]), and written to a file that can be kept and run again ([`text`]).
 //!
-//! | module | what happens there |
+//! | module | contents |
 //! | --- | --- |
 //! | [`random`] | drawing and changing programs |
 //! | [`search`] | one program in many schedules |
-//! | [`trial`] | one program, as it is and with each mistake that may show in it |
+//! | [`trial`] | one program, unchanged and with each mistake that may show in it |
 //! | [`campaign`] | the search through programs, and for mutants |
-//! | [`corpus`] | a folder of programs, to go on with |
-//! | `effort` | which mutant the next program is drawn for |
+//! | [`corpus`] | a folder of programs from which to continue |
+//! | `effort` | the choice of the mutant for the next program |
 //! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
 //! | [`text`] | programs as files and as one line |
 //!
 //! # What this does not cover
 //!
-//! What the grammar has no word for: mixed use of one space by the manager and by something else, two
-//! engines, CPUs that are never heard of again. And what the machine under the adversary does not do.
+//! The grammar has no words for some things: for example, mixed use of one space by the manager and other code, two
+//! engines, and CPUs that never return. And no program can show behaviour that the machine under the adversary doesn't
+//! have.
 
 pub mod campaign;
 pub mod corpus;

@@ -1,4 +1,4 @@
-//! One program in many schedules.
+//! Runs one program in many schedules.
 
 use crate::action::Deviation;
 use crate::footprint::Asked;
@@ -12,7 +12,7 @@ use quell_vm::contract::Violation;
 /// The greatest depth of priority-based search.
 const DEPTH: u64 = 4;
 
-/// A kind of schedules.
+/// A kind of schedule.
 #[derive(Clone, Copy)]
 enum Kind {
     Random,
@@ -22,7 +22,7 @@ enum Kind {
     Changing,
 }
 
-/// The kinds in turn.
+/// The kinds, in the order in which they alternate.
 const KINDS: [Kind; 8] = [
     Kind::Random,
     Kind::Changing,
@@ -37,30 +37,30 @@ const KINDS: [Kind; 8] = [
 /// The work spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Programs drawn.
+    /// The number of programs drawn.
     pub programs: u64,
-    /// Schedules run. Those of a search through all of a program's are left out: how many it takes depends on where
-    /// the host puts things.
+    /// The number of schedules run. It doesn't include exhaustive searches, whose number of schedules depends on
+    /// addresses of the host.
     pub schedules: u64,
-    /// Moments that they had.
+    /// The number of moments in those schedules.
     pub moments: u64,
 }
 
-/// Which schedules a program gets.
+/// The schedules that a program gets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// The seed of their choice.
+    /// The seed from which they are drawn.
     pub(super) seed: u64,
     /// The number of schedules, of all kinds.
     pub(super) count: u64,
-    /// Or as many as fit into this many moments.
+    /// The number of moments after which no further schedule begins.
     pub(super) most: u64,
-    /// The rule at which CPUs stall in two of three of the schedules that lurk; else it is any that the program
-    /// comes by.
+    /// The rule at which CPUs stall in some of the lurking schedules. In the others it's any rule that the program
+    /// passes.
     pub(super) watched: Option<&'static Mutant>,
-    /// Rules that others had passed when the watched one was passed: one of them is watched instead now and then.
+    /// Rules that other CPUs had just passed when the watched one was passed. Sometimes we watch one of these instead.
     pub(super) partners: Asked,
-    /// Only as long as no run comes by the rule that is watched: most schedules lurk elsewhere.
+    /// Whether to end as soon as a run passes the watched rule. Until then, most schedules lurk, at any rule.
     pub(super) seeks: bool,
 }
 
@@ -71,7 +71,7 @@ impl Share {
     }
 }
 
-/// The rule that a mistake is about, if it is about one.
+/// Returns the mutant whose rule a mistake changes, if it has one.
 pub(super) fn mutant_of(mistake: Option<Mistake>) -> Option<&'static Mutant> {
     match mistake {
         Some(Mistake::Source(rule)) => Some(rule),
@@ -87,13 +87,13 @@ fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
     rules.get(number).copied()
 }
 
-/// The observations of a run.
+/// The observations of one run.
 pub(super) struct Seeing {
-    /// Which schedule it was.
+    /// The number of its schedule.
     pub(super) number: u64,
-    /// Whether it depends on the watched rule.
+    /// Whether the schedule depends on the watched rule.
     pub(super) lurks: bool,
-    /// How long it was: runs that differ mostly differ in that.
+    /// Its length in decisions and in moments. Runs that differ mostly differ in length.
     pub(super) print: (u32, u32),
 }
 
@@ -124,7 +124,7 @@ pub(super) fn search(
             Kind::Random => Strategy::random(seed),
             Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
             Kind::Lurking => {
-                // Others matter too: another CPU may be inside an operation there that the first relies on.
+                // Other rules matter, too: another CPU may be in an operation on which the first one relies.
                 let first = plan.watched.filter(|_| own);
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
                 session.watched = first

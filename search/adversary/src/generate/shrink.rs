@@ -1,8 +1,8 @@
 //! Finds the smallest program and schedule that violate the same clause.
 //!
-//! First the program: operations are left out, in halves and then one by one, idle CPUs are removed, and the machine's
-//! sizes become the usual ones. Each smaller program is searched anew with the seeds that found the last, because the
-//! old schedule does not apply to it. Then the schedule, like a scenario's.
+//! We shrink the program first. We leave out operations, many at a time and then one by one, remove idle CPUs, and
+//! reset the machine's sizes to the usual ones. We search each smaller program anew, with the seeds that found the last
+//! one, because the old schedule doesn't apply to it. Then we shrink the schedule, as for a scenario.
 
 use super::search::{Share, mutant_of, search};
 use super::text::Recorded;
@@ -18,7 +18,7 @@ use quell_vm::contract::Violation;
 use quell_vm::contract::timeline::Line;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A breach, as small as it was got.
+/// A violation with a program and a schedule, as small as we could make them.
 #[derive(Clone, Debug)]
 pub struct Find {
     /// The violation.
@@ -27,13 +27,13 @@ pub struct Find {
     pub recorded: Recorded,
 }
 
-/// Schedules for each smaller program.
+/// The number of schedules for each smaller program.
 const SCHEDULES: u64 = 640;
 
-/// Moments of them, at most.
+/// The maximum number of moments in them.
 const MOMENTS: u64 = 1_000_000;
 
-/// How many smaller programs are tried.
+/// The maximum number of smaller programs to try.
 const ATTEMPTS: u32 = 500;
 
 /// Runs the schedule of a program. Returns its violation.
@@ -43,7 +43,7 @@ pub fn replay(recorded: &Recorded) -> Option<Violation> {
     explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
 }
 
-/// The same, with a timeline.
+/// Runs the schedule of a program. Returns its violation and its timeline.
 pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
@@ -93,8 +93,8 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     })
 }
 
-/// Shrinks a program whose schedule violates a clause, until `stop` is set. `seed` is that of the search that found
-/// it.
+/// Shrinks a program whose schedule violates a clause, until `stop` is set. `seed` is that of the search that found the
+/// schedule.
 pub fn shrink(found: Recorded, violation: Violation, seed: u64, stop: &AtomicBool) -> Find {
     let clause = violation.clause;
     let mut best = Find {
@@ -162,11 +162,11 @@ fn with(recorded: &Recorded, program: Program, clause: Clause, seed: u64) -> Opt
     breaks(&recorded, clause, seed)
 }
 
-/// The program without `size` operations from number `at` on; `None` if there are no more.
+/// Returns the program without `size` operations from number `at` on, or `None` if there are no more.
 fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
     fn cut<O>(lanes: &mut [Lane<O>], at: usize, size: usize) -> bool {
         let (mut before, mut any) = (0, false);
-        // The run first: the preparation is mostly needed.
+        // The run comes first, because the preparation is mostly needed.
         let (runs, others): (Vec<_>, Vec<_>) = lanes
             .iter_mut()
             .map(|lane| (&mut lane.run, [&mut lane.preempts, &mut lane.start]))
@@ -189,7 +189,7 @@ fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
     any.then_some(program)
 }
 
-/// The program with something usual in place of something special; `None` if there is no more.
+/// Returns the program with one special setting replaced by the usual one, or `None` if there are no more.
 fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
     fn drop_idle<O>(lanes: &mut Vec<Lane<O>>) {
         lanes.retain(|lane| lane.all().next().is_some());

@@ -1,7 +1,7 @@
 //! Programs as files, and as one line.
 //!
-//! This checks the words of [`Written`]: the machine, the policy, the program, and after a violation the mistake, the
-//! clause and the schedule.
+//! This module checks the words in a [`Written`]: the machine, the policy, the program, and after a violation the
+//! mistake, the clause and the schedule.
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
@@ -12,18 +12,18 @@ use crate::replay::{parse_schedule, schedule_words};
 use quell::Policy;
 use quell_conformance::{PolicyText, parse_policy};
 
-/// A program with everything that its runs depend on.
+/// A program with all inputs of its runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recorded {
     /// The machine.
     pub kind: MachineKind,
     /// The policy.
     pub policy: Policy,
-    /// The mistake that was made.
+    /// The deliberate mistake, if any.
     pub mistake: Option<Mistake>,
-    /// The clause that was broken, for people.
+    /// The clause that was broken, for the reader.
     pub clause: Option<String>,
-    /// The schedule in which it was.
+    /// The schedule that broke it.
     pub schedule: Vec<Deviation>,
     /// The program.
     pub program: Program,
@@ -41,20 +41,20 @@ impl Recorded {
         }
     }
 
-    /// As a file: an operation a line.
+    /// Formats it as a file, with one operation per line.
     pub fn to_toml(&self) -> String {
         self.written().to_toml()
     }
 
-    /// As one line.
+    /// Formats it as one line.
     pub fn to_line(&self) -> String {
         self.written().to_line()
     }
 
-    /// Reads a file or a line.
+    /// Parses a file or a line.
     ///
     /// # Errors
-    /// The mistake, with its place if known.
+    /// Returns a message about the error, with its place if known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let written = Written::parse(text)?;
         let kind = MachineKind::find(&written.machine)?;
@@ -72,7 +72,7 @@ impl Recorded {
         })
     }
 
-    /// Returns a digest of the program and its machine, the same on every host, as a name for its file.
+    /// Returns a digest of the program and its machine, as a name for its file. It is the same on every host.
     pub fn number(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.to_line().as_bytes())
     }

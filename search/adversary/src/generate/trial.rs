@@ -1,8 +1,8 @@
-//! One program of a campaign: run unchanged, then with each mistake that may show in it.
+//! Tries one program of a campaign: unchanged, and then with each mistake that may show in it.
 //!
-//! Most of the schedules are for the mutant that the program was drawn for; the others whose rules it passes get a few
-//! each, because the right program is rarer than its right schedule. Nothing here depends on other programs: the
-//! [`Outcome`] contains the results of a lane's programs.
+//! Most of the schedules are for the mutant for which the program was drawn. The other mutants whose rules it passes
+//! get a few each, because the right program is rarer than its right schedule. A trial doesn't depend on other
+//! programs: the [`Outcome`] contains the results of a lane's programs.
 
 use super::effort::Efforts;
 use super::search::{Seeing, Share, Spent, mutant_of, search};
@@ -20,64 +20,64 @@ use crate::session::Session;
 use quell_vm::contract::Violation;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Schedules of a program before its footprint is judged.
+/// The number of schedules of a program before its footprint is judged.
 const FIRST_LOOK: u64 = 8;
 
-/// Schedules in which a program may come by the rule of the mutant that it was drawn for, if it has not yet.
+/// The number of further schedules of a program that hasn't yet passed the rule of the mutant for which it was drawn.
 const SEEK: u64 = 32;
 
 /// The approximate limit of moments for all searches of a program, those for all mutants included. Programs with long
 /// runs get fewer schedules.
 const PROGRAM: u64 = 500_000;
 
-/// How many moments one search of a program may take, about.
+/// The approximate limit of moments for one search of a program.
 const SEARCH: u64 = 300_000;
 
-/// How many times as many schedules as others the mutant gets that a program was drawn for.
+/// The factor by which the mutant for which a program was drawn gets more schedules than others.
 const WANTED: u64 = 8;
 
-/// How many times as many it gets when fewer mutants are left than that.
+/// The same factor if fewer than [`FEW`] mutants are left.
 const MORE: u64 = 12;
-/// See [`MORE`].
+/// The number of mutants below which [`MORE`] applies.
 const FEW: usize = 32;
 
-/// And that many runs at least, however long they are.
+/// The number of runs for which that mutant has enough moments at least, however long these runs are.
 const LONG_RUNS: u64 = 16;
 
-/// How many times as many schedules more it gets in a program in which it makes a difference, where few do that come by
-/// its rule.
+/// The factor for further schedules of that mutant, in a program in which it makes a difference. We run these only if
+/// the mutant makes a difference in few of the programs that pass its rule.
 const DIFFERS: u64 = 8;
 
-/// The least number of schedules for trying a mutant.
+/// The smallest number of schedules with which it makes sense to try a mutant.
 const FEWEST: u64 = 4;
 
-/// Runs of every schedule that a small program gets.
+/// The maximum number of runs in an exhaustive search of a small program.
 const EVERY_SCHEDULE: u64 = 3_000;
 
-/// A program that is kept because it showed something new.
+/// A program that is kept because it has shown something new.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The program on its machine.
     pub recorded: Recorded,
     pub(super) asked: Asked,
-    /// Which rules met in it.
+    /// The rules that met in it.
     pub(super) met: Box<[Meeting]>,
-    /// Mutants that made a difference in it, and did not die.
+    /// The mutants that made a difference in it and weren't killed.
     pub(super) differs: Vec<Mistake>,
-    /// It has killed a mutant, so variants of it may kill others.
+    /// Whether it has killed a mutant. Then variants of it may kill others.
     pub(super) kills: bool,
 }
 
 /// A mutant that was killed.
 #[derive(Clone, Debug)]
 pub struct Killed {
-    /// Which.
+    /// The mutant.
     pub mutant: Mistake,
-    /// The program, and the schedule in which it died; `None` if a promise that no access shows was broken.
+    /// The program and the schedule that killed it. `None` if it broke a promise that no access can show.
     pub find: Option<Find>,
-    /// Programs of the campaign until then.
+    /// The number of the campaign's programs until then.
     pub programs: u64,
-    /// Schedules of the campaign until then, the lanes' one after another.
+    /// The number of the campaign's schedules until then. The lanes' schedules are counted one lane after the other.
     pub schedules: u64,
 }
 
@@ -92,8 +92,8 @@ pub(super) struct Outcome {
     pub(super) efforts: Efforts,
 }
 
-/// Returns whether a mistake can make a difference if these rules were passed on this machine. Mistakes at the
-/// machine's interface have no rules.
+/// Returns whether a mistake can make a difference on this machine after these rules were passed. Mistakes at the
+/// machine's interface and in orderings have no rules.
 pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Source(rule) => asked.contains(rule),
@@ -101,17 +101,17 @@ pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> b
     }
 }
 
-/// A program that is tried.
+/// A program to try.
 pub(super) struct Trial<'c> {
     pub(super) recorded: Recorded,
     pub(super) seed: u64,
-    /// The mutant that it was drawn for, which gets most of the schedules.
+    /// The mutant for which it was drawn. It gets most of the schedules.
     pub(super) wanted: Option<Mistake>,
-    /// Mutants whose rules few programs pass.
+    /// The mutants whose rules few programs pass.
     pub(super) rare: &'c [Mistake],
-    /// Mutants that make a difference in few programs.
+    /// The mutants that make a difference in few programs.
     pub(super) unshown: &'c [Mistake],
-    /// Mutants that make a difference in few of the programs that come by their rules.
+    /// The mutants that make a difference in few of the programs that pass their rules.
     pub(super) seldom: &'c [Mistake],
     pub(super) stop: &'c AtomicBool,
 }
@@ -120,35 +120,35 @@ pub(super) struct Trial<'c> {
 struct Shown {
     asked: Asked,
     met: Vec<Meeting>,
-    /// Its first runs, by their numbers: those that do not depend on the watched rule.
+    /// The lengths of its first runs, by number, except those that depend on the watched rule.
     plain: Vec<(u64, (u32, u32))>,
-    /// Moments of a run.
+    /// The mean number of moments of a run.
     cost: u64,
-    /// Its place among the kept programs, if it is kept.
+    /// Its index among the kept programs, if it is kept.
     kept: Option<usize>,
 }
 
-/// How many schedules of a program mutants get.
+/// The number of schedules that mutants get in a program.
 struct Energy {
-    /// The mutant that it was drawn for, and others.
+    /// The number for the mutant for which it was drawn, and for each other one.
     wanted: u64,
     others: u64,
-    /// Moments for each of the other mutants. If runs are long there are not enough for all, so a few get their share
-    /// and the rest nothing.
+    /// The number of moments for each of the other mutants. If runs are long, there aren't enough moments for all: then
+    /// a few mutants get their share, and the rest get nothing.
     share: u64,
     due: u64,
 }
 
 impl Energy {
-    /// Draws among the surviving mutants that may show in the program.
+    /// Draws the numbers of schedules.
     fn draw(rng: &mut Rng, alive: usize, may_show: usize, cost: u64) -> Self {
-        // The right program is rarer than the right schedule of it.
+        // The right program is rarer than its right schedule, so counts are mostly small.
         let count = match rng.below(16) {
             0..12 => 4,
             12..15 => 12,
             _ => 60,
         };
-        // Mutants that are left in the end need programs of their own, and those many schedules.
+        // The last mutants need programs drawn for them, and many schedules of these.
         let (others, wanted) = match alive < FEW {
             true => (count / 2, MORE * count),
             false => (count, WANTED * count),
@@ -163,7 +163,7 @@ impl Energy {
 }
 
 impl Trial<'_> {
-    /// Runs the program, as it is and with each mistake of `alive` that it comes by; those found go from there.
+    /// Runs the program, unchanged and with each mistake of `alive` whose rule it passes. Removes those that it kills.
     pub(super) fn run(self, alive: &mut Vec<Mistake>, outcome: &mut Outcome) {
         outcome.spent.programs += 1;
         let scenario = Scenario::generated("generated", &self.recorded.program);
@@ -190,7 +190,7 @@ impl Trial<'_> {
             }
             let plan = self.plan(*mutant, &shown, &energy);
             let (mut kills, differs) = self.tries(&mut session, *mutant, plan, &shown, outcome);
-            // Where it does make a difference, the schedule in which that breaks something is not far.
+            // If a mutant makes a difference, a schedule in which that breaks the contract isn't far.
             if !kills && wanted && differs && self.seldom.contains(mutant) {
                 let longer = Share {
                     seed: rng.draw(),
@@ -208,7 +208,7 @@ impl Trial<'_> {
         self.note_differing(differing, &shown, outcome);
     }
 
-    /// Runs the unchanged program. Returns its observations; `None` if it breaks the contract.
+    /// Runs the unchanged program. Returns its observations, or `None` if it breaks the contract.
     fn look(&self, session: &mut Session<'_>, outcome: &mut Outcome) -> Option<Shown> {
         session.watch(Some(Box::<Footprints>::default()));
         let plan = Share {
@@ -269,7 +269,7 @@ impl Trial<'_> {
         Some(shown)
     }
 
-    /// Which schedules a mutant gets.
+    /// Returns the schedules that a mutant gets.
     fn plan(&self, mutant: Mistake, shown: &Shown, energy: &Energy) -> Share {
         let rule = mutant_of(Some(mutant));
         let (count, most) = match self.wanted == Some(mutant) {
@@ -307,7 +307,7 @@ impl Trial<'_> {
         (kills, differs)
     }
 
-    /// Writes down which mutants made a difference, and keeps the program if one does so in few.
+    /// Records which mutants made a difference. Keeps the program if it is one of few in which a mutant does.
     fn note_differing(&self, differing: Vec<Mistake>, shown: &Shown, outcome: &mut Outcome) {
         match shown.kept {
             Some(at) => outcome.kept[at].differs = differing,
@@ -331,7 +331,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns whether a mutant breaks the contract, and the same schedules without it do not.
+    /// Returns whether a mutant breaks the contract, while the same schedules without it don't.
     fn kills(
         &self,
         session: &mut Session<'_>,
@@ -372,7 +372,7 @@ impl Trial<'_> {
         true
     }
 
-    /// Records a violation without a mutant.
+    /// Returns the record of a violation without a mutant.
     fn find(&self, schedule: Vec<Deviation>, violation: Violation) -> (Recorded, Violation, u64) {
         let recorded = Recorded {
             schedule,
@@ -381,7 +381,7 @@ impl Trial<'_> {
         (recorded, violation, self.seed)
     }
 
-    /// A program that holds so far is run some more: in every schedule, if it is small.
+    /// Runs a program further that holds so far: in every schedule, if it's small.
     fn look_longer(&self, rng: &mut Rng, session: &mut Session<'_>, outcome: &mut Outcome) {
         let small = match &self.recorded.program {
             Program::Engine { shape, cpu } => {
@@ -399,7 +399,7 @@ impl Trial<'_> {
                 depth: 1,
             };
             let report = explore::explore(session, &plan, |_, _| true);
-            // A fixed amount, because the number of distinct states depends on the stacks' contents.
+            // We count a fixed amount, because the number of distinct states depends on the stacks' contents.
             outcome.spent.moments += SEARCH;
             if let Some(failure) = report.failure {
                 let found = self.find(failure.deviations, failure.violation);

@@ -1,10 +1,10 @@
 //! Generated programs over the memory manager.
 //!
-//! Every operation is a call that a program may make at any time; the manager must cope. Calls that
-//! it refuses are no failure.
+//! Every operation is a call that a program may make at any time, so the manager must handle it. A call that it refuses
+//! is no failure.
 //!
-//! The [abstract machine](quell_vm::contract::abstract_machine) judges them: after each operation of a CPU, also what
-//! the programs of the others could do then.
+//! The [abstract machine](quell_vm::contract::abstract_machine) judges the calls. After each operation of a CPU, it
+//! also judges everything that the programs of the other CPUs could access then.
 
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
@@ -24,7 +24,7 @@ struct Player<'p> {
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
     flag: [Cell<u8>; MAX_CPUS],
-    /// The process whose program each CPU runs while it is in one.
+    /// The process of each CPU that is in a program.
     process: [Cell<Option<ProcessId>>; MAX_CPUS],
     stores: [Cell<u64>; MAX_CPUS],
 }
@@ -33,7 +33,7 @@ const fn bytes(pages: u64) -> u64 {
     pages << 12
 }
 
-/// The rights of this number.
+/// Returns the protection for this number of a program.
 fn protection(rights: u8) -> Protection {
     match rights {
         0 => Protection::NONE,
@@ -58,7 +58,7 @@ impl Player<'_> {
         k.try_write(page, self.value(me));
     }
 
-    /// The CPU is back in its program, if it runs one.
+    /// Records that the CPU is back in its program, if it runs one.
     fn back_in_program(&self, k: &VmKernel<'_>, me: usize) {
         let process = if self.offline[me].get() {
             None
@@ -71,7 +71,7 @@ impl Player<'_> {
         }
     }
 
-    /// Judges what the programs of all other CPUs could do now.
+    /// Judges everything that the programs of all other CPUs could access now.
     fn judge_programs(&self, k: &VmKernel<'_>, me: usize) {
         for cpu in (0..self.lanes.len()).filter(|&cpu| cpu != me) {
             if let Some(process) = self.process[cpu].get()
@@ -82,13 +82,13 @@ impl Player<'_> {
         }
     }
 
-    /// Makes a call that may be refused, and of which nothing is expected.
+    /// Makes a call and ignores its result.
     fn may_call(k: &VmKernel<'_>, call: Call) {
         let _ = k.try_call(call);
     }
 
     fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
-        // A CPU that has left still tells and waits: else those that wait for it would do so for ever.
+        // An offline CPU still signals and waits. Otherwise others would wait for it for ever.
         let there = matches!(
             op,
             CallOp::Online | CallOp::Tell { .. } | CallOp::Wait { .. }
@@ -299,7 +299,7 @@ pub(super) fn perform(
     vm_kernel::perform(amounts, memory.ledger.into(), &parts, stage, coverage)
 }
 
-/// The frame after the last.
+/// Returns the number of the machine's frames.
 pub(super) fn frames(memory: &Memory) -> usize {
     vm_kernel::frames([memory.fast, memory.slow])
 }

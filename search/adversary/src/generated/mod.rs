@@ -1,8 +1,8 @@
 //! Programs that are data.
 //!
-//! A scenario's program is Rust; here it is a list of operations for each CPU, which can be drawn, changed, written
-//! down and read ([`program`]). Two kernels do what such lists say and keep every rule of an embedder: one over the
-//! engine alone ([`kernel`]), one over the memory manager ([`calls`]).
+//! The program of a scenario is Rust code. Here a program is a list of operations for each CPU, which we can draw,
+//! change, write and read ([`program`]). Two kernels execute such lists and keep every rule of an embedder: one over
+//! the engine alone ([`kernel`]), one over the memory manager ([`calls`]).
 
 mod calls;
 mod kernel;

@@ -1,4 +1,4 @@
-//! The inputs of a run of a generated program, and the run, by its grammar's kernel.
+//! The settings of a generated program's run, and the run itself, by the kernel of its grammar.
 
 use super::{calls, kernel};
 use crate::coverage::Coverage;
@@ -6,17 +6,16 @@ use crate::generated::program::{CallOp, Program};
 use crate::stage::Stage;
 use quell_vm::contract::timeline::Line;
 
-/// The inputs of a run of a program, and the run.
+/// A program with the settings of its run.
 pub(crate) trait Performed {
     fn frames(&self) -> usize;
     fn table_frames(&self) -> usize;
     fn levels(&self) -> u8;
-    /// How many NMIs, how many preemptions and how many spurious interrupts may come.
+    /// Returns the most NMIs, preemptions and spurious interrupts of a run.
     fn uninvited(&self) -> [u8; 3];
-    /// More steps than a run takes.
+    /// Returns a number of steps that a run never reaches.
     fn steps(&self) -> u32;
-    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
-    /// of memory.
+    /// Returns a number of fair decisions that one operation never reaches. A call may process each frame of memory.
     fn patience(&self) -> u32;
     fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line>;
 }
@@ -56,7 +55,7 @@ impl Performed for Program {
             Program::Calls { memory, cpu } => {
                 let ops = cpu.iter().flat_map(|lane| &lane.run);
                 let forks = ops.filter(|op| matches!(op, CallOp::Fork)).count() as u32;
-                // A fork looks at every entry of every table.
+                // A fork reads every entry of every table.
                 let rest = if memory.fast < 500 { 8_000 } else { 32_000 };
                 rest + 12_000 * forks
             }

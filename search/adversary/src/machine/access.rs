@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// The rights of an entry, including those whose use the tables do not show.
+/// The rights that an entry grants. Dirty is one of them: a store through a dirty entry doesn't change the tables.
 const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
@@ -36,8 +36,10 @@ impl Core {
         }
     }
 
-    /// Marks this CPU as descheduled by a hypervisor, which drops every translation before the CPU's next step. Its
-    /// earlier stores are visible. Nothing happens there until then, so both may take effect now.
+    /// Flushes a CPU that a hypervisor has descheduled.
+    ///
+    /// The hypervisor drops every translation before the CPU's next step, and the CPU's earlier stores are visible by
+    /// then. Nothing happens on the CPU before that step, so we let both take effect now.
     pub(crate) fn flush_on_reentry(&mut self, cpu: usize) {
         self.drain_all(cpu);
         self.mmu.barrier(self.now);
@@ -63,8 +65,10 @@ impl Core {
         self.cpus[me].broadcasts = sent;
     }
 
-    /// An invalidation of this CPU alone begins with a barrier if it consists of nothing else: from then on walks see
-    /// everything that this CPU has observed of others' tables ([`Hardware`](quell::Hardware), "Guarantees").
+    /// Lets walks see everything that this CPU has observed of others' tables.
+    ///
+    /// On machines without broadcasts, an invalidation begins with such a barrier ([`Hardware`](quell::Hardware),
+    /// "Guarantees").
     fn publish_observed(&mut self) {
         if !self.kind.broadcasts() && self.mmu.lags() {
             self.mmu.barrier(self.now);
@@ -91,7 +95,7 @@ impl Core {
         self.check_breaks(me);
     }
 
-    /// Gives the kernel its own half under this root; `page` is its first.
+    /// Gives the kernel its own half under this root; `page` is the first page of that half.
     pub(crate) fn use_kernel(&mut self, root: u32, page: u64) {
         let arena = Rc::clone(&self.arena);
         for cpu in 0..self.count {
@@ -101,7 +105,7 @@ impl Core {
         }
     }
 
-    /// No walker may be able to read a freed table (C6).
+    /// Checks that no walker can read a freed table (C6).
     pub(crate) fn check_tables(&mut self) {
         for cpu in 0..self.count {
             let dead = |frame: u32| self.oracle.frame(frame).dead_table;
@@ -122,9 +126,9 @@ impl Core {
         }
     }
 
-    /// Checks that no CPU can load from this frame any more, not even on speculation: none of the CPUs that had to
-    /// flush may hold a translation to it under a loaded root. An issued invalidation counts as made, because the
-    /// machine is responsible for its delay.
+    /// Checks that no CPU can load from this frame any more, not even speculatively. No CPU that had to flush (`asked`)
+    /// may hold a translation to it under a loaded root. An issued invalidation counts as made, because the machine is
+    /// responsible for its delay.
     pub(crate) fn check_withdrawn(
         &mut self,
         me: usize,
@@ -156,7 +160,7 @@ impl Core {
         }
     }
 
-    /// A program's access through the translation hardware.
+    /// Performs a program's access through the translation hardware.
     pub(crate) fn access(
         &mut self,
         me: usize,
@@ -179,8 +183,8 @@ impl Core {
         self.access_from(me, root, tables::USER, (page, word), what)
     }
 
-    /// Performs an access of the kernel to its own half: at any time while the CPU is online, under any root, with
-    /// interrupts on or off.
+    /// Performs an access of the kernel to its own half. That's allowed at any time while the CPU is online, under any
+    /// root, with interrupts on or off.
     pub(crate) fn access_kernel(
         &mut self,
         me: usize,
@@ -219,7 +223,7 @@ impl Core {
         let arena = Rc::clone(&self.arena);
         let live = self.mmu.walk(&arena, me, root, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
-        // Everything that the hardware may use for this access, the walk first.
+        // Everything that the hardware may use for this access. The result of a walk comes first.
         let mut options = SmallVec::<[Leaf; 8]>::new();
         let mut fault = true;
         let mut broken = None;
@@ -244,7 +248,7 @@ impl Core {
             if fresh {
                 continue;
             }
-            // A store through an entry that is not dirty makes the walker look again.
+            // For a store through an entry that isn't dirty, the walker reads the tables again.
             if kind == AccessKind::Store
                 && self.kind.hardware_dirty
                 && leaf.word & tables::DIRTY == 0
@@ -264,7 +268,7 @@ impl Core {
         }
         let alternatives = options.len() + usize::from(fault);
         let choice = self.pick_data(alternatives);
-        // A fault comes first where the walk finds nothing.
+        // If the walk finds nothing, the first alternative is a fault.
         let chosen = if fault {
             choice.checked_sub(1)
         } else {
@@ -323,7 +327,7 @@ impl Core {
         Accessed::Value { held, stale }
     }
 
-    /// Records a change of the kernel's text at this page; with `done`, every CPU has synchronized.
+    /// Records a change of the kernel's text at this page. With `done`, every CPU has synchronized.
     pub(crate) fn change_text(&mut self, page: u64, done: bool) {
         let changed = match self.text {
             Some(text) if done => text.changed,
@@ -342,7 +346,7 @@ impl Core {
         self.synchronized[me] = self.now;
     }
 
-    /// Returns whether the CPU may have fetched the kernel's text before it changed, and not since.
+    /// Returns whether the CPU may hold text of the kernel that it fetched before the last change.
     pub(super) fn text_is_old(&self, me: usize) -> bool {
         self.text
             .is_some_and(|text| self.synchronized[me] < text.changed)
@@ -373,7 +377,7 @@ impl Core {
             })
     }
 
-    /// Returns the CPU's view of a frame: its own buffered stores first.
+    /// Returns a word of a frame as the CPU sees it: its own buffered stores come first.
     pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
         let mine = self.cpus[me].buffer.others().filter_map(|entry| {
             let value = match entry.target {
@@ -418,7 +422,7 @@ impl Core {
         );
     }
 
-    /// The walker sets accessed and dirty.
+    /// Sets the accessed and dirty bits, as the walker does.
     pub(super) fn set_bits(&mut self, me: usize, leaf: &Leaf, store: bool) {
         let (table, index) = leaf.place();
         let arena = Rc::clone(&self.arena);

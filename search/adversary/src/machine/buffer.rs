@@ -1,7 +1,7 @@
 //! The store buffer of a CPU: stores and invalidations that others do not see yet.
 //!
-//! A store in one of its places may become visible next. On machines that reorder, where stores wait without limit,
-//! stores without a place wait [behind](StoreBuffer::behind) until one is free.
+//! Any store that has one of its places may become visible next, if nothing orders it after another. On machines that
+//! reorder, stores wait without limit: those without a place wait [behind](StoreBuffer::behind) until one is free.
 
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
@@ -10,7 +10,7 @@ use quell::{Frame, Invalidate};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// The subject of a buffered operation.
+/// The effect of a buffered operation.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     /// A store to a word.
@@ -19,8 +19,8 @@ pub(super) enum Target {
     Fill(Fill),
     /// A store of a program, through a translation.
     Content { used: Used, word: usize },
-    /// An invalidation that this CPU has issued: it holds for all that this CPU does later, and a
-    /// store reaches others after it only if something orders the store.
+    /// An invalidation that this CPU has issued. It affects everything that this CPU does later, but a store reaches
+    /// others after it only if something orders the store.
     Invalidation { what: Invalidate, sent: Moment },
 }
 
@@ -47,16 +47,16 @@ impl Target {
     }
 }
 
-/// Content that the kernel writes into frames at once, and that becomes visible at once.
+/// Content that the kernel writes into frames with one operation. All of it becomes visible at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     /// The first frame.
     pub(crate) first: u32,
-    /// How many frames get the same content.
+    /// The number of frames, which all get the same content.
     pub(crate) frames: u32,
-    /// The content, as far as it is written.
+    /// The words that are written.
     pub(crate) words: [Option<u64>; FRAME_WORDS],
-    /// Whether the frames are zeroed, the words of the tables that they may become included.
+    /// Whether the frames are zeroed as a whole. Then the words of tables in these frames are, too.
     pub(crate) zeroes: bool,
 }
 
@@ -75,7 +75,7 @@ impl Fill {
         frame.wrapping_sub(self.first) < self.frames
     }
 
-    /// Returns whether both write the same content.
+    /// Returns whether both write a common word of a common frame.
     pub(super) fn meets(&self, other: &Fill) -> bool {
         let words = self.words.iter().zip(&other.words);
         let apart = self.first.saturating_add(self.frames) <= other.first
@@ -92,48 +92,50 @@ impl Fill {
 pub(super) struct Buffered {
     pub(super) target: Target,
     pub(super) value: u64,
-    /// Stores of a lower epoch go first.
+    /// Stores of a lower epoch become visible first.
     pub(super) epoch: u32,
     pub(super) release: bool,
     pub(super) sequential: bool,
-    /// Its place in program order, among the operations buffered with it.
+    /// Its number in program order, among the operations buffered with it.
     pub(super) order: u32,
     /// When it was issued.
     pub(super) issued: Moment,
-    /// It fills a frame that no entry maps: a CPU that sees an entry written later must see the content.
+    /// Whether it fills a frame that no entry maps. A CPU that sees an entry written later must then see the content.
     pub(super) promised: bool,
 }
 
-/// See the module.
+/// The store buffer of a CPU.
 pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
-    /// A bit for each place that is taken.
+    /// The places in use, as bits.
     taken: u8,
-    /// A bit for each place whose store is known to wait for no earlier one. It stays valid, because earlier stores
+    /// The places whose stores are known to wait for no earlier one, as bits. They stay valid, because earlier stores
     /// only become fewer.
     unhindered: Cell<u8>,
-    /// The stores without a place, the oldest first: none, unless all places are taken.
+    /// The stores without a place, oldest first. It's empty unless all places are in use.
     behind: VecDeque<Buffered>,
-    /// The possible contents of the buffer: everything added since it was empty last.
+    /// A summary of everything added since the buffer was last empty.
     came: Came,
     next_order: u32,
 }
 
-/// A summary of everything added to a buffer. A buffer may hold hundreds of stores to a table and is searched before
-/// nearly every operation.
+/// A summary of the operations added to a buffer.
+///
+/// A buffer may hold hundreds of stores to a table and is searched before nearly every operation, so we need a quick
+/// answer.
 #[derive(Clone, Copy, Default)]
 struct Came {
-    /// A bit for each kind of word that was stored to.
+    /// The kinds of words that were stored to, as bits.
     words: [u64; KINDS / 64],
-    /// Something else than a store to a word, or one that is sequentially consistent.
+    /// Whether anything was added except stores to words that aren't sequentially consistent.
     others: bool,
 }
 
-/// The number of kinds of words: more than a table has entries, which are all of different kinds.
+/// The number of kinds of words. It exceeds the number of a table's entries, so these all have different kinds.
 const KINDS: usize = 1024;
 
 impl Came {
-    /// Returns the place of a word's bit.
+    /// Returns the position of a word's bit.
     #[inline]
     fn bit(word: *const AdversaryWord) -> (usize, u64) {
         let kind = word.addr() / align_of::<AdversaryWord>() % KINDS;
@@ -184,13 +186,13 @@ impl StoreBuffer {
         self.taken == u8::MAX
     }
 
-    /// Each buffered store with its place; those without one count on from there.
+    /// Returns each buffered operation with its place. Operations without one get the numbers after the last place.
     #[inline]
     pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Buffered)> {
         self.placed().chain((BUFFER..).zip(&self.behind))
     }
 
-    /// Returns the operations that have a place, with the place.
+    /// Returns each operation that has a place, with the place.
     #[inline]
     pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &Buffered)> {
         let mut left = self.taken;
@@ -210,7 +212,7 @@ impl StoreBuffer {
         self.taken.is_power_of_two()
     }
 
-    /// Returns the oldest buffered operation and its place: it always has one.
+    /// Returns the oldest buffered operation and its place, which it always has.
     #[inline]
     pub(super) fn oldest(&self) -> Option<(usize, &Buffered)> {
         if self.holds_one() {
@@ -219,8 +221,8 @@ impl StoreBuffer {
         self.placed().min_by_key(|(_, entry)| entry.order)
     }
 
-    /// Returns whether no earlier operation hinders the one in this place: checks each of those until the answer is
-    /// known.
+    /// Returns whether no earlier operation hinders the one in this place. `hinders` returns whether an earlier
+    /// operation does.
     pub(super) fn is_unhindered(
         &self,
         (place, entry): (usize, &Buffered),
@@ -247,15 +249,16 @@ impl StoreBuffer {
         !hindered
     }
 
-    /// Returns whether nothing buffered is of an epoch before this one, the last.
+    /// Returns whether nothing buffered belongs to an earlier epoch than `epoch`, the latest one.
     #[inline]
     pub(super) fn is_of_epoch(&self, epoch: u32) -> bool {
-        // Epochs only rise.
+        // Epochs only rise, so the oldest operation has the lowest.
         self.oldest()
             .is_none_or(|(_, oldest)| oldest.epoch == epoch)
     }
 
-    /// All that is buffered, unless it is known that each is a store to a word, and none sequentially consistent.
+    /// Returns everything buffered, unless all of it is known to be stores to words that aren't sequentially
+    /// consistent.
     #[inline]
     pub(super) fn others(&self) -> impl Iterator<Item = &Buffered> {
         let any = self.came.others && !self.is_empty();
@@ -263,7 +266,7 @@ impl StoreBuffer {
         those.map(|(_, entry)| entry)
     }
 
-    /// Returns whether there is a store to this word.
+    /// Returns whether it holds a store to this word.
     #[inline]
     pub(super) fn holds(&self, word: *const AdversaryWord) -> bool {
         let is_there = || self.entries().any(|(_, entry)| entry.target.is_word(word));
@@ -274,14 +277,14 @@ impl StoreBuffer {
         is_there()
     }
 
-    /// Returns whether nothing here can concern a load of this word.
+    /// Returns whether nothing buffered can affect a load of this word.
     #[inline]
     pub(super) fn leaves_alone(&self, word: *const AdversaryWord) -> bool {
         self.is_empty() || !self.came.others && !self.came.may_hold(word)
     }
 
-    /// Returns the value for a load of this word: from the last store to it, or from a fill that zeroes `frame`, which
-    /// holds it.
+    /// Returns the store that a load of this word sees: the last one to the word, or a fill that zeroes `frame`, which
+    /// contains it.
     #[inline]
     pub(super) fn newest(
         &self,
@@ -309,8 +312,10 @@ impl StoreBuffer {
         }
     }
 
-    /// Adds an operation and sets its order. If all places are taken, it replaces the one in place `instead`, which
-    /// moves behind, or moves behind itself if there is no such place. The oldest of all keeps its place, because
+    /// Adds an operation and sets its order.
+    ///
+    /// If all places are in use, the operation takes place `instead`, whose previous operation moves behind. If there
+    /// is no such place, the new operation moves behind itself. The oldest operation always keeps its place, because
     /// everything may have to wait for it.
     pub(super) fn push(&mut self, mut entry: Buffered, instead: usize) {
         self.next_order += 1;
@@ -354,7 +359,7 @@ impl StoreBuffer {
         entry
     }
 
-    /// Gives a free place to the operation that has waited longest for one.
+    /// Frees a place for the operation that has waited longest for one.
     fn free(&mut self, place: usize) {
         self.taken &= !(1 << place);
         self.unhindered.set(self.unhindered.get() & !(1 << place));
@@ -365,7 +370,7 @@ impl StoreBuffer {
         }
     }
 
-    /// Forgets a dropped word, and the stores to it.
+    /// Forgets a dropped word and the stores to it.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
         if !self.holds(word) {
             return;

@@ -1,14 +1,14 @@
-//! What programs could do at a moment, without doing it.
+//! Judges the accesses that programs could make at a moment, without making them.
 //!
 //! A program may use any of its memory at any time while its CPU runs it. So whenever the judge learns something (a
-//! frame gets an owner, content is captured, a call returns), it looks at every CPU that is in a program: if that
-//! program's next access could break the contract, through a translation that the TLB may hold, it does not matter
-//! whether this program makes it. A generated program need not have the right access at the right place for that; what
-//! it must do is bring the CPUs where it would be wrong.
+//! frame gets an owner, content is captured, a call returns), it checks every CPU that is in a program. If the
+//! program's next access could break the contract, through a translation that the TLB may hold, it doesn't matter
+//! whether this program makes that access. So a generated program needn't contain the right access at the right place;
+//! it only has to bring the CPUs to a point where the access would be wrong.
 //!
-//! The performer of the programs says which CPUs are in one ([`Core::enter_program`]); a step of the CPU's own
-//! ends that. Scenarios do not say it: they make their accesses themselves. Nor does a search of every schedule, whose
-//! sense of what commutes knows nothing of it.
+//! The code that performs programs reports which CPUs are in one ([`Core::enter_program`]); the CPU's next step ends
+//! that. Scenarios don't report it, because they make their accesses themselves. Exhaustive searches ignore the report:
+//! the footprints of their actions don't include these checks.
 
 use super::Core;
 use super::buffer::Target;
@@ -24,18 +24,19 @@ use quell_vm::contract::abstract_machine::Reach;
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// What a program may do with a page, and the right that it needs for it.
+/// The kinds of access that a program can make, each with the right that it needs.
 const KINDS: [(AccessKind, u64); 3] = [
     (AccessKind::Load, 0),
     (AccessKind::Store, tables::WRITABLE),
     (AccessKind::Fetch, tables::EXECUTABLE),
 ];
 
-/// What an entry grants.
+/// The rights that an entry grants.
 const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
-    /// The CPU is in the code of a program until its next step. The oracle judges now what that program could do.
+    /// Records that the CPU is in the code of a program until its next step. Judges at once which accesses that program
+    /// could make.
     pub(crate) fn enter_program(&mut self, me: usize) {
         if !self.searches {
             self.programs |= 1 << me;
@@ -46,7 +47,7 @@ impl Core {
         }
     }
 
-    /// The CPU is not in a program any more; whether it was.
+    /// Records that the CPU isn't in a program any more. Returns whether it was.
     #[inline]
     pub(crate) fn leave_program(&mut self, me: usize) -> bool {
         let bit = 1 << me;
@@ -55,14 +56,14 @@ impl Core {
         was
     }
 
-    /// Whether a program runs on this CPU, with interrupts on and its invalidations done.
+    /// Returns whether a program runs on this CPU, with interrupts on and all the CPU's invalidations done.
     pub(crate) fn in_program(&self, me: usize) -> bool {
         let cpu = &self.cpus[me];
         let runs = cpu.online && cpu.interrupts_on && !cpu.in_nmi && !cpu.invalidates();
         self.programs & 1 << me != 0 && runs
     }
 
-    /// The judge has learned something: what could each program do now?
+    /// Judges every program's possible accesses. Called when the judge has learned something.
     pub(super) fn judge_programs(&mut self) {
         if self.programs != 0 {
             for cpu in 0..self.count {
@@ -71,7 +72,8 @@ impl Core {
         }
     }
 
-    /// An entry has become visible: what it maps must be, to the program of every other CPU.
+    /// Checks that the programs of all CPUs see the content behind a new entry. Called when an entry has become
+    /// visible.
     pub(super) fn judge_contents(&mut self) {
         let fills = |cpu: &super::Cpu| cpu.fills().next().is_some();
         if self.programs == 0
@@ -102,7 +104,7 @@ impl Core {
         }
     }
 
-    /// An NMI handler has leave to use the memory of the program that it came upon: what could go wrong?
+    /// Judges the possible accesses of an NMI handler that may use the interrupted program's memory.
     pub(crate) fn judge_handler(&mut self, cpu: usize) {
         if !self.searches && !self.cpus[cpu].invalidates() {
             self.judge_user_half(cpu);
@@ -120,7 +122,7 @@ impl Core {
         }
     }
 
-    /// The kernel could use its own half on this CPU now: what could go wrong?
+    /// Judges the possible accesses of the kernel to its own half on this CPU.
     pub(crate) fn judge_kernel(&mut self, cpu: usize) {
         let there = self.cpus[cpu].online && !self.cpus[cpu].invalidates();
         if self.end.is_some() || self.searches || !there {
@@ -133,16 +135,16 @@ impl Core {
         }
     }
 
-    /// Whether an NMI may come to this CPU.
+    /// Returns whether this CPU may take an NMI.
     pub(crate) fn may_take_nmi(&self, cpu: usize) -> bool {
         self.nmis > 0 && !self.cpus[cpu].in_nmi
     }
 
-    /// An access with this right, through anything that the TLB may hold, that would break the contract.
+    /// Returns how an access with this right could break the contract, through anything that the TLB may hold.
     fn could_break(&self, cpu: usize, root: u32, right: u64) -> Option<Violation> {
         let arena = Rc::clone(&self.arena);
         self.mmu.held(cpu).find_map(|leaf| {
-            // Of the two halves this is about one.
+            // The right selects one of the two halves.
             if leaf.word & tables::PRESENT == 0 || leaf.word & tables::USER != right {
                 return None;
             }
@@ -150,18 +152,18 @@ impl Core {
             let last = (pages.end - 1 > pages.start).then_some(pages.end - 1);
             { Some(pages.start).into_iter().chain(last) }.find_map(|page| {
                 let used = leaf.used(page);
-                // Of the largest pages the machine has the beginning alone.
+                // The machine has only the beginning of the largest pages.
                 if used.frame as usize >= self.content.len() {
                     return None;
                 }
                 let live = self.mmu.walk(&arena, cpu, root, page);
-                // A translation that says no more than the tables do is as good as a walk.
+                // A translation that grants no more than the tables do is as good as a walk.
                 let fresh = live.filter(|live| {
                     let same = live.used(page).frame == used.frame && used.root == root;
                     same && leaf.word & !live.word & GRANTS == 0
                 });
                 let may = |&(kind, needed): &(AccessKind, u64)| {
-                    // A store through an entry that is not dirty makes the walker look again.
+                    // For a store through an entry that isn't dirty, the walker reads the tables again.
                     let looks = kind == AccessKind::Store
                         && self.kind.hardware_dirty
                         && leaf.word & tables::DIRTY == 0
@@ -175,8 +177,8 @@ impl Core {
         })
     }
 
-    /// What the program of a CPU could do now, through anything that the TLB may hold; or only through translations to
-    /// which the tables no longer lead.
+    /// Returns everything that a CPU's program could access now, through anything that the TLB may hold. With
+    /// `stale_only`, only through translations to which the tables no longer lead.
     pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[Reach; 8]> {
         let runs = self.cpus[cpu].online && self.cpus[cpu].interrupts_on && !self.cpus[cpu].in_nmi;
         let (Some(root), true, None) = (self.mmu.root(cpu), runs, &self.end) else {
@@ -198,7 +200,7 @@ impl Core {
                 .flatten()
             {
                 let used = leaf.used(page);
-                // Of the largest pages the machine has the beginning alone.
+                // The machine has only the beginning of the largest pages.
                 if used.root != root || used.frame as usize >= self.content.len() {
                     continue;
                 }
@@ -226,7 +228,7 @@ impl Core {
         reaches
     }
 
-    /// The stores that CPUs have made are visible, those apart that still lie in a buffer.
+    /// Marks the stores of CPUs in the abstract machine as visible, except for CPUs that have some in a buffer.
     pub(crate) fn show_stores(&mut self) {
         let waits = |entry: &super::Buffered| {
             matches!(entry.target, Target::Content { .. } | Target::Fill(_))

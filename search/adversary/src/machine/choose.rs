@@ -1,7 +1,7 @@
 //! Determines the possible next actions, and performs one.
 //!
-//! The set of possible actions is kept from one operation to the next, so the code that changes it is here beside the
-//! code that reads it.
+//! We keep the set of possible actions from one operation to the next. So the code that changes the set is here, beside
+//! the code that reads it.
 
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
@@ -18,10 +18,10 @@ use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// CPU `me` is about to perform `op`, from this place in the code if it is an operation on a word.
+    /// Lets CPU `me` arrive at `op`. `site` is the place in the code, for an operation on a word.
     ///
-    /// Inlined where the kind of operation is known: these few instructions dominate the host's time in a search.
-    /// `asked` is whether the strategy has decided already, and the CPU does not simply continue.
+    /// We inline this where the kind of operation is known, because these few instructions dominate the host's time in
+    /// a search. `asked` means that the strategy has decided already, and that the CPU doesn't simply continue.
     #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
@@ -73,9 +73,10 @@ impl Core {
         self.carry_out(Some(me), picked)
     }
 
-    /// Lets the CPU perform its next operation, if allowed. Otherwise returns whether the strategy has decided.
+    /// Lets the CPU perform its next operation, if it may continue at once. Otherwise returns whether the strategy has
+    /// decided.
     ///
-    /// The short path of [`Core::arrive`], which suffices for most operations.
+    /// This is the short path of [`Core::arrive`], and suffices for most operations.
     #[inline(always)]
     fn goes_at_once(&mut self, me: usize) -> Result<(), bool> {
         let decision = self.decisions + 1;
@@ -94,7 +95,8 @@ impl Core {
         Ok(())
     }
 
-    /// Returns the value of a word, if the CPU continues at once and finds the value in memory there.
+    /// Loads a word, if the CPU continues at once and sees the value in memory. Otherwise returns whether the strategy
+    /// has decided.
     #[inline(always)]
     pub(crate) fn load_at_once(&mut self, me: usize, word: &AdversaryWord) -> Result<u64, bool> {
         let cpu = &self.cpus[me];
@@ -107,10 +109,11 @@ impl Core {
         Ok(value)
     }
 
-    /// Returns whether the CPU continues at once with an operation that uses no word.
+    /// Performs an operation that uses no word, if the CPU continues at once. Otherwise returns whether the strategy
+    /// has decided.
     #[inline(always)]
     pub(crate) fn steps_at_once(&mut self, me: usize, op: Op) -> Result<(), bool> {
-        // With an empty buffer a CPU may do any other at any time.
+        // With an empty buffer, a CPU may perform every other operation at any time.
         let may_wait = matches!(op, Op::Relax | Op::Park | Op::Complete);
         if may_wait || !self.cpus[me].buffer.is_empty() {
             return Err(false);
@@ -120,8 +123,8 @@ impl Core {
         Ok(())
     }
 
-    /// Updates a CPU that has reached another operation. Its other possible actions do not depend on that and stay
-    /// known, unless [`Core::enabled_on`] depends on the operation's name.
+    /// Updates the possible actions of a CPU that has reached another operation. Only its step depends on the
+    /// operation, so we keep the others, unless [`Core::enabled_on`] checks for this kind of operation.
     #[inline(always)]
     fn renew_step(&mut self, me: usize, op: Op, may_step: bool) {
         if op == Op::Park {
@@ -143,7 +146,7 @@ impl Core {
         self.turn()
     }
 
-    /// Returns the CPU that continues, if the run does.
+    /// Returns the CPU that continues, or `None` if the run has ended.
     pub(crate) fn turn(&mut self) -> Option<usize> {
         if std::mem::take(&mut self.open) {
             self.choose(None);
@@ -201,7 +204,7 @@ impl Core {
         verdict
     }
 
-    /// It is the CPU's turn to do the operation at which it has arrived.
+    /// Performs the operation at which the CPU has arrived.
     #[inline(always)]
     fn step(&mut self, me: usize, op: Op) {
         self.now += 1;
@@ -236,7 +239,7 @@ impl Core {
                 self.mmu.barrier(self.now);
             }
             Op::Fence => self.past.fence(me),
-            // Nothing interrupts a CPU before its first step.
+            // Nothing interrupts a CPU before its first step, so its possible actions change now.
             Op::Start => self.outdate(me),
             _ => {}
         }
@@ -255,7 +258,7 @@ impl Core {
         self.pick_any(decision)
     }
 
-    /// Returns whether the strategy has no influence on this decision any more.
+    /// Returns whether this decision is no longer the strategy's.
     #[inline(always)]
     fn is_late(&self, decision: u32) -> bool {
         decision > self.fair_after.min(self.limit)
@@ -275,7 +278,7 @@ impl Core {
         fair_action(self.whatever_is_enabled()?, decision)
     }
 
-    /// Returns the possible next actions. The run ends if there are none.
+    /// Returns the possible next actions. If there are none, ends the run.
     #[inline(always)]
     fn whatever_is_enabled(&mut self) -> Option<Actions> {
         let enabled = self.enabled();
@@ -289,7 +292,7 @@ impl Core {
         Some(self.enabled())
     }
 
-    /// Picks among all possible next actions by the strategy.
+    /// Lets the strategy pick among all possible next actions.
     fn pick_any(&mut self, decision: u32) -> Option<Action> {
         let current = self.current;
         let enabled = self.whatever_is_enabled()?;
@@ -307,14 +310,14 @@ impl Core {
         if self.searches {
             self.learn(action);
         }
-        // A step of the current CPU is the default whenever it is possible.
+        // A step of the current CPU is the default whenever it is possible, so this rarely computes the default.
         if action != Action::step(current) && Some(action) != default_action(enabled, current) {
             self.trail.push((decision, action.0));
         }
         Some(action)
     }
 
-    /// Picks the next action in a search of every schedule; `None` if its continuation is known.
+    /// Picks the next action in an exhaustive search, or `None` if its continuation is known.
     fn search_on(&mut self, enabled: Actions) -> Option<Action> {
         let Strategy::Exhaustive(search) = &mut self.strategy else {
             return None;
@@ -348,8 +351,7 @@ impl Core {
         choice
     }
 
-    /// Chooses which of `count` values a load returns that may be satisfied early: those of a fair part of a run
-    /// are not.
+    /// Chooses which of `count` values a load returns; 0 is the newest. In the fair part of a run no load is early.
     pub(super) fn pick_early(&mut self, count: usize) -> usize {
         if count < 2 {
             return 0;
@@ -366,8 +368,8 @@ impl Core {
         choice
     }
 
-    /// Lets every waiting CPU check a few times more before one counts as waiting for ever: the condition of an outer
-    /// loop may have changed while an inner one ran.
+    /// Lets every waiting CPU check its condition a few more times before it counts as waiting for ever. The condition
+    /// of an outer loop may have changed while an inner one ran.
     pub(super) fn look_again(&mut self) -> bool {
         if self.second_looks == SECOND_LOOKS {
             return false;
@@ -384,7 +386,7 @@ impl Core {
         any
     }
 
-    /// No CPU can do anything: all programs are over, or a CPU waits for ever.
+    /// Ends a run in which no CPU can do anything: all programs have ended, or a CPU waits for ever.
     pub(super) fn finish(&mut self) {
         let waiting = (0..self.count).find(|&cpu| self.cpus[cpu].pending != Op::Park);
         let Some(cpu) = waiting else {
@@ -423,8 +425,8 @@ impl Core {
         }
     }
 
-    /// Returns the possible next actions of one CPU. Out of line, because the compiler would otherwise evaluate rare
-    /// conditions beforehand.
+    /// Returns the possible next actions of one CPU. It is out of line, because the compiler would otherwise evaluate
+    /// rare conditions early.
     #[inline(never)]
     fn enabled_on(&self, index: usize) -> Actions {
         let cpu = &self.cpus[index];
@@ -461,7 +463,7 @@ impl Core {
         let ordered = self.kind.stores == Stores::Ordered;
         let empty = cpu.buffer.is_empty();
         match op {
-            // A halted CPU may be woken by its clock at any time.
+            // A halted CPU's clock may wake it at any time.
             Op::Start | Op::Mask | Op::Halt => true,
             Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
             Op::Load(_, order) => {
@@ -482,17 +484,17 @@ impl Core {
                         && cpu.buffer.is_of_epoch(cpu.epoch)
                         && !self.zeroes(cpu, word))
             }
-            // Only on x86 does a serialising instruction load roots. Invalidations and interrupts order stores
-            // everywhere, as the interface promises.
+            // Loading a root orders stores only on x86, where the instruction is serialising. Invalidations and
+            // interrupts order them everywhere, as the interface promises.
             Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
             Op::Content { store: true, .. } if !ordered => self.has_room(cpu),
             Op::Content { store, .. } => empty || !store,
-            // The completion of an invalidation waits for stores through the entries that it covers.
+            // An invalidation completes only after the stores through the entries that it covers.
             Op::Complete => empty && !self.stores_under_way(),
             Op::Touch { writes, .. } => empty || !writes,
             Op::Broadcast => true,
-            // The kernel hands freed memory on by a release, which follows its own invalidation.
+            // The kernel passes freed memory on with a release store, which follows its own invalidation.
             Op::Note => !cpu.invalidates(),
             Op::Relax => cpu.woken || cpu.watch.has_overflowed() || cpu.sees_change(),
             Op::Park => false,
@@ -518,11 +520,12 @@ impl Core {
             .any(|cpu| cpu.buffer.others().any(stores))
     }
 
-    /// Returns whether an action commutes with all actions that others may perform before it: it uses nothing, or a
-    /// word that only its own CPU ever uses, and no interrupt can intervene.
+    /// Returns whether an action commutes with all actions that others may perform before it. Such an action uses
+    /// nothing, or a word that only its own CPU ever uses, and no interrupt can intervene.
     ///
-    /// That no other CPU uses the word and that nothing interrupts the CPU is an observation so far. If a run
-    /// contradicts it, the search restarts ([`Core::take_surprise`]): in the end all runs agree with the assumption.
+    /// That no other CPU uses the word and that nothing interrupts the CPU is only an observation from the runs so far.
+    /// If a later run contradicts it, the search restarts ([`Core::take_surprise`]), so in the end all runs agree with
+    /// it.
     fn concerns_no_other(&self, action: Action) -> bool {
         let cpu = &self.cpus[action.cpu()];
         let left_alone = match action.kind() {
@@ -551,7 +554,7 @@ impl Core {
         left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
-    /// Remembers which CPU uses which word, for [`Core::concerns_no_other`].
+    /// Remembers which CPUs use a word, for [`Core::concerns_no_other`].
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {
@@ -566,12 +569,12 @@ impl Core {
         }
     }
 
-    /// Returns whether a run has contradicted an assumption of the search.
+    /// Returns whether a run has contradicted an observation on which the search relied.
     pub(crate) fn take_surprise(&mut self) -> bool {
         std::mem::take(&mut self.surprised)
     }
 
-    /// Which of a CPU's buffered stores may become visible next.
+    /// Returns the drains of a CPU's buffered stores that may happen next.
     #[inline(never)]
     pub(super) fn drains(&self, index: usize, cpu: &Cpu) -> Actions {
         let Some((place, oldest)) = cpu.buffer.oldest() else {
@@ -581,7 +584,7 @@ impl Core {
         if self.kind.stores == Stores::Ordered || cpu.buffer.holds_one() {
             return set;
         }
-        // Nothing is before the oldest, and everything else is after it.
+        // Nothing comes before the oldest store, and all others come after it.
         let free = |place: usize, entry: &Buffered| {
             !entry.release
                 && entry.epoch == oldest.epoch

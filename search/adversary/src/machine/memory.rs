@@ -14,11 +14,11 @@ use quell_vm::contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// The parts of an entry whose loss programs notice.
+/// The bits of an entry whose loss programs notice.
 const TAKEN: u64 = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE;
 
 impl Core {
-    /// A CPU has read or written `value`: a loop of it need not go round before that changes.
+    /// Notes that a CPU has read or written `value`. A waiting loop needn't run again before the word changes.
     #[inline]
     fn watch(&mut self, me: usize, word: &AdversaryWord, value: u64) {
         self.cpus[me].watch.read(word, value);
@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn load(&mut self, me: usize, word: &AdversaryWord, order: Ordering) -> u64 {
         let held = word.peek();
         let cpu = &mut self.cpus[me];
-        // So it is with most loads.
+        // Most loads take this path.
         if cpu.buffer.leaves_alone(word) && !self.past.is_kept() && self.timeline.is_none() {
             cpu.watch.read(word, held);
             return held;
@@ -40,7 +40,7 @@ impl Core {
     #[inline(never)]
     fn load_found(&mut self, me: usize, word: &AdversaryWord, order: Ordering) -> u64 {
         let value = match self.own_store(me, word) {
-            // A CPU may read its own store before the others can, however the load is ordered.
+            // A CPU may read its own store before others can, whatever the load's ordering.
             Some(newest) => newest,
             None if self.past.is_kept() => {
                 let early = self.load_early(me, word, order, None);
@@ -55,7 +55,7 @@ impl Core {
         value
     }
 
-    /// Returns the last store of a CPU to a word, if it is in its buffer.
+    /// Returns a CPU's last store to a word, if it is in its buffer.
     #[inline]
     fn own_store(&self, me: usize, word: &AdversaryWord) -> Option<u64> {
         let frame = || self.arena.place(word).map(|(frame, _)| frame);
@@ -63,8 +63,8 @@ impl Core {
         newest.map(|entry| entry.value)
     }
 
-    /// Loads a present or past value of a word: the older one, if picked, and not `but`, if there is such a value. The
-    /// newest counts as read only if it is picked.
+    /// Picks whether a load returns an older value of the word, and returns that. The value `but` is never picked.
+    /// `None` means the newest value; it counts as read unless it is `but`, because then the caller records the read.
     fn load_early(
         &mut self,
         me: usize,
@@ -93,8 +93,8 @@ impl Core {
         Some(value)
     }
 
-    /// Replaces a word's value by that of `change`, atomically. Returns the old one. With `fails`, it does so only on
-    /// that value; otherwise it loads with the given ordering.
+    /// Replaces a word's value by that of `change`, atomically. Returns the old value. With `fails`, it replaces only
+    /// the given value; any other it just loads, with the given ordering.
     #[inline]
     pub(crate) fn modify(
         &mut self,
@@ -118,13 +118,13 @@ impl Core {
         }
         let new = change(held);
         let takes_right = held & !new & TAKEN != 0 && held & tables::PRESENT != 0;
-        // An entry that is not present may be a marker, which represents a translation.
+        // An entry that isn't present may be a marker for a lazily unmapped frame, whose translation still counts.
         let clears = new == 0 && held != 0;
         if (takes_right || clears) && self.arena.place(word).is_some() {
             self.strategy.has_changed_table(me, self.decisions);
         }
         self.write(me, word, new);
-        // A CPU's own change is no news to it.
+        // A CPU doesn't wait for its own change.
         self.watch(me, word, new);
         self.stored(me, word, order == Ordering::SeqCst);
         held
@@ -135,7 +135,7 @@ impl Core {
         if self.tracing() {
             self.record(me, What::Wrote(value));
         }
-        // A CPU's own change is no news to it.
+        // A CPU doesn't wait for its own change.
         self.cpus[me].watch.wrote(word, value);
         if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
             self.write(me, word, value);
@@ -187,13 +187,13 @@ impl Core {
         }
     }
 
-    /// Stores after this one do not overtake those before.
+    /// Orders the stores of this CPU: later ones don't overtake earlier ones.
     pub(crate) fn order_stores(&mut self, me: usize) {
         self.cpus[me].epoch += 1;
     }
 
-    /// A store outside of points comes now. Whether that means anything but that the word holds the value: to walkers,
-    /// to CPUs that wait or may look back, to a search of every schedule.
+    /// Records a store outside points. Returns whether it may concern anything besides the word: walkers, CPUs that
+    /// wait or may look back, or an exhaustive search.
     #[inline]
     pub(crate) fn notices(&mut self, word: &AdversaryWord, value: u64) -> bool {
         self.now += 1;
@@ -205,12 +205,12 @@ impl Core {
         in_table || looks_back || self.waiting != 0 || self.searches
     }
 
-    /// A store of the current CPU that every CPU sees at once.
+    /// Makes a store of the current CPU visible to every CPU at once.
     pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
         self.write(self.current, word, value);
     }
 
-    /// Loads of this CPU that come after this one come after those before.
+    /// Orders the loads of this CPU: later ones don't overtake earlier ones.
     pub(crate) fn order_loads(&mut self, me: usize) {
         self.past.order_loads(me);
     }
@@ -244,7 +244,7 @@ impl Core {
         }
     }
 
-    /// Out of line, because few words belong to tables.
+    /// Handles the change of a table's word. It is out of line, because few words belong to tables.
     #[inline(never)]
     fn table_written(&mut self, me: usize, place: (u32, usize), change: (u64, u64)) {
         let arena = Rc::clone(&self.arena);
@@ -254,8 +254,8 @@ impl Core {
         self.check_breaks(me);
     }
 
-    /// Makes the stores of a CPU visible, in their order: before the run nothing is late, and of a CPU that a
-    /// hypervisor does not run nothing stays behind.
+    /// Makes the stores of a CPU visible, in their order. We do this before the run, where nothing is late, and for a
+    /// CPU that a hypervisor has descheduled.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
         while let Some((place, _)) = self.cpus[cpu].buffer.oldest() {
             self.drain(cpu, place);
@@ -280,7 +280,7 @@ impl Core {
         self.past.took_effect(cpu, self.now);
         match entry.target {
             Target::Word(word) => {
-                // SAFETY: words take themselves out of the buffers when they are dropped.
+                // SAFETY: a dropped word removes itself from the buffers.
                 let word = unsafe { &*word };
                 self.write(cpu, word, entry.value);
                 self.stored(cpu, word, entry.sequential);
@@ -328,7 +328,7 @@ impl Core {
         self.outdate_all();
     }
 
-    /// The content of a frame.
+    /// Returns a word of a frame's content.
     pub(crate) fn content(&self, frame: u32, word: usize) -> u64 {
         self.content[frame as usize][word]
     }
@@ -344,22 +344,22 @@ impl Core {
         }
     }
 
-    /// The program of a CPU makes a call.
+    /// Records that the program of a CPU makes a call.
     pub(crate) fn begin_call(&mut self, me: usize) {
         self.cpus[me].call_began = self.now;
     }
 
-    /// The call of a CPU that returns next was made then.
+    /// Sets the moment at which the CPU's next call to return was made.
     pub(crate) fn set_call_began(&mut self, me: usize, began: Moment) {
         self.cpus[me].call_began = began;
     }
 
-    /// When the program of a CPU made its call.
+    /// Returns the moment at which the program of a CPU made its present call.
     pub(crate) fn call_began(&self, me: usize) -> Moment {
         self.cpus[me].call_began
     }
 
-    /// The kernel writes into frames: visible `at_once`, or when the store gets there.
+    /// Writes into frames for the kernel. The content becomes visible `at_once`, or when the buffered store drains.
     pub(crate) fn fill(&mut self, me: usize, fill: Fill, at_once: bool) {
         // If stores keep their order, a CPU that sees an entry sees all earlier stores.
         if at_once || self.kind.stores == Stores::Ordered {
@@ -370,7 +370,7 @@ impl Core {
         }
     }
 
-    /// Makes content written into frames visible.
+    /// Makes content that was written into frames visible.
     fn land(&mut self, cpu: usize, fill: &Fill, issued: Moment) {
         let arena = Rc::clone(&self.arena);
         for frame in fill.first..fill.first + fill.frames {
@@ -400,7 +400,7 @@ impl Core {
         }
     }
 
-    /// Returns whether two stores of a CPU reach the same place, and so keep their order.
+    /// Returns whether two stores of a CPU reach a common place, and so keep their order.
     pub(super) fn meet(&self, one: &Target, other: &Target) -> bool {
         let in_table = |fill: &Fill, word: *const AdversaryWord| {
             fill.zeroes

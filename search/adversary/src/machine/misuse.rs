@@ -1,15 +1,15 @@
 //! Reports invalid requests to the machine, which no clause covers.
 //!
 //! The interface ([`Hardware`](quell::Hardware)) defines the valid requests of engine and embedder. Real machines
-//! answer a mistake here with an exception, with nothing at all, or with a fault somewhere else much later. This one
-//! reports it as [`Clause::Misuse`].
+//! respond to an invalid one with an exception, with nothing at all, or with a fault somewhere else much later. We
+//! report it as [`Clause::Misuse`].
 
 use super::Core;
 use crate::mmu::Meeting;
 use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
 use quell_vm::contract::{Clause, Violation};
 
-/// The tag that an invalidation names.
+/// Returns the tag that an invalidation names.
 fn named(what: Invalidate) -> Option<u16> {
     match what {
         Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag.0),
@@ -22,7 +22,7 @@ impl Core {
         self.fail(Violation::new(Clause::Misuse, account).by(CpuId(me as u16)));
     }
 
-    /// Broadcasts, and their completion, need a machine that has them.
+    /// Checks that the machine has broadcasts.
     pub(super) fn check_broadcast(&mut self, me: usize) {
         if !self.features.broadcast {
             self.misuse(
@@ -32,8 +32,8 @@ impl Core {
         }
     }
 
-    /// No entry is made while a TLB into which it can be brought may hold one that contradicts it
-    /// ([`breaks`](crate::mmu)): after each change of a table by this CPU, and each root that it loads.
+    /// Checks break before make ([`breaks`](crate::mmu)): no entry is made while a TLB that may fill it holds one that
+    /// contradicts it. Called after this CPU has changed a table or loaded a root.
     #[inline]
     pub(super) fn check_breaks(&mut self, me: usize) {
         while let Some(meeting) = self.mmu.take_meeting() {
@@ -62,8 +62,8 @@ impl Core {
         );
     }
 
-    /// A range has whole strides, at least one, and begins where an entry of that size can; a tag
-    /// exists.
+    /// Checks an invalidation: its tag must exist. Its range must have whole strides, at least one, and begin where an
+    /// entry of that size can.
     pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidate) {
         if let Some(tag) = named(what).filter(|&tag| !self.has_tag(tag)) {
             self.misuse(me, format!("invalidates tag {tag}, which does not exist"));
@@ -81,13 +81,13 @@ impl Core {
         }
     }
 
-    /// An invalidation of one CPU alone names the tag under which that CPU has its root loaded: an instruction that
-    /// takes an address and no tag reaches no other.
+    /// Checks that an invalidation of one CPU alone names the tag under which that CPU has its root loaded. An
+    /// instruction that takes an address but no tag reaches no other tag.
     pub(super) fn check_own_tag(&mut self, me: usize, what: Invalidate) {
         if self.features.tagging == Tagging::None {
             return;
         }
-        // After leaving the root, nothing is loaded any more.
+        // After a CPU has left its root, nothing is loaded.
         let loaded = self
             .mmu
             .root(me)
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// A CPU that is online loads roots, under tags that exist.
+    /// Checks that a CPU that loads a root is online and uses an existing tag.
     pub(super) fn check_root(&mut self, me: usize, tag: u16) {
         if !self.cpus[me].online {
             self.misuse(me, "loads a root while it is offline");
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Interrupts go to other CPUs that exist; returns them as bits.
+    /// Checks that interrupts are sent to other CPUs that exist. Returns these CPUs as bits.
     pub(crate) fn check_targets(&mut self, me: usize, first: u16, targets: &CpuSet) -> u8 {
         let mut set = 0;
         for target in targets.iter() {
@@ -140,7 +140,7 @@ impl Core {
         set
     }
 
-    /// Programs run on CPUs that are online, with interrupts on; NMI handlers may have come in between.
+    /// Checks that a program runs on a CPU that is online, with interrupts on or in an NMI handler.
     pub(super) fn check_user(&mut self, me: usize) -> bool {
         let cpu = &self.cpus[me];
         let (online, interruptible) = (cpu.online, cpu.interrupts_on || cpu.in_nmi);
@@ -152,7 +152,7 @@ impl Core {
         online && interruptible
     }
 
-    /// The kernel uses mappings that may change on CPUs that are online.
+    /// Checks that the kernel uses its own half only on CPUs that are online.
     pub(super) fn check_kernel(&mut self, me: usize) -> bool {
         let online = self.cpus[me].online;
         if !online {
@@ -161,21 +161,21 @@ impl Core {
         online
     }
 
-    /// A CPU that sleeps until an interrupt comes takes the interrupt.
+    /// Checks that a CPU that sleeps until an interrupt can take interrupts.
     pub(crate) fn check_sleep(&mut self, me: usize) {
         if !self.cpus[me].interrupts_on {
             self.misuse(me, "sleeps with interrupts off");
         }
     }
 
-    /// A handler returns with interrupts off, as it was entered.
+    /// Checks that a handler returns with interrupts off, as it was entered.
     pub(super) fn check_handler(&mut self, me: usize) {
         if self.cpus[me].interrupts_on {
             self.misuse(me, "the handler has turned interrupts on");
         }
     }
 
-    /// Checks that a CPU comes online and goes offline alternately.
+    /// Checks that a CPU is brought online and taken offline alternately.
     pub(super) fn check_presence(&mut self, me: usize, comes: bool) {
         if self.cpus[me].online == comes {
             let what = if comes {
@@ -187,7 +187,7 @@ impl Core {
         }
     }
 
-    /// A program that has ended leaves interrupts on, unless its CPU is offline.
+    /// Checks that a program ends with interrupts on, unless its CPU is offline.
     pub(crate) fn check_end(&mut self, me: usize) {
         if self.cpus[me].online && !self.cpus[me].interrupts_on {
             self.misuse(me, "the program has ended with interrupts off");

@@ -1,4 +1,5 @@
-//! Events that the kernel under test reports to the judge: new owners of frames, freed frames, returns of calls.
+//! The events that the kernel under test reports to the judge: for example, new owners of frames, freed frames and
+//! returns of calls.
 
 use super::Core;
 use crate::cell::FRAME_WORDS;
@@ -9,7 +10,7 @@ use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::Event;
 
 impl Core {
-    /// Takes notice of an event.
+    /// Records an event.
     pub(crate) fn note(&mut self, me: usize, event: Event) {
         self.now += 1;
         let (now, by) = (self.now, me as u8);
@@ -97,7 +98,7 @@ impl Core {
         self.judge_programs();
     }
 
-    /// A frame that is about to get an owner must not have one.
+    /// Checks that a frame that is about to get an owner has none.
     fn check_unowned(&mut self, me: usize, frame: u32) {
         let history = *self.oracle.frame(frame);
         if !history.free {

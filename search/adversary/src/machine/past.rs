@@ -1,39 +1,41 @@
-//! What words held before, and how far back each CPU may still look: loads that overtake each other.
+//! The past values of words, and how far back each CPU may still look: loads that overtake each other.
 //!
-//! On machines that reorder ([`MachineKind::reorders`](crate::kind::MachineKind)) a load may have been satisfied
-//! before operations that come earlier in its program. Stores become visible to all other CPUs at once there
-//! (Arm and RISC-V are multi-copy atomic), so all that a load can return early is what its word held at one
-//! moment of the past. A word keeps its last values, each with the moment at which it became visible; a CPU keeps
-//! moments before which its loads cannot have been satisfied; and a load returns any value that stood after
-//! those ([`Past::older`] counts them, the scheduler picks one):
+//! On machines that reorder ([`MachineKind::reorders`](crate::kind::MachineKind)) a load may have been satisfied before
+//! operations that come earlier in its program. Stores become visible to all other CPUs at once there (Arm and RISC-V
+//! are multi-copy atomic). So an early load can only return the value that its word had at one moment of the past. We
+//! keep the last values of each word, each with the moment at which it became visible. For each CPU we keep moments
+//! before which its loads can't have been satisfied. A load returns any value that was still present after all of these
+//! ([`Past::older`] counts them, the scheduler picks one):
 //!
-//! * *the floor*, which what acquires raises. A load that was satisfied as early as possible was so when its value
-//!   became visible; that moment becomes the floor at once if it acquires, at the next fence that acquires if
-//!   not;
-//! * what the CPU has read of the word, or stored to it, before: coherence;
-//! * for a sequentially consistent load, the CPU's own last sequentially consistent store.
+//! * *The floor*, which acquire operations raise. We take a load to be satisfied as early as possible, which is when
+//!   its value became visible. If the load acquires, that moment becomes the floor at once, and otherwise at the next
+//!   fence that acquires. For example, after an acquire load of a value that became visible at moment 7, no load
+//!   returns a value that was replaced at or before moment 7.
+//! * The moment of the value that the CPU has last read from the word or stored to it (coherence).
+//! * For a sequentially consistent load, the CPU's own last sequentially consistent store.
 //!
-//! An exchange reads what is newest, and acquires no more than that: its store may come later than what follows,
-//! as that of Arm's exclusive pair may. One that fails is a load, of the ordering that it has then.
+//! An exchange reads the newest value, and acquires no more than that. Its store may become visible later than the
+//! operations that follow, like the store of Arm's exclusive pair. An exchange that fails is a load with the ordering
+//! for failure.
 //!
-//! | what | loads after it are satisfied no earlier than |
+//! | operation | loads after it are satisfied no earlier than |
 //! | --- | --- |
-//! | a load or an exchange that acquires | the value that it has read became visible |
-//! | a fence that acquires | that of every value read before |
-//! | a full fence | the same, and the CPU's own stores, to words and to frames, and its invalidations took effect |
-//! | a barrier of the machine | the same, and so did what the barrier waited for: walkers see the tables as they are |
-//! | an interrupt | all that its senders had read or stored |
-//! | a turn of a waiting loop | the values went that were read early: a CPU does not miss them for ever |
+//! | a load or an exchange that acquires | when the value that it read became visible |
+//! | a fence that acquires | when every value read before became visible |
+//! | a full fence | the same, and when the CPU's own stores (to words and frames) and invalidations took effect |
+//! | a barrier of the machine | the same, and when everything it waited for took effect: walkers see present tables |
+//! | an interrupt | everything that its senders had read or stored |
+//! | an iteration of a waiting loop | when values that were read early were replaced: no CPU misses these for ever |
 //! | anything else: invalidations, roots, other exceptions | as before |
 //!
-//! Times of stores alone are compared, never those of loads: so two operations on different words still commute,
+//! We compare only the times of stores, never those of loads. So two operations on different words still commute,
 //! unless both become visible.
 //!
-//! What is not here. A load returns nothing that is stored after its step, so no store overtakes a load of its own CPU.
-//! Dependencies do not order: Rust knows none, so what the engine relies on must not need them. Loads of frames, by
-//! programs and by the kernel, are satisfied at their step. Walks need no past: a TLB holds everything that was walked
-//! since it was last invalidated, so what a walker read early is there, and what it reads late are the values that
-//! [`mmu`](crate::mmu) keeps until a barrier.
+//! Some effects aren't modelled. A load returns nothing that is stored after its step, so no store overtakes a load of
+//! its own CPU. Dependencies don't order: Rust has none, so the engine mustn't rely on them. Loads of frames, by
+//! programs and by the kernel, are satisfied at their step. Walks need no past. A TLB holds everything that was walked
+//! since it was last invalidated, so it includes anything that a walker read early, and [`mmu`](crate::mmu) keeps the
+//! values that a walker reads late until a barrier.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -43,7 +45,7 @@ use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
-/// The number of past values to keep per word.
+/// The number of past values that we keep per word.
 pub(super) const DEPTH: usize = 4;
 
 /// A value that a word held.
@@ -57,38 +59,38 @@ struct Held {
 /// The history of a word that was written in this run.
 #[derive(Clone, Default)]
 struct Word {
-    /// The youngest first.
+    /// The past values, youngest first.
     old: [Held; DEPTH],
     count: usize,
-    /// Its value; if memory differs, the word was moved and another has taken its place.
+    /// Its present value. If memory differs, the word was moved and another one has its address now.
     value: u64,
-    /// When that became visible.
+    /// When the present value became visible.
     from: Moment,
-    /// The value that each CPU has read or stored last, by when it became visible.
+    /// For each CPU, when the value that it last read or stored became visible.
     read: [Moment; MAX_CPUS],
 }
 
-/// How far back a CPU may look.
+/// The moments before which a CPU's loads can't have been satisfied.
 #[derive(Clone, Copy, Default)]
 struct Horizon {
-    /// Later loads find nothing older.
+    /// The floor: later loads return no value that was replaced before.
     floor: Moment,
-    /// The same after a fence that acquires.
+    /// The floor after the next fence that acquires.
     seen: Moment,
-    /// When the last of its stores became visible, or something else that it did took effect.
+    /// When the CPU's last store became visible, or another of its operations took effect.
     stored: Moment,
-    /// When the last of those did that were sequentially consistent.
+    /// When its last sequentially consistent store became visible.
     consistent: Moment,
-    /// The reads and stores of the senders of its interrupts.
+    /// The last read or store of the senders of its interrupts.
     told: Moment,
-    /// When the last of the values went that it has read early.
+    /// When the last of the values that it has read early was replaced.
     missed: Moment,
 }
 
-/// See the module.
+/// The past values of all words, and the horizons of all CPUs.
 #[derive(Default)]
 pub(super) struct Past {
-    /// Whether it is kept: on machines that reorder, while the CPUs are in motion.
+    /// Whether we keep the past: on machines that reorder, during a run.
     kept: bool,
     words: FxHashMap<usize, Word>,
     horizons: [Horizon; MAX_CPUS],
@@ -106,7 +108,7 @@ fn address(word: *const AdversaryWord) -> usize {
 }
 
 impl Past {
-    /// Forgets all, and keeps nothing.
+    /// Forgets everything, and stops keeping the past.
     pub(super) fn clear(&mut self) {
         *self = Past {
             words: std::mem::take(&mut self.words),
@@ -115,18 +117,18 @@ impl Past {
         self.words.clear();
     }
 
-    /// From here on the past is kept.
+    /// Keeps the past from now on.
     pub(super) fn keep(&mut self) {
         self.kept = true;
     }
 
-    /// Returns whether it is kept.
+    /// Returns whether the past is kept.
     #[inline]
     pub(super) fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// A word held `old` until now, when `new` became visible, which may be the same once more.
+    /// Records that `new` became visible now in a word that held `old`, which may be the same value.
     pub(super) fn written(
         &mut self,
         word: *const AdversaryWord,
@@ -167,7 +169,7 @@ impl Past {
     }
 
     /// Records that an operation of a CPU has just taken effect: a store to a word or a frame, an invalidation, or the
-    /// operations that its barrier has waited for.
+    /// operations for which its barrier has waited.
     pub(super) fn took_effect(&mut self, cpu: usize, now: Moment) {
         if self.kept {
             self.horizons[cpu].stored = now;
@@ -179,7 +181,7 @@ impl Past {
         self.words.remove(&address(word));
     }
 
-    /// The older values that a load of this ordering may return, the youngest first.
+    /// Returns the older values that a load of this ordering may return, youngest first.
     pub(super) fn older(
         &self,
         cpu: usize,
@@ -202,7 +204,7 @@ impl Past {
         })
     }
 
-    /// Records that a CPU has read the present value of a word, if `age` is 0, or the older value of that number.
+    /// Records that a CPU has read a value of a word: the present one if `age` is 0, or the past value of that number.
     pub(super) fn read(&mut self, cpu: usize, word: &AdversaryWord, age: usize, order: Ordering) {
         let holds = word.peek();
         let view = &mut self.horizons[cpu];
@@ -228,13 +230,13 @@ impl Past {
         }
     }
 
-    /// Loads after this come after all loads before.
+    /// Orders the loads of a CPU: later ones don't overtake earlier ones.
     pub(super) fn order_loads(&mut self, cpu: usize) {
         let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.seen);
     }
 
-    /// Loads after this come after everything before.
+    /// Orders the loads of a CPU after all its earlier operations.
     pub(super) fn fence(&mut self, cpu: usize) {
         self.order_loads(cpu);
         let view = &mut self.horizons[cpu];
@@ -247,21 +249,21 @@ impl Past {
         view.floor = view.floor.max(view.missed);
     }
 
-    /// Records an interrupt: earlier stores are visible to the handler.
+    /// Records an interrupt that is sent: the handler will see the sender's earlier reads and stores.
     pub(super) fn tell(&mut self, from: usize, to: usize) {
         let Horizon { seen, stored, .. } = self.horizons[from];
         let told = &mut self.horizons[to].told;
         *told = (*told).max(seen).max(stored);
     }
 
-    /// A CPU takes its interrupt.
+    /// Records that a CPU takes its interrupt.
     pub(super) fn hear(&mut self, cpu: usize) {
         let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.told);
     }
 
-    /// Returns a digest of everything that affects later reads. Moments count only by the values that became visible
-    /// before them, and only values that a CPU may still distinguish.
+    /// Adds everything that affects later reads to a digest. A moment counts only by the values that became visible
+    /// before it, and only values that a CPU may still distinguish count.
     pub(super) fn digest(&self, count: usize, digest: &mut Digest) {
         if !self.kept {
             return;

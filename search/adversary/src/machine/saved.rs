@@ -1,7 +1,7 @@
-//! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
+//! A machine as it was when its programs were ready, kept so that further runs of them begin there.
 //!
-//! The footprints that a run leaves behind for the next are not
-//! part of it, nor is what a run is told to do: its schedule, its limits, how many spurious interrupts may come.
+//! It doesn't contain the footprints that a run leaves for the next, nor a run's settings: its schedule, its limits,
+//! the number of spurious interrupts.
 
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;
@@ -15,7 +15,7 @@ use crate::oracle::{Moment, Oracle};
 use quell_vm::contract::AbstractMachine;
 use std::rc::Rc;
 
-/// See the module.
+/// A saved machine.
 pub(crate) struct Saved {
     text: Option<Text>,
     halves: [Halves; MAX_CPUS],
@@ -34,7 +34,7 @@ pub(crate) struct Saved {
     programs: u8,
 }
 
-/// The state of a CPU that has only made its program ready.
+/// The state of a CPU that has only prepared its program.
 #[derive(Clone, Copy)]
 struct AtRest {
     online: bool,
@@ -44,7 +44,7 @@ struct AtRest {
 }
 
 impl AtRest {
-    /// `None` if there is more about the CPU than that.
+    /// Returns `None` if the CPU has more state than that.
     fn of(cpu: &Cpu) -> Option<AtRest> {
         let rests = cpu.buffer.is_empty()
             && cpu.watch.is_empty()
@@ -71,8 +71,9 @@ impl AtRest {
 }
 
 impl Core {
-    /// What the machine is, before the CPUs are set in motion; `None` if making the programs ready has
-    /// depended on a schedule, or has broken the contract.
+    /// Saves the machine before the CPUs run.
+    ///
+    /// Returns `None` if preparing the programs depended on a schedule or has broken the contract.
     pub(crate) fn save(&self) -> Option<Saved> {
         let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
         let cpus: Option<Vec<AtRest>> = self.cpus[..self.count].iter().map(AtRest::of).collect();
@@ -96,7 +97,7 @@ impl Core {
         })
     }
 
-    /// Makes the machine what it was, as [`Core::reset`] makes it what it is before any program.
+    /// Restores a saved machine, as [`Core::reset`] restores the machine before any program.
     pub(crate) fn restore(&mut self, saved: &Saved) {
         self.text = saved.text;
         self.halves = saved.halves;

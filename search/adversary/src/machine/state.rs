@@ -1,18 +1,16 @@
-//! What the machine is at a moment, as a number.
+//! Computes a number for the machine's state.
 //!
-//! Two moments with the same number have the same future: whatever can happen after one, and
-//! whether it breaks the contract, is the same after the other. Into the number goes all that the
-//! future depends on: every word and every content, the store buffers, the translation hardware,
-//! the judge, and the stacks and registers of the CPUs ([`Core::local`]).
+//! Two moments with the same number have the same future: the same things can happen after both, and break the contract
+//! or don't. So the number includes everything on which the future depends: every word and every content, the store
+//! buffers, the translation hardware, the judge, and the stacks and registers of the CPUs ([`Core::local`]).
 //!
-//! Two things are left out, because they make states differ that have the same future. *Which*
-//! moment something happened at does not matter, only what came before what, and that only for
-//! pairs that the judge compares: so a moment goes in as its place among those that it will be compared with.
-//! And of a call that has returned nothing matters but which translations of before are still about that
-//! must not be used any more: new ones are younger than the call.
+//! We leave two things out, because they would distinguish states that have the same future. The first is the exact
+//! moment of an event. Only the order of events matters, and only for pairs that the judge compares: for example,
+//! whether an entry was written before its frame's content was captured. So we replace a moment by its rank among those
+//! with which it will be compared. The second is a call that has returned. Of it, only older translations matter that
+//! may still be cached and must not be used; newer ones are younger than the call.
 //!
-//! Numbers have 128 bits. That two states share one by chance is less likely than that the host's memory
-//! errs.
+//! Numbers have 128 bits. Two different states are less likely to share one than the host's memory is to err.
 
 use super::buffer::{Fill, Target};
 use super::{Core, Cpu};
@@ -24,7 +22,7 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_128;
 
 impl Core {
-    /// Returns a digest of the machine's state, with the stacks from [`Core::local`].
+    /// Returns a digest of the machine's state. Call [`Core::local`] for the CPUs' stacks first.
     pub(crate) fn state(&self) -> u128 {
         let mut digest = self.digest.borrow_mut();
         let digest = &mut *digest;
@@ -99,12 +97,12 @@ impl Core {
         Moments { sorted, sent }
     }
 
-    /// Adds a CPU's own state: its stack, its registers, and more.
+    /// Sets a CPU's own state: its stack and registers, and the number that the kernel keeps for it.
     pub(crate) fn local(&mut self, cpu: usize, stack: &[u8], kept: u64) {
         self.locals[cpu] = (xxh3_128(stack), kept);
     }
 
-    /// Adds the memory that programs have allocated.
+    /// Sets the digest of the memory that programs have allocated.
     pub(crate) fn digest_heap(&mut self, heap: Option<&Heap>) {
         if let Some(heap) = heap {
             let digest = self.digest.get_mut();
@@ -113,13 +111,13 @@ impl Core {
         }
     }
 
-    /// Forgets the CPUs' code, which has ended, and its stacks.
+    /// Forgets the CPUs' stacks and the heap at the end of a run.
     pub(crate) fn forget_locals(&mut self) {
         self.locals = Locals::default();
         self.heap = 0;
     }
 
-    /// Returns whether [`Core::state`] will be called next.
+    /// Returns whether the search calls [`Core::state`] next.
     pub(crate) fn wants_state(&self) -> bool {
         matches!(&self.strategy, Strategy::Exhaustive(search) if search.wants_state())
     }

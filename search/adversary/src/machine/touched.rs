@@ -1,4 +1,4 @@
-//! Determines the footprint of an action: two actions with disjoint footprints commute.
+//! Computes the footprint of an action: two actions with disjoint footprints commute.
 
 use super::Core;
 use super::buffer::Target;
@@ -8,7 +8,7 @@ use crate::op::Op;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Returns whether something takes effect only by a barrier of this CPU: a store to a table, or a broadcast.
+    /// Returns whether anything waits for a barrier of this CPU to take effect: a store to a table, or a broadcast.
     pub(super) fn has_to_wait(&self, cpu: usize) -> bool {
         self.mmu.lags() || !self.cpus[cpu].broadcasts.is_empty()
     }
@@ -82,7 +82,7 @@ impl Core {
                 Op::Invalidate | Op::Root | Op::Broadcast => print.translation = 1,
                 Op::Note => print.translation = 2,
                 Op::Send(lines) => print.lines = lines,
-                // A walker may set bits in a table, and a load reads some frame.
+                // A walker may set bits in a table, and we don't know which frame a load reads.
                 Op::Access(_) => print.translation = 2,
                 Op::Content { frame, store } => {
                     print.address = frame as usize + 1;
@@ -91,7 +91,7 @@ impl Core {
                 }
             },
         }
-        // Loads that are satisfied early can distinguish the order of two stores.
+        // Early loads can distinguish the order of two stores.
         print.looks |= print.writes && self.kind.reorders;
         print
     }

@@ -1,13 +1,13 @@
-//! Page-table isolation: user mode under a tag of its own, the user's half of each space flushed late.
+//! Page-table isolation: user mode has its own tag, and the user's half of each space is flushed late.
 //!
-//! On the machine that has it the engine lends tags as on any other, and what it flushes is the kernel's half. The
-//! user's is the port's business, as it is of a kernel's: [`Halves`](crate::isolation::Halves) notes what is behind,
-//! and the way back to user mode, which is taken before an access of a program, loads the user's tag, flushed if it is
-//! behind. In user mode the walker fills under that tag, until the CPU does anything else: an operation of the
-//! kernel's, an interrupt, an NMI. An NMI handler that accesses user memory does so in the kernel, under the engine's
-//! tag. The kernel's own half is not walked in user mode.
+//! On a machine with isolation, the engine assigns tags as on any other, and flushes the kernel's half. The user's half
+//! is the responsibility of the port, as in a real kernel. [`Halves`](crate::isolation::Halves) records which halves
+//! need a flush, and the return to user mode, which precedes an access of a program, loads the user's tag and flushes
+//! it if necessary. In user mode, the walker fills under that tag until the CPU does anything else: an operation of the
+//! kernel, an interrupt, an NMI. An NMI handler that accesses user memory does so in kernel mode, under the engine's
+//! tag. The kernel's own half isn't walked in user mode.
 //!
-//! Both roots lead to the same tables: what differs of them on real machines is the kernel's half.
+//! Both roots lead to the same tables. On real machines they differ in the kernel's half.
 
 use super::Core;
 use crate::isolation::KEEP;
@@ -16,7 +16,7 @@ use quell_arch::x86_64::isolation::user_tag;
 use std::rc::Rc;
 
 impl Core {
-    /// Takes the CPU to user mode, if it is not there.
+    /// Takes the CPU to user mode, if it isn't there yet.
     pub(crate) fn enter_user_half(&mut self, me: usize, root: u32) {
         if !self.kind.isolated || self.halves[me].user.is_some() {
             return;
@@ -27,7 +27,7 @@ impl Core {
         self.load_half(me, root, user_tag(Tag(tag)).0, cr3 & KEEP != 0, true);
     }
 
-    /// The CPU is in the kernel from here on.
+    /// Takes the CPU to the kernel, if it is in user mode.
     #[inline]
     pub(crate) fn leave_user_half(&mut self, me: usize) {
         if self.kind.isolated {

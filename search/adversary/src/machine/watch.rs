@@ -1,68 +1,70 @@
-//! Remembers what a CPU has read: it need not repeat a waiting loop before any of it has changed.
+//! Remembers the words that a CPU has read: it needn't repeat a waiting loop before one of them has changed.
 //!
-//! A CPU reads all the time and waits now and then. So reads are only noted in order, and
-//! [processed](Watch::take_notes) when the CPU reaches a waiting loop: most notes are never used.
+//! A CPU reads all the time, but waits only now and then. So we only note reads in order, and
+//! [process](Watch::take_notes) the notes when the CPU reaches a waiting loop: most of them are never used.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
 use std::ops::Range;
 
-/// How many words are remembered; more have been read only by code that is not in a loop.
+/// The number of words that we remember. Only code outside loops reads more.
 const WORDS: usize = 24;
 
-/// A bit for each of them.
+/// The set of all their places.
 const ALL: u32 = (1 << WORDS) - 1;
 
-/// How many turns of loops a word may cause. A change concerns the innermost loop that reads the
-/// word, which may be an outer one: so it is good for a few turns, not for one alone.
+/// How many iterations of loops a changed word may cause. The change concerns the innermost loop that reads the word,
+/// which may be an outer one. So one iteration may not be enough.
 const TURNS: u8 = 2;
 
 /// The words that a CPU has read recently, with the values found.
 ///
-/// Every load searches for a word, so the search must be fast: words have a few kinds by address, and one place is
-/// known for each kind.
+/// Every load searches for a word, so the search must be fast. We divide words into a few kinds by address, and know
+/// one place for each kind.
 pub(super) struct Watch {
     count: usize,
-    /// Where distances to words are measured from.
+    /// The address from which distances to words are measured.
     origin: usize,
-    /// Where programs allocate, if that is known.
+    /// The addresses where programs allocate, if known.
     heap: Range<usize>,
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
-    /// Which of the words go first, see [`Watch::key`].
+    /// The order in which words are dropped ([`Watch::key`]).
     keys: [u64; WORDS],
-    /// A bit for each word that was read since the last turn of a loop: they stay.
+    /// The words that were read since the last iteration of a loop, as bits. They stay.
     fresh: u32,
-    /// A bit for each word that holds something else than the CPU has read there.
+    /// The words that no longer hold the value that the CPU has read, as bits.
     changed: u32,
     /// Whether a word that should stay had to be dropped.
     overflowed: bool,
-    /// How many of the words have an address of each kind.
+    /// The number of words of each kind.
     kinds: [u8; KINDS],
     /// The place of a word of each kind, if there is one.
     places: [u8; KINDS],
-    /// Later reads, oldest first.
+    /// Reads that aren't processed yet, oldest first.
     notes: Box<[Note; NOTES]>,
-    /// How many of them there are.
+    /// The number of notes.
     noted: usize,
 }
 
-/// Words that a CPU reads one after the other where all that is remembered was read since its last turn: each takes the
-/// place of the one before, as long as it is itself the next to go. So it is with a CPU that reads a whole table.
+/// Words that pass through one place, one after the other.
+///
+/// If everything remembered was read since the last iteration, a new word takes the place of the one before, as long as
+/// it is itself the next to drop. This makes it quick to read a whole table.
 struct Passing {
     place: usize,
-    /// The greatest key of all others that are remembered.
+    /// The greatest key of all other words.
     others: u64,
-    /// The last word added; it is not in its place yet.
+    /// The last word added, which isn't in its place yet.
     word: *const AdversaryWord,
     seen: u64,
 }
 
-/// How many notes are taken before they are taken in, in any case.
+/// The number of notes after which we process them in any case.
 const NOTES: usize = 256;
 
-/// An operation of a CPU on a word. Two words of the host, because a run writes one for each operation.
+/// An operation of a CPU on a word. It fits into two words of the host, because a run writes one for each operation.
 #[derive(Clone, Copy)]
 struct Note {
     /// The word, with the operation in the bits below its alignment.
@@ -70,9 +72,9 @@ struct Note {
     value: u64,
 }
 
-/// It has read the value there.
+/// The CPU has read the value.
 const READ: usize = 0;
-/// It has stored the value there: that is no news to it.
+/// The CPU has stored the value, so it doesn't wait for it.
 const WROTE: usize = 1;
 /// The word was dropped.
 const GONE: usize = 2;
@@ -96,18 +98,18 @@ impl Note {
 /// The number of kinds of addresses.
 const KINDS: usize = 64;
 
-/// Bits of a key for a place.
+/// The number of bits of a key that contain a place.
 const PLACE_BITS: u32 = 5;
 const _: () = assert!(WORDS <= 1 << PLACE_BITS);
-/// Bits for a distance in words: more than between any two addresses of a process.
+/// The number of bits for a distance in words: enough for any two addresses of a process.
 const DISTANCE_BITS: u32 = 48;
-/// The place of the turns beside a key: above its last bit, which marks allocated words.
+/// The position of the iterations above a key: after its last bit, which marks allocated words.
 const TURNS_SHIFT: u32 = DISTANCE_BITS + PLACE_BITS + 1;
 
-/// The place of the greatest key.
+/// Returns the place with the greatest key.
 #[inline]
 fn greatest(keys: [u64; WORDS]) -> usize {
-    // Four at a time, independent of each other.
+    // We compare four at a time, independently of each other, so that the host can do so in parallel.
     let mut greatest = [0; 4];
     for keys in keys.chunks_exact(4) {
         for (greatest, key) in greatest.iter_mut().zip(keys) {
@@ -145,14 +147,14 @@ impl Watch {
         }
     }
 
-    /// Forgets all. `origin` is where the words of the tables begin, `heap` is where programs allocate.
+    /// Forgets everything. `origin` is the address of the tables' first word, `heap` is where programs allocate.
     pub(super) fn clear(&mut self, origin: usize, heap: Range<usize>) {
         self.origin = origin;
         self.heap = heap;
         self.forget_all();
     }
 
-    /// Forgets what the CPU has read.
+    /// Forgets the words that the CPU has read.
     pub(super) fn forget_all(&mut self) {
         self.count = 0;
         self.fresh = 0;
@@ -182,13 +184,13 @@ impl Watch {
         self.noted += 1;
     }
 
-    /// The CPU has read `value` from a word, which may hold something else.
+    /// Notes that the CPU has read `value` from a word, which may hold another one by now.
     #[inline]
     pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
         self.note(Note::of(READ, word, value));
     }
 
-    /// The CPU has changed a word, or will when its store is visible.
+    /// Notes that the CPU has changed a word, or will when its store becomes visible.
     #[inline]
     pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
         self.note(Note::of(WROTE, word, value));
@@ -196,14 +198,14 @@ impl Watch {
 
     /// Forgets a dropped word.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
-        // A waiting CPU has no notes, because the values it waits for must be current at any time.
+        // A waiting CPU has no notes, because we need the values for which it waits up to date at all times.
         match self.noted == 0 {
             true => self.remove(word),
             false => self.note(Note::of(GONE, word, 0)),
         }
     }
 
-    /// Processes the notes. Until the next note [`Watch::written`] keeps the result up to date.
+    /// Processes the notes. Until the next note, [`Watch::written`] keeps the result up to date.
     pub(super) fn take_notes(&mut self) {
         let mut passing = None;
         for at in 0..self.noted {
@@ -229,7 +231,7 @@ impl Watch {
         let mut bit = 1;
         self.changed = 0;
         for (word, seen) in self.words.iter().zip(&self.seen).take(self.count) {
-            // SAFETY: a dropped word is not among the remaining ones: its note was the last about it.
+            // SAFETY: none of the remaining words was dropped, because the note about that would have removed it.
             if unsafe { (**word).peek() } != *seen {
                 self.changed |= bit;
             }
@@ -265,8 +267,8 @@ impl Watch {
         }
     }
 
-    /// Records that the word at a place has replaced another, while all are fresh and it would be dropped next: from
-    /// here on its place is not known.
+    /// Makes the word at a place a passing one, if it would be dropped next while all words are fresh. From then on its
+    /// place isn't known.
     fn pass(&mut self, place: usize) -> Option<Passing> {
         let mut keys = self.keys;
         let key = std::mem::take(&mut keys[place]);
@@ -283,7 +285,7 @@ impl Watch {
         })
     }
 
-    /// The last word that has passed stays.
+    /// Puts the last passing word into its place.
     fn flush_pending(&mut self, passing: Option<Passing>) {
         if let Some(Passing {
             place, word, seen, ..
@@ -311,7 +313,7 @@ impl Watch {
         }
     }
 
-    /// A word holds `value` from now on; whether the CPU has read it.
+    /// Records that a word holds `value` from now on. Returns whether the CPU has read the word.
     #[inline]
     pub(super) fn written(&mut self, word: *const AdversaryWord, value: u64) -> bool {
         let place = self.place(word);
@@ -322,8 +324,9 @@ impl Watch {
         place.is_some()
     }
 
-    /// Returns a number for a word's address that does not depend on the host's placement: allocated words come last,
-    /// and each kind is at the same distance from the tables in every run. The lowest bits are the word's place here.
+    /// Returns a number for a word's address, which doesn't depend on where the host places memory. Allocated words
+    /// come last, and words of each kind have the same distance from the tables in every run. The lowest bits are the
+    /// word's place here.
     #[inline]
     fn key(&self, word: *const AdversaryWord, place: usize) -> u64 {
         let distance = word.addr().wrapping_sub(self.origin) / align_of::<AdversaryWord>();
@@ -332,7 +335,7 @@ impl Watch {
         (allocated << DISTANCE_BITS | distance) << PLACE_BITS | place as u64
     }
 
-    /// Makes room for a word; where.
+    /// Makes room for a word. Returns its place.
     fn remember(&mut self, word: *const AdversaryWord) -> usize {
         let place = if self.count < WORDS {
             self.count += 1;
@@ -367,13 +370,14 @@ impl Watch {
         }
     }
 
-    /// Returns the word to drop when there is no room: words read by the present loop stay. The choice depends neither
-    /// on the order of reads, which is not state, nor on the host's placement: words of tables, allocated words and
-    /// others each have their own memory, and their order is fixed here.
+    /// Returns the place of the word to drop when there is no room. Words that the present loop has read stay. The
+    /// choice depends neither on the order of reads, which isn't part of the state, nor on where the host places
+    /// memory: words of tables, allocated words and others each have their own region, and the order of the regions is
+    /// fixed here.
     #[inline]
     fn dispensable(&self) -> usize {
         if self.fresh == ALL {
-            // None of them has caused a turn since.
+            // None of them has caused an iteration since they were read.
             return greatest(self.keys);
         }
         greatest(std::array::from_fn(|place| {
@@ -382,7 +386,7 @@ impl Watch {
         }))
     }
 
-    /// The places of the words that hold something else than the CPU has read there.
+    /// Returns the places of words that no longer hold the value that the CPU has read.
     #[inline]
     fn places_changed(&self) -> impl Iterator<Item = usize> + use<> {
         let mut left = self.changed;
@@ -393,13 +397,13 @@ impl Watch {
         })
     }
 
-    /// The words that hold something else than the CPU has read there.
+    /// Returns the words that no longer hold the value that the CPU has read.
     #[inline]
     pub(super) fn changed(&self) -> impl Iterator<Item = *const AdversaryWord> + '_ {
         self.places_changed().map(|place| self.words[place])
     }
 
-    /// Counts a turn of the CPU's loop.
+    /// Counts an iteration of the CPU's loop.
     pub(super) fn turn(&mut self) {
         for place in self.places_changed() {
             self.turns[place] += 1;
@@ -414,7 +418,7 @@ impl Watch {
         self.overflowed = false;
     }
 
-    /// Returns whether the CPU has read more since the last turn of a loop than fits here. Then it repeats the loop
+    /// Returns whether the CPU has read more words since the last iteration than fit here. Then it repeats the loop
     /// once more, because a forgotten word may be part of the condition.
     #[inline]
     pub(super) fn has_overflowed(&self) -> bool {
@@ -449,9 +453,9 @@ impl Watch {
         self.count = kept;
     }
 
-    /// Returns the part of this that affects the CPU's next actions.
+    /// Returns the state that affects the CPU's next actions.
     pub(super) fn state(&self) -> impl Iterator<Item = impl Hash> + '_ {
-        // Which of them are fresh matters where one has to go.
+        // It matters which words are fresh only if one must be dropped.
         let fresh = if self.count == WORDS { self.fresh } else { 0 };
         (0..self.count).map(move |place| {
             let changed = (self.changed >> place & 1 != 0).then_some(self.seen[place]);

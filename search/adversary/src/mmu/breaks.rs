@@ -1,44 +1,47 @@
-//! Break before make: two translations of one address that must never meet in a TLB.
+//! Break before make: pairs of translations of one address that must never meet in a TLB.
 //!
-//! Arm lets a TLB that holds two entries for one address use either, mix them, or raise an abort. So its manual (Arm
+//! If a TLB holds two entries for one address, Arm lets it use either, mix them, or raise an abort. So its manual (Arm
 //! Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table entries", rule
-//! RWHZWS; "Misprogramming of the Contiguous bit") asks that software first writes an invalid entry, then invalidates
-//! the old one with a broadcast, waits until that is complete, and only then writes the new entry. Who wants to read
-//! the rule where it can be read freely finds it in the messages of Linux's commits d4b9e0790aa7 (in general) and
-//! d8bdcff28764 (contiguous entries), and as checks in the crate `aarch64-paging` (commit 88fb6a1b84d9: sizes, output
-//! addresses, memory types, global entries). It asks so where
+//! RWHZWS; "Misprogramming of the Contiguous bit") requires that software first writes an invalid entry, then
+//! invalidates the old one with a broadcast, waits until that is complete, and only then writes the new entry. The
+//! messages of Linux's commits d4b9e0790aa7 (in general) and d8bdcff28764 (contiguous entries) explain the rule, and
+//! can be read without registering with Arm. The crate `aarch64-paging` contains the rule as checks (commit
+//! 88fb6a1b84d9: sizes, output addresses, memory types, global entries). It applies where
 //!
 //! * the *size* of the translation changes: a block for a table, a table for a block or for another table;
-//! * the *output address* changes, and the old or the new translation is writable, or the contents of the
-//!   memory at the two differ;
-//! * a *global* entry is made where a TLB may hold one of the same address that is not;
-//! * an entry becomes one of a block of *contiguous* ones, or ceases to be one;
-//! * the memory type or the cacheability changes, which entries of this machine do not have.
+//! * the *output address* changes, and the old or the new translation is writable, or the contents of the memory at the
+//!   two differ;
+//! * a *global* entry is made where a TLB may hold one for the same address that isn't global;
+//! * an entry becomes one of a block of *contiguous* ones, or stops being one;
+//! * the memory type or the cacheability changes, which our machine's entries don't have.
 //!
-//! x86-64 asks so of *sizes* alone: some processors raise a machine check where two meet ([`quell::flush_needed`] names
-//! them). Here the pages below two tables are compared, not the tables. RISC-V asks for nothing.
+//! x86-64 requires this for *sizes* alone: some processors raise a machine check where two sizes meet
+//! ([`quell::flush_needed`] names them). There we compare the pages below two tables, not the tables. RISC-V never
+//! requires it.
 //!
-//! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation
-//! in, none that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that
-//! moment is when the store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)); a
-//! CPU that has the space loaded lazily uses none of its translations, but its walker may bring them in, so the rule
-//! holds there, too: so the old entry must have gone from the tables, and the invalidation of it must be *complete*,
-//! not merely sent. A CPU that does not run the space walks none of its tables. There the moment is when it loads the
-//! root again under a tag for which its TLB holds the old entry: a flush that the engine puts off until then comes
-//! early enough, as nothing meets before. For the same reason nothing is held against a CPU that is offline: it flushes
-//! everything before it uses anything.
+//! We judge the rule itself, not whether an access has a wrong result. From the moment at which a walker can bring a
+//! translation into a TLB, this TLB must hold no translation that contradicts it. The moment depends on the CPU:
 //!
-//! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel
-//! there runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its
-//! idle CPUs leave their roots ([`Cpu::leave`](quell::Cpu::leave)), because an initiator asks no lazy CPU; and it
-//! leaves no CPU alone that runs a program. Under policies that take receipts this judge says nothing of such an Arm
-//! machine. On x86 it judges every policy: there few changes are concerned, and those are reported with
-//! [`Scope::Tables`](quell::Scope::Tables), whose flush is waited for to the end.
+//! * If it runs the space: when the store of the new entry becomes visible, because its TLB holds everything that it
+//!   could hold ([`mmu`](super)).
+//! * If it has the space loaded lazily: the same moment. It uses none of the translations, but its walker may bring
+//!   them in. So here, too, the old entry must have left the tables, and its invalidation must be *complete*, not
+//!   merely sent.
+//! * If it doesn't run the space, it walks none of its tables. Then the moment is when it loads the root again under a
+//!   tag for which its TLB holds the old entry. So the engine may defer the flush until then.
+//! * If it is offline: never, because it flushes everything before it uses anything.
 //!
-//! Entries of two roots are not compared: that one address space meets what is left of another is C5.
+//! *Where nothing is broadcast*, the flush is complete when every CPU that has the root loaded has flushed. So on such
+//! an Arm machine a kernel runs the engine under a policy that waits for that ("asynchronous" off), because a receipt
+//! comes before the flush. Its idle CPUs leave their roots ([`Cpu::leave`](quell::Cpu::leave)), because an initiator
+//! doesn't interrupt lazy CPUs, and it has no undisturbed CPUs. We don't judge policies that take receipts there. On
+//! x86 we judge every policy: the rule concerns few changes, and those are reported with
+//! [`Scope::Tables`](quell::Scope::Tables), so the initiator waits until their flush is complete.
 //!
-//! A translation that may only be read gives way to another one without a flush if both frames hold the same: the
-//! machine compares their contents at that moment ([`Meeting::of_equals`]).
+//! We don't compare entries of two roots, because a leftover of another address space is a matter of C5.
+//!
+//! A read-only translation may be replaced by another one without a flush if both frames have the same content. The
+//! machine compares the contents at that moment ([`Meeting::of_equals`]).
 
 use super::held::{GLOBAL_TAG, Pointer};
 use super::leaves::Leaf;
@@ -48,14 +51,14 @@ use quell_vm::machine::Level;
 use std::fmt;
 use std::ops::Range;
 
-/// A translation, or a pointer to a table, as the rule sees it.
+/// A translation or a pointer to a table, as far as the rule depends on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) tag: u16,
     pub(super) root: u32,
     /// The level of its table.
     pub(super) level: u8,
-    /// The first page that it is about.
+    /// The first page that it translates.
     pub(super) page: u64,
     pub(super) word: u64,
 }
@@ -97,7 +100,7 @@ impl Entry {
         self.page..self.page + Level(self.level).pages()
     }
 
-    /// Returns whether both translate an address of one space that a TLB would find under one tag.
+    /// Returns whether both translate some address of one space, and a TLB would find both under one tag.
     pub(super) fn meets(&self, other: &Entry) -> bool {
         let tagged = self.tag == other.tag || self.is_global() || other.is_global();
         let (mine, others) = (self.pages(), other.pages());
@@ -116,7 +119,7 @@ impl Entry {
             rule == Break::Translation && (global || (self.word ^ old.word) & CONTIGUOUS != 0)
         };
         match (self.is_table(), old.is_table()) {
-            // Entries below a table are judged by themselves, and so are tables of lower levels.
+            // Entries below a table are judged on their own, and so are tables of lower levels.
             (true, true) => self.level == old.level && moved(),
             (false, false) => self.level != old.level || moved() || turned(),
             (true, false) => self.level <= old.level,
@@ -152,23 +155,23 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// The root from which both are walked.
+    /// Returns the root from which both are walked.
     pub(crate) fn root(&self) -> u32 {
         self.new.root
     }
 
-    /// The first page that both translate.
+    /// Returns the first page that both translate.
     pub(crate) fn page(&self) -> u64 {
         self.new.page.max(self.old.page)
     }
 
-    /// The frame that the new entry leads to.
+    /// Returns the frame to which the new entry leads.
     pub(crate) fn frame(&self) -> u32 {
         frame_of(self.new.word)
     }
 
-    /// The frames behind the old and the new translation, and how many there are, if the rule allows the exchange as
-    /// long as these hold the same: nothing but the output address differs, and neither can be written.
+    /// Returns the old and the new first frame and their number, if equal contents excuse the meeting. They do if both
+    /// translations are read-only and only their output addresses differ.
     pub(crate) fn of_equals(&self) -> Option<(u32, u32, u64)> {
         let Meeting { new, old, .. } = self;
         let alike = !new.is_table()

@@ -1,26 +1,24 @@
-//! What the translation caches of one CPU may hold, and what an invalidation takes away.
+//! The possible contents of one CPU's translation caches, and the effect of invalidations on them.
 //!
-//! An invalidation of a range names one page per stride, and takes away what translates one of these
-//! pages ([`PageRange::names`]): a large page goes with any of its pages, base pages that were reported
-//! as one large stride stay, but for the first. Where an invalidation names the size of what it is to
-//! drop (Arm's level hint, given for [`Scope::Leaf`]), entries of other sizes stay altogether, and
-//! everything does if the range does not begin where such a page can. INVLPG, INVLPGB and SFENCE.VMA
-//! name no size. Of the walker caches the pointers on the path to a named page go, for
-//! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
-//! cache extensions or INVLPGB, it does not.
+//! An invalidation of a range names one page per stride, and drops every entry that translates one of these pages
+//! ([`PageRange::names`]). So any of its pages drops a large page, but of base pages that were reported as one large
+//! stride only the first is dropped. An invalidation may name the size of the entries to drop (Arm's level hint, given
+//! for [`Scope::Leaf`]). Then entries of other sizes stay, and all stay if the range begins where no page of that size
+//! can. INVLPG, INVLPGB and SFENCE.VMA name no size. Only [`Scope::Tables`] drops entries of walker caches: the
+//! pointers on the path to a named page. INVLPG drops all pointers on Intel's processors, but not on AMD's with
+//! translation cache extensions, and INVLPGB doesn't either.
 //!
-//! An entry that is one of a block says where every page of the block is, and a TLB may keep that for all of them as
-//! one. The set has an element for each page, so an invalidation of one page leaves the others: hardware may drop the
-//! whole block, and need not, where it has kept the pages apart. As long as any entry of a block stands, it can be
-//! filled for every page of the block.
+//! An entry of a block determines the frames of all the block's pages, and a TLB may cache them as one. Our set has an
+//! element for each page, so an invalidation of one page leaves the others. Hardware may drop the whole block, but
+//! needn't if it has kept the pages apart. As long as any entry of a block is present, a TLB can fill every page of the
+//! block from it.
 //!
-//! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
-//! still reads what the table says now, and fills leaves through it that were written after the
-//! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
-//! that were filled stay even then, until they are invalidated themselves. For the contract the
-//! mapping ended with the pointer all the same, and an old value that walkers still read ended when it was
-//! overwritten: so each entry knows both until when it could be *walked*, and since and until when
-//! the tables *led* to it, from the root on ([`Path`]).
+//! For the hardware, clearing a pointer to a table ends nothing below it. A walker that has kept the pointer still
+//! reads the table's present content, and even fills leaves that were written after the pointer was cleared, until an
+//! invalidation with [`Scope::Tables`] reaches the pointer. The translations filled by then stay until they are
+//! invalidated themselves. For the contract, however, the mapping ended with the pointer, and an old value that walkers
+//! still read ended when it was overwritten. So each entry records two things: until when it could be *walked*, and
+//! since and until when the tables *led* to it from the root ([`Path`]).
 
 use super::leaves::{Leaf, Leaves, Path};
 use crate::oracle::Moment;
@@ -40,7 +38,7 @@ pub(super) struct Pointer {
     pub(super) level: u8,
     pub(super) base: u64,
     pub(super) table: u32,
-    /// The table that held the pointer; for a root, the root itself.
+    /// The table that contained the pointer; for a root, the root itself.
     pub(super) via: u32,
     pub(super) root: u32,
     pub(super) written: Moment,
@@ -50,13 +48,13 @@ pub(super) struct Pointer {
 }
 
 impl Pointer {
-    /// The pages that the table spans.
+    /// Returns the pages that the table spans.
     pub(super) fn pages(&self) -> Range<u64> {
         self.base..self.base + Level(self.level + 1).pages()
     }
 }
 
-/// A value that a table word had: walkers may still read it, if they lag.
+/// A past value of a table word. Walkers that lag may still read it.
 #[derive(Clone, Copy)]
 pub(super) struct Gone {
     pub(super) table: u32,
@@ -64,7 +62,7 @@ pub(super) struct Gone {
     pub(super) old: u64,
     /// When it was written.
     pub(super) written: Moment,
-    /// When another one took its place.
+    /// When it was overwritten.
     pub(super) at: Moment,
 }
 
@@ -74,19 +72,19 @@ pub(super) struct Tlb {
     pub(super) root: Option<u32>,
     pub(super) pointers: Vec<Pointer>,
     pub(super) leaves: Leaves,
-    /// No entry that a leaf came from was written after this moment.
+    /// The latest moment at which an entry of one of the leaves was written.
     pub(super) newest: Moment,
 }
 
-/// Returns whether invalidating a range under the leaf's tag drops the leaf; with `hinted` the invalidations name the
-/// size of entries to drop.
+/// Returns whether invalidating a range under the leaf's tag drops the leaf. If `hinted`, the invalidation names the
+/// size of the entries to drop.
 fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
     let stride = range.stride.pages();
     let told = !hinted || leaf.pages() == stride && range.start.0.is_multiple_of(stride);
     told && range.names(quell::Page(leaf.page), leaf.pages())
 }
 
-/// Returns whether `what` names entries under this tag, with `loaded` as the loaded tag; see [`Tlb::invalidate`].
+/// Returns whether `what` names entries under this tag while `loaded` is the loaded tag ([`Tlb::invalidate`]).
 fn is_tagged(what: Invalidate, tag: u16, loaded: u16, everywhere: bool) -> bool {
     match what {
         Invalidate::Everything => true,
@@ -96,7 +94,7 @@ fn is_tagged(what: Invalidate, tag: u16, loaded: u16, everywhere: bool) -> bool 
     }
 }
 
-/// The range that is invalidated, if not all, and up to where.
+/// Returns the range of an invalidation, or `None` for everything, and its scope.
 fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
     match what {
         Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
@@ -106,7 +104,7 @@ fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
     }
 }
 
-/// Returns whether `what` names this leaf; see [`Tlb::invalidate`].
+/// Returns whether `what` names this leaf ([`Tlb::invalidate`]).
 fn is_named(what: Invalidate, leaf: &Leaf, loaded: u16, (hints, everywhere): (bool, bool)) -> bool {
     let (range, scope) = reach(what);
     is_tagged(what, leaf.tag, loaded, everywhere)
@@ -124,7 +122,7 @@ impl Tlb {
         leaf.until.min(leaf.path.cut) <= sent && is_named(what, leaf, self.tag, kind)
     }
 
-    /// A leaf can be walked now: holds it.
+    /// Adds a leaf that can be walked now.
     #[inline]
     pub(super) fn fill(&mut self, leaf: Leaf) {
         let what = |l: &Leaf| {
@@ -151,9 +149,9 @@ impl Tlb {
         self.leaves.retain(|l| l.tag != tag);
     }
 
-    /// Drops the entries that `what` covers and that could not be walked any more at `sent`. With `hints`,
-    /// invalidations of leaf entries name their size. If tags mean the same `everywhere`, invalidations of the
-    /// kernel's half reach every tag.
+    /// Drops the entries that `what` covers and that couldn't be walked any more at `sent`. With `hints`, invalidations
+    /// of leaf entries name their size. If tags mean the same `everywhere`, invalidations of the kernel's half reach
+    /// every tag.
     pub(super) fn invalidate(
         &mut self,
         what: Invalidate,
@@ -177,8 +175,8 @@ impl Tlb {
             .retain(|l| l.until > sent || !is_named(what, l, loaded, (hints, everywhere)));
     }
 
-    /// The tables do not lead through an entry any more. `unseen` is when walkers stopped to see it, if they
-    /// have.
+    /// Records that the tables no longer lead through an entry. `unseen` is the moment at which walkers stopped seeing
+    /// it, if they have.
     pub(super) fn end(&mut self, gone: &Gone, unseen: Option<Moment>) {
         let place = |via: u32, level: u8, page: u64| {
             via == gone.table && Level(level).index(quell::Page(page)) == gone.index
@@ -201,7 +199,7 @@ impl Tlb {
         } else {
             let (of, mut from) = ((gone.table, gone.index), 0);
             while let Some(leaf) = self.leaves.next_beside(of, &mut from) {
-                // One that is kept under a tag that is not loaded was ended before.
+                // A leaf that is kept under a tag that isn't loaded has ended earlier.
                 let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
                 if leaf.written == gone.written
                     && stands
@@ -214,15 +212,15 @@ impl Tlb {
                     && place(leaf.via, leaf.level, leaf.page)
                     && frame_of(leaf.word) == frame_of(gone.old)
                 {
-                    // The page's entry is gone, and another entry of its block is present: walkers may still fill the
-                    // page from that.
+                    // The page's own entry is cleared, but another entry of its block is present: walkers may still
+                    // fill the page from that one.
                     leaf.path.cut = leaf.path.cut.min(gone.at);
                 }
             }
         }
     }
 
-    /// Records that the tables do not lead through a pointer any more, nor to anything below it.
+    /// Records that the tables no longer lead through a pointer, nor to anything below it.
     fn cut(&mut self, at: usize, now: Moment) {
         let pointer = &mut self.pointers[at];
         if pointer.path.cut != Moment::MAX {
@@ -248,7 +246,7 @@ impl Tlb {
         }
     }
 
-    /// Ends entries that were reached through a removed pointer.
+    /// Ends the entries that were reached through a removed pointer.
     fn end_orphans(&mut self, now: Moment) {
         let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
             let mut kept = pointers.iter();

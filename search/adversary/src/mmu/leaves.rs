@@ -1,25 +1,25 @@
 //! The translations that a TLB may hold, in the order of their fills.
 //!
-//! The TLB of a program with large pages holds hundreds of them, and each changed entry needs those filled from it. So
-//! their entries' places are kept beside them, as numbers that a host compares many at once.
+//! The TLB of a program with large pages holds hundreds of them, and each changed entry needs those that were filled
+//! from it. So we keep the places of their entries beside them as numbers, of which a host compares many at once.
 
 use crate::oracle::{Moment, Used};
 use crate::tables::{BLOCK, FRAME_SHIFT, frame_of};
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::ops::Range;
 
-/// Since when and until when the tables in memory lead from the root to an entry.
+/// The time during which the tables in memory led from the root to an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// When the entry was written; that of the last pointer on the path that still led there, if the
-    /// path had been cut before the entry was written.
+    /// When the entry was written. If the path had been cut before, when the last pointer was written that was still
+    /// connected to the root.
     pub(super) since: Moment,
-    /// When the path was cut: [`Moment::MAX`] if it was not.
+    /// When the path was cut; [`Moment::MAX`] if it wasn't.
     pub(super) cut: Moment,
 }
 
 impl Path {
-    /// The path to an entry that is `written` at the end of this one.
+    /// Extends the path to an entry that was `written` at its end.
     pub(super) fn to(self, written: Moment) -> Path {
         let since = if written < self.cut {
             written
@@ -29,7 +29,7 @@ impl Path {
         Path { since, ..self }
     }
 
-    /// Adds a second path to the entry: the one that lasts longer counts.
+    /// Adds a second path to the entry; the path that lasts longer counts.
     pub(super) fn join(&mut self, other: Path) {
         if other.cut >= self.cut {
             *self = other;
@@ -43,13 +43,13 @@ pub(crate) struct Leaf {
     pub(super) tag: u16,
     pub(super) level: u8,
     pub(super) page: u64,
-    /// The first page of the entry that it was filled from, which is another one's where the entry is one of a block.
+    /// The first page of the entry from which it was filled. In a block, that may be the entry of another page.
     pub(super) from: u64,
     pub(crate) word: u64,
     pub(super) via: u32,
     pub(super) root: u32,
     pub(super) written: Moment,
-    /// Until when it could be walked.
+    /// Until when a walker could find it.
     pub(crate) until: Moment,
     pub(super) path: Path,
 }
@@ -63,30 +63,30 @@ impl Leaf {
         page.wrapping_sub(self.page) < self.pages()
     }
 
-    /// The pages that it maps.
+    /// Returns the pages that it maps.
     pub(crate) fn pages_of(&self) -> Range<u64> {
         self.page..self.page + self.pages()
     }
 
-    /// The same, filled for this page from an entry of its block.
+    /// Returns the same translation for another page of its block.
     pub(super) fn of_block(self, page: u64) -> Self {
         let by = page.wrapping_sub(self.page) << FRAME_SHIFT;
         let word = self.word.wrapping_add(by);
         Leaf { page, word, ..self }
     }
 
-    /// Returns the entry that it was filled from.
+    /// Returns the entry from which it was filled.
     pub(super) fn entry(&self) -> u64 {
         self.of_block(self.from).word
     }
 
-    /// The page that maps a frame, if one does.
+    /// Returns the page that maps a frame, if one does.
     pub(crate) fn page_of(&self, frame: u32) -> Option<u64> {
         let page = self.page + u64::from(frame.checked_sub(frame_of(self.word))?);
         self.covers(page).then_some(page)
     }
 
-    /// As the oracle sees an access to `page` through it.
+    /// Returns the translation of an access to `page` through it, for the oracle.
     pub(crate) fn used(&self, page: u64) -> Used {
         Used {
             root: self.root,
@@ -98,30 +98,30 @@ impl Leaf {
         }
     }
 
-    /// When the entry was written.
+    /// Returns the moment at which its entry was written.
     pub(crate) fn written(&self) -> Moment {
         self.written
     }
 
-    /// Returns the entry's place.
+    /// Returns the place of its entry in the tables.
     pub(crate) fn place(&self) -> (u32, usize) {
         (self.via, Level(self.level).index(quell::Page(self.from)))
     }
 }
 
-/// See the module.
+/// The translations that one TLB may hold.
 #[derive(Default)]
 pub(super) struct Leaves {
     leaves: Vec<Leaf>,
-    /// For each of them [`block_of`] its entry.
+    /// The result of [`block_of`] for each leaf's entry.
     blocks: Vec<u32>,
 }
 
-/// How many numbers are compared before any is looked at.
+/// The number of comparisons between two checks of their results.
 const AT_ONCE: usize = 16;
 
-/// Returns the block of an entry of a table, marked or not: a leaf of a block may have been filled from any entry of
-/// it.
+/// Returns the block of a table's entry. It doesn't matter whether the entry is marked: a leaf of a block may have been
+/// filled from any of its entries.
 fn block_of((table, index): (u32, usize)) -> u32 {
     (table * TABLE_WORDS as u32 + index as u32) / BLOCK as u32
 }
@@ -141,20 +141,20 @@ impl Leaves {
         self.leaves.iter()
     }
 
-    /// For changes that leave each in its place.
+    /// Iterates for changes that leave the place of each leaf's entry as it is.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Leaf> {
         self.leaves.iter_mut()
     }
 
-    /// Returns the next translation whose entry is in the same block as this one, behind the first `from`, which then
-    /// counts up to it.
+    /// Returns the next translation whose entry is in the same block as `place`. It skips the first `from`
+    /// translations, and then sets `from` to the number of translations up to the result.
     pub(super) fn next_beside(
         &mut self,
         place: (u32, usize),
         from: &mut usize,
     ) -> Option<&mut Leaf> {
         let block = block_of(place);
-        // All of a piece are compared, so that the compiler need not do it one by one.
+        // We compare a whole piece without an early exit, so that the compiler can vectorise the loop.
         let hit =
             |piece: &[u32; AT_ONCE]| piece.iter().fold(false, |any, one| any | (*one == block));
         let (pieces, _) = self.blocks[*from..].as_chunks();
@@ -189,7 +189,7 @@ impl Clone for Leaves {
         }
     }
 
-    /// In the memory that there is.
+    /// Clones into the existing memory.
     fn clone_from(&mut self, other: &Self) {
         self.leaves.clone_from(&other.leaves);
         self.blocks.clone_from(&other.blocks);

@@ -1,4 +1,4 @@
-//! Searches for translations of one address that meet in a TLB; [`breaks`](super::breaks) defines the forbidden pairs.
+//! Finds translations of one address that meet in a TLB; [`breaks`](super::breaks) defines the forbidden pairs.
 
 use super::Mmu;
 use super::breaks::{Entry, Meeting};
@@ -9,8 +9,8 @@ use quell_vm::machine::Level;
 use std::ops::Range;
 
 impl Mmu {
-    /// Judges an entry that the CPU's walker can fill now, at `index` of the table that `from` points to, against its
-    /// TLB.
+    /// Judges a new entry against a CPU's TLB. The CPU's walker can fill it now: it's at `index` of the table that
+    /// `from` points to.
     #[inline]
     pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
         let large = from.level > 0 && word & TABLE == 0;
@@ -19,7 +19,8 @@ impl Mmu {
         }
     }
 
-    /// Returns whether the rule may concern a new entry. If it concerns sizes alone, one of the two is a `large` page.
+    /// Returns whether the rule may concern a new entry. If it concerns sizes alone, the new entry must be a `large`
+    /// page or the TLB must hold one.
     #[inline]
     fn may_break(&self, large: bool) -> bool {
         match self.breaks {
@@ -33,7 +34,7 @@ impl Mmu {
     fn compare_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
         let new = self.entry_of(from, index, word);
         let tlb = &self.tlbs[cpu];
-        // Of a large table there are hundreds of others: those of other pages are passed by without a second look.
+        // A TLB may hold hundreds of leaves of other pages, so we discard those first by a cheap comparison.
         let pages = new.pages();
         let leaves = (tlb.leaves.iter())
             .filter(|leaf| leaf.page < pages.end && pages.start < leaf.page + leaf.pages())
@@ -66,8 +67,8 @@ impl Mmu {
         }
     }
 
-    /// Returns whether the CPU's TLB may hold an entry that contradicts the table that `from` points to: any entry of
-    /// it but the present ones.
+    /// Returns whether the CPU's TLB may hold an entry that contradicts the table that `from` points to. The table's
+    /// own present entries don't count.
     #[inline]
     pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
         self.may_break(from.level > 0) && self.holds_others(cpu, from)
@@ -92,14 +93,14 @@ impl Mmu {
                 concerns(l.tag, l.root, l.pages_of()) && !stands(l.via, l.level, l.page, l.written)
             })
             || tlb.pointers.iter().any(|p| {
-                // The pointer on the way there, and those above it, are no others.
+                // The pointer to this table and those above it don't count.
                 p.level < from.level
                     && concerns(p.tag, p.root, p.pages())
                     && !stands(p.via, p.level + 1, p.base, p.written)
             })
     }
 
-    /// Returns the finding, for the judge.
+    /// Takes one of the pairs that met, for the judge.
     pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
         self.meetings.pop()
     }

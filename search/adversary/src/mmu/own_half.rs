@@ -1,4 +1,4 @@
-//! The kernel's own half, which is walked under any root, and the effects of leaving a root.
+//! The kernel's own half, which is walked under any root, and the effects of unloading a root.
 
 use super::Mmu;
 use super::held::GLOBAL_TAG;
@@ -31,12 +31,12 @@ impl Mmu {
         self.walk_kernel(arena, cpu);
     }
 
-    /// The root of the kernel's half.
+    /// Returns the root of the kernel's half.
     pub(crate) fn kernel(&self) -> Option<u32> {
         self.kernel
     }
 
-    /// Unloads the loaded root. If the kernel has its own half, that alone remains, under tag 0.
+    /// Unloads the loaded root. If the kernel has its own half, that one stays loaded alone, under tag 0.
     pub(crate) fn unload_root(&mut self, arena: &Arena, cpu: usize, now: Moment) {
         if self.leave(cpu, now) && self.kernel.is_some() {
             let tlb = &mut self.tlbs[cpu];
@@ -49,14 +49,14 @@ impl Mmu {
     /// Ends all walks from the loaded root. Returns whether there was one.
     pub(super) fn leave(&mut self, cpu: usize, now: Moment) -> bool {
         let tlb = &mut self.tlbs[cpu];
-        // Without a root the kernel's half was walked alone.
+        // Without a root, only the kernel's half was walked.
         let left = tlb.root.take().is_some();
         if !left && self.kernel.is_none() {
             return false;
         }
         for p in &mut tlb.pointers {
             p.until = p.until.min(now);
-            // The tables of the kernel's half lead on where they did.
+            // The root of the kernel's half still leads to its tables.
             if self.kernel != Some(p.root) {
                 p.path.cut = p.path.cut.min(now);
             }

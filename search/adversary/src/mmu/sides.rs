@@ -1,20 +1,21 @@
-//! State of tables besides their words.
+//! The state of tables besides their words.
 
 use crate::oracle::Moment;
 use quell_vm::machine::TABLE_WORDS;
 
-/// See the module. Of the tables that there could be a run has few: the others take no room.
+/// The state of all tables besides their words. A run uses few of the tables that it could have, so the others take no
+/// memory.
 pub(super) struct Sides {
-    /// Which tables have words that may not be zero, as bits.
+    /// The tables with words that may not be zero, as bits.
     used: Box<[u64]>,
-    /// Of each table that has had such words, in this run or an earlier one.
+    /// The state of each table that has had such words, in this run or an earlier one.
     sides: Box<[Option<Box<Side>>]>,
 }
 
 struct Side {
-    /// Which words may not be zero, as bits.
+    /// The words that may not be zero, as bits.
     nonzero: [u64; TABLE_WORDS / 64],
-    /// When each word was written last.
+    /// When each word was last written.
     written: [Moment; TABLE_WORDS],
 }
 
@@ -30,14 +31,14 @@ impl Sides {
         self.sides.len() as u32
     }
 
-    /// When a word was written last.
+    /// Returns the moment at which a word was last written.
     #[inline]
     pub(super) fn written(&self, (table, index): (u32, usize)) -> Moment {
         let side = &self.sides[table as usize];
         side.as_ref().map_or(0, |side| side.written[index])
     }
 
-    /// A word that may not be zero was written then.
+    /// Records that a word that may not be zero was written at `now`.
     #[inline]
     pub(super) fn set_written(&mut self, (table, index): (u32, usize), now: Moment) {
         if let Some(side) = &mut self.sides[table as usize] {
@@ -45,7 +46,7 @@ impl Sides {
         }
     }
 
-    /// From here on a word may not be zero.
+    /// Records that a word may not be zero from now on.
     #[inline]
     pub(super) fn use_word(&mut self, (table, index): (u32, usize)) {
         let table = table as usize;
@@ -59,7 +60,7 @@ impl Sides {
         side.nonzero[index / 64] |= 1 << (index % 64);
     }
 
-    /// The words of a frame that may not be zero: none, if it is no table.
+    /// Returns the words of a frame that may not be zero: none if the frame isn't a table.
     pub(super) fn words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
         let side = self.sides.get(frame as usize).and_then(Option::as_ref);
         let nonzero = side.map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
@@ -67,7 +68,7 @@ impl Sides {
         blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
     }
 
-    /// Resets all words to zero, written at no moment. `zero` gets each that may not be zero.
+    /// Resets all words to zero, as if never written. Calls `zero` for each word that may not be zero.
     pub(super) fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
         for (block, used) in self.used.iter_mut().enumerate() {
             for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {
@@ -85,7 +86,7 @@ impl Sides {
     }
 }
 
-/// The bits that are set.
+/// Returns the positions of the bits that are set.
 #[inline]
 fn bits(of: u64) -> impl Iterator<Item = usize> {
     let mut left = of;

@@ -3,8 +3,8 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps two pages of the kernel's half, one of them global and one not. CPU 1 is idle, or has left its
-    // root, and uses the kernel's mappings all the same.
+    // CPU 0 unmaps two pages of the kernel's half, one global and one not. CPU 1 is idle, but still uses the kernel's
+    // mappings.
     Scenario::engine("own-unmap")
         .about("the kernel's mappings change while a CPU is idle")
         .finds(&["KernelSkipsIdle"])
@@ -20,8 +20,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
-    // NMI handlers on CPU 1 use a mapping of the kernel, which they need no permission for, while CPU 0 takes it
-    // away.
+    // NMI handlers on CPU 1 use a kernel mapping, for which they check no permission, while CPU 0 unmaps it.
     Scenario::engine("own-nmi")
         .about("an NMI handler uses a kernel mapping while it is unmapped")
         .finds(&["KernelReceiptIsEnough"])
@@ -32,7 +31,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.read(0);
         }),
-    // Two initiators shoot at CPU 2: one has unmapped a page of a program, the other one of the kernel.
+    // Two initiators interrupt CPU 2: one has unmapped a page of a program, the other a page of the kernel.
     Scenario::engine("own-meets-user")
         .about("a request for kernel mappings is merged with one for a program's")
         .finds(&["KernelLostInMerge"])
@@ -50,8 +49,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read_own(OWN);
         }),
-    // CPU 1 has used a mapping of the kernel that is not global under two tags; CPU 0 takes it away while one of them
-    // is loaded.
+    // CPU 1 has used a non-global kernel mapping under two tags. CPU 0 unmaps it while one of the tags is loaded.
     Scenario::engine("own-switch")
         .about("kernel entries under a tag that is not loaded")
         .finds(&["KernelKeptUnderTags"])
@@ -67,8 +65,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read_own(OWN_TAGGED);
         }),
-    // CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's
-    // root when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
+    // CPU 1 has used a non-global kernel mapping under the tag of a space, and has left that space's root when CPU 0
+    // unmaps it. Then CPU 1 returns to the space, which no CPU has changed.
     Scenario::engine("own-leave")
         .about("kernel entries under the tag of a root that a CPU has left")
         .must(Every, &[Machine(KernelAccess)])
@@ -83,7 +81,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read_own(OWN_TAGGED);
         }),
-    // CPU 1 comes online while CPU 0 takes a mapping of the kernel away.
+    // CPU 1 comes online while CPU 0 unmaps a kernel mapping.
     Scenario::engine("own-online")
         .about("a CPU comes online while the kernel's mappings change")
         .finds(&["KernelFlushedBeforeOnline"])
@@ -91,8 +89,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start(own_page)
         .each(|_, _| {})
         .cpu(|k| {
-            // Under some policies this leaves no deferred flush of the space, so fewer operations order the steps that
-            // follow.
+            // Under some policies this leaves no deferred flush of the space, so fewer operations order the following
+            // steps.
             if let Some(frame) = k.unmap_own_for(Purpose::Reclaim, OWN) {
                 k.give_away(frame);
             }
@@ -102,8 +100,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.online();
             k.read_own(OWN);
         }),
-    // CPU 1 comes online while CPU 0 unmaps a kernel range without a flush, and gives its frame to a new owner. The
-    // flush that CPU 1 makes as it comes online does not cover one that is deferred meanwhile.
+    // CPU 1 comes online while CPU 0 unmaps a kernel range lazily and gives its frame to a new owner. The flush that
+    // CPU 1 makes as it comes online doesn't cover one that is deferred meanwhile.
     Scenario::engine("own-online-deferral")
         .about("a CPU comes online while a lazily unmapped kernel frame is reused")
         .finds(&["ClockReadAfterFlush"])
@@ -126,8 +124,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a range of the kernel without a flush, and reuses its address; later it gives the frame to a new
-    // owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses the new mapping.
+    // CPU 0 unmaps a kernel range lazily and reuses its address; later it gives the frame to a new owner. Meanwhile CPU
+    // 1 uses the new mapping. Its program's tag is flushed for other reasons.
     Scenario::engine("own-reuse")
         .about("a lazily unmapped kernel address is used again")
         .finds(&["KernelDeferralFlushedByTag"])
@@ -160,8 +158,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(2);
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a kernel range without a flush, and its frame gets a new owner. CPU 1 is idle; a stale translation
-    // of the address shows once that is used again.
+    // CPU 0 unmaps a kernel range lazily, and its frame gets a new owner. CPU 1 is idle. If it has kept a stale
+    // translation, that shows when it uses the address again.
     Scenario::engine("own-frame-reuse")
         .about("a lazily unmapped kernel frame gets a new owner")
         .finds(&["ReuseSkipsFlush"])
@@ -184,7 +182,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| {
             k.wait_for(0);
-            // Invalid, but it must not reach a frame with a new owner.
+            // The access is invalid, but it mustn't reach a frame with a new owner.
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
@@ -201,8 +199,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.switch(1);
         }),
-    // CPU 0 frees a page table of the kernel's half with global entries only; CPU 1 switches to another space
-    // meanwhile, and back.
+    // CPU 0 frees a page table of the kernel's half that has only global entries. Meanwhile CPU 1 switches to another
+    // space and back.
     Scenario::engine("own-table-switch")
         .about("a table of the kernel's half is freed while a CPU switches")
         .finds(&["KernelTablesKeptUnderTags"])
@@ -215,7 +213,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read_own(OWN);
         }),
-    // CPU 0 replaces text of the kernel; CPU 1 may have fetched the old one, and executes it once CPU 0 is through.
+    // CPU 0 replaces kernel text. CPU 1 may have fetched the old text, and executes the page again when CPU 0 is done.
     Scenario::engine("own-text")
         .about("kernel text is replaced while another CPU executes it")
         .finds(&["TextKeptFetched", "FetchedTextStays"])
@@ -226,8 +224,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.execute_own(OWN);
             k.execute_own(OWN);
         }),
-    // CPU 0 unmaps a page of the kernel's half, does not wait, and replaces text; CPU 1, which may have fetched the
-    // old one, finds both requests as one.
+    // CPU 0 unmaps a page of the kernel's half without waiting, and replaces text. CPU 1 may have fetched the old text,
+    // and may receive both requests as one.
     Scenario::engine("own-text-merged")
         .about("kernel text is replaced during a flush of kernel mappings")
         .finds(&["TextLostInMerge"])
@@ -245,8 +243,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.execute_own(OWN);
             k.execute_own(OWN);
         }),
-    // CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them
-    // global and one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
+    // CPU 1 runs an undisturbed program while CPU 0 unmaps two pages of the kernel's half, one global and one not. CPU
+    // 1 enters the kernel at any moment (before, between or after) and uses both.
     Scenario::engine("own-program")
         .about("kernel mappings change while a CPU runs a program undisturbed")
         .finds(&["EntrySkipsFlush"])
@@ -263,8 +261,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
-    // CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the
-    // kernel on the way; CPU 0 has taken that away.
+    // CPU 1 enters the kernel from an undisturbed program, and on the way an NMI handler uses a kernel mapping that CPU
+    // 0 has unmapped.
     Scenario::engine("own-program-nmi")
         .about("an NMI during an undisturbed program's entry into the kernel")
         .finds(&["NestedEntryUnflushed"])
@@ -275,8 +273,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.enter_user())
         .cpu(|k| k.free_own(OWN))
         .cpu(|k| k.enter_kernel()),
-    // CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not
-    // to be disturbed.
+    // CPU 0 frees a page table of the kernel's half that CPU 1's walker may have cached, while CPU 1 runs an
+    // undisturbed program.
     Scenario::engine("own-program-table")
         .about("a table of the kernel's half is freed while a CPU runs a program undisturbed")
         .finds(&["ProgramLeftForTables"])
@@ -294,9 +292,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a page of a program and a kernel range without a flush. Then it makes both deferred flushes, and
-    // gives both frames to new owners. CPU 1 runs that program undisturbed. It uses the program's page at once, the
-    // kernel range once it has entered the kernel.
+    // CPU 0 unmaps a page of a program and a kernel range lazily. Then it makes both deferred flushes and gives both
+    // frames to new owners. CPU 1 runs that program undisturbed. It uses the program's page at once, and the kernel
+    // range after it has entered the kernel.
     Scenario::engine("own-program-deferral")
         .about("deferred flushes of the kernel and of an undisturbed program are made together")
         .finds(&["PaymentLeftToEntry"])
@@ -328,9 +326,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a page of a program and a page of the kernel, in one batch that may defer its flush. Then both
-    // frames get new owners. CPU 1 runs that program undisturbed. The flush of the kernel's mappings may wait until it
-    // enters the kernel; that of the program's may not.
+    // CPU 0 unmaps a page of a program and a page of the kernel in one batch that may defer its flush. Then both frames
+    // get new owners. CPU 1 runs that program undisturbed. The flush of the kernel's mapping may wait until CPU 1
+    // enters the kernel, but that of the program's page may not.
     Scenario::engine("own-mixed-deferral")
         .about("one batch for kernel pages and an undisturbed program's may defer its flush")
         .finds(&["MixedFlushDeferred"])
@@ -353,7 +351,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.enter_kernel();
         }),
-    // CPU 1 runs a program under user mode's own tag, and switches to another space and back, while CPU 0 unmaps a
+    // CPU 1 runs a program under user mode's own tag, and switches to another space and back. Meanwhile CPU 0 unmaps a
     // page and write-protects another.
     Scenario::engine("isolated-unmap")
         .about("an unmap under page-table isolation also reaches user mode's tag")
@@ -378,7 +376,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.write(1, 2);
         }),
-    // CPU 1 runs three spaces under two tags, and two of user mode's own.
+    // CPU 1 runs three spaces under two tags, and two more for user mode.
     Scenario::engine("isolated-tag")
         .about("a tag is lent to another space, in user mode too")
         .finds(&["UserHalfOutlivesTag"])
@@ -396,7 +394,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 frees a table while CPU 1 runs its program, whose walker caches the table under user mode's own tag.
+    // CPU 0 frees a table while CPU 1 runs its program. CPU 1's walker caches the table under user mode's own tag.
     Scenario::engine("isolated-table")
         .about("a table that user mode's walker has cached is freed")
         .must(Every, &[Machine(TableFreed), Engine(Waited)])

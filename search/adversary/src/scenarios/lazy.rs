@@ -1,15 +1,15 @@
-//! Lazy unmap: pages unmapped without a flush. Also flushes in flight.
+//! Lazy unmap, which leaves the flush for later. Also flushes in flight.
 
 use super::*;
 
-/// Two frames hold different values, and the first is mapped.
+/// Fills two frames with different values, and maps the first.
 fn filled_page(k: &BareKernel<'_>) {
     k.fill(frame(0), 1);
     k.fill(frame(1), 2);
     k.map(0, 0, frame(0), false);
 }
 
-/// Unmaps a page without a flush, and gives its frame to a new owner.
+/// Unmaps a page lazily, and gives its frame to a new owner.
 fn reclaim_and_reuse(k: &BareKernel<'_>) {
     if let Some(frame) = k.reclaim_lazily(0, 0) {
         k.flush_before_reuse(frame);
@@ -17,7 +17,7 @@ fn reclaim_and_reuse(k: &BareKernel<'_>) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a clean page without a flush and then gives its frame to a new owner. CPU 1 keeps reading.
+    // CPU 0 unmaps a clean page lazily and then gives its frame to a new owner. CPU 1 keeps reading.
     Scenario::engine("lazy-reuse")
         .about("a frame with a deferred flush gets a new owner")
         .bugs(&["L4"])
@@ -33,7 +33,7 @@ pub(super) const ALL: &[Scenario] = &[
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_reuse)
         .cpu(read_twice),
-    // CPU 0 unmaps a clean page without a flush; CPU 1 maps another page of the file there; CPU 2 reads.
+    // CPU 0 unmaps a clean page lazily; CPU 1 maps another page of the file there; CPU 2 reads.
     Scenario::engine("lazy-rewrite")
         .about("an entry whose flush is deferred is written again")
         .bugs(&["L1", "L2", "L3"])
@@ -49,8 +49,8 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(read_twice),
-    // CPU 0 unmaps a clean page without a flush, and reuses its frame; CPU 1, which has the translation, maps another
-    // page there meanwhile, and reads it.
+    // CPU 0 unmaps a clean page lazily and reuses its frame. Meanwhile CPU 1, which has the translation, maps another
+    // page there and reads it.
     Scenario::engine("lazy-reuse-refill")
         .about("an entry whose flush is deferred is written again while its frame is reused")
         .finds(&["ReuseTakesFirst"])
@@ -65,7 +65,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 unmaps a clean page without a flush; CPU 1 unmaps it for the program and returns.
+    // CPU 0 unmaps a clean page lazily. CPU 1 unmaps it for the program and returns.
     Scenario::engine("lazy-unmap-call")
         .about("a call finds an entry whose flush is deferred")
         .bugs(&["3", "19"])
@@ -96,8 +96,8 @@ pub(super) const ALL: &[Scenario] = &[
             }
         }),
     // CPU 1 finds that an earlier flush is deferred and flushes without holding a lock. Meanwhile CPU 0 unmaps another
-    // page without a flush, and then unmaps it for the program. CPU 1's flush counts only for flushes that were
-    // deferred before it.
+    // page lazily, and then unmaps it for the program. CPU 1's flush counts only for flushes that were deferred before
+    // it.
     Scenario::engine("lazy-late-pending")
         .about("a flush is deferred while a later observer flushes")
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
@@ -120,8 +120,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.engine.flush_pending(k.space(0));
         }),
     // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. Meanwhile CPU 1 unmaps the page for
-    // the program. It finds the entry cleared by a batch that is outstanding, that has deferred its flush, or that is
-    // in between.
+    // the program. The batch that cleared the entry may be outstanding, or may have deferred its flush, or may be
+    // between the two.
     Scenario::engine("lazy-late-unmap")
         .about("a call finds an entry whose flush is being deferred without the table's lock")
         .bugs(&["3", "19"])
@@ -134,8 +134,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. CPU 1, which has used the page,
-    // switches away and back meanwhile. Its entries under the tag are flushed before the slot's new page can be read.
+    // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. Meanwhile CPU 1, which has used the
+    // page, switches away and back. Its entries under the tag are flushed before it can read the slot's new page.
     Scenario::engine("lazy-late-switch")
         .about("a CPU switches while its page's flush is being deferred")
         .bugs(&["L2"])
@@ -153,7 +153,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // A frame with a deferred flush is reinstated for its page and, at the same moment, reused by an allocator.
+    // A frame with a deferred flush is reinstated for its page while an allocator tries to reuse it.
     Scenario::engine("lazy-reinstate")
         .about("reinstating a frame against reusing it")
         .finds(&["ReinstateUnchecked"])
@@ -176,8 +176,8 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(read_twice),
     // A page that two spaces map is unmapped lazily, reinstated in one of them, and then unmapped with a flush. CPU 1
-    // runs the other space, where the page was not mapped again. Its stale entry is still in use, but reinstating the
-    // frame has cleared its deferred flush. So the kernel must still treat that place as a mapping of the frame.
+    // runs the other space, where the page wasn't mapped again. Its stale entry is still in use, but reinstating the
+    // frame has cleared the deferred flush. So the kernel must still treat that place as a mapping of the frame.
     Scenario::engine("lazy-reinstate-one")
         .about("a frame that was mapped again at only one of its places is reclaimed")
         .finds(&["VmIgnoresMarker"])
@@ -203,8 +203,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(read_twice),
-    // CPU 1 leaves a space with its entries kept; CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes
-    // back.
+    // CPU 1 leaves a space, and its entries are kept. CPU 0 unmaps a page lazily and reuses the frame. CPU 1 returns.
     Scenario::engine("lazy-switch")
         .about("a context switch to a space with a deferred flush")
         .finds(&["SwitchIgnoresDeferral"])
@@ -218,7 +217,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 1 is idle while CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes back.
+    // CPU 1 is idle while CPU 0 unmaps a page lazily and reuses the frame. CPU 1 returns.
     Scenario::engine("lazy-idle")
         .about("a lazy CPU comes back to a space with a deferred flush")
         .must(Every, &[Engine(FlushesDeferred)])
@@ -231,7 +230,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 1 flushes for another reason just as CPU 0 defers a flush. CPU 1's flush may or may not cover it.
+    // CPU 1 flushes for another reason while CPU 0 defers a flush. CPU 1's flush may or may not cover it.
     Scenario::engine("lazy-stranger")
         .about("another CPU's flush may make a deferred flush")
         .finds(&["ClockReadAfterFlush"])
@@ -245,7 +244,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_all(0);
             k.read(0);
         }),
-    // CPU 1 makes, in the background, a flush that CPU 0 is just deferring, reuses the frame, and signals CPU 0. CPU 0
+    // CPU 1 makes a flush in the background that CPU 0 is just deferring, reuses the frame, and signals CPU 0. CPU 0
     // still holds the translation unless it was interrupted.
     Scenario::engine("lazy-background")
         .about("a flush is made in the background while it is being deferred")
@@ -288,9 +287,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(1);
         }),
-    // CPU 1 is idle, or entering or leaving lazy mode, while CPU 0 unmaps a page of CPU 1's space without a flush,
-    // then a page of its own space, and reuses the first frame. A translation that no CPU may hold needs no interrupt,
-    // but CPU 1 resumes.
+    // CPU 1 is idle, or entering or leaving lazy mode. Meanwhile CPU 0 unmaps a page of CPU 1's space lazily, then a
+    // page of its own space, and reuses the first frame. A translation that no running CPU can hold needs no interrupt,
+    // but CPU 1 may resume.
     Scenario::engine("lazy-younger")
         .about("a deferred flush for an idle CPU, and a later one for a running CPU")
         .finds(&["ReuseTrustsFlushes"])
@@ -320,7 +319,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // More flushes are deferred than the ledger holds, while CPU 1 makes them in the background.
+    // More flushes are deferred than the ledger holds. Meanwhile CPU 1 makes deferred flushes in the background.
     Scenario::engine("lazy-ledger")
         .about("more flushes are deferred than the ledger holds")
         .must(
@@ -349,7 +348,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         }),
     // CPU 0 has taken a stamp and stalls before it publishes its deferred flush. CPU 1 defers two later flushes, makes
-    // all deferred flushes and maps another page. CPU 2 must not read the old page.
+    // all deferred flushes and maps another page. CPU 2 mustn't read the old page.
     Scenario::engine("lazy-gap")
         .about("deferred flushes are made while an earlier one is not published")
         .finds(&["PaymentStopsAtGap"])
@@ -414,7 +413,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.free(0, 1);
             k.read(0);
         }),
-    // CPU 0 starts a flush and continues, while CPU 1, a target, goes offline.
+    // CPU 0 starts a flush and continues, while CPU 1, a target, is taken offline.
     Scenario::engine("started-offline")
         .about("a target of a started flush goes offline")
         .finds(&["StarterNotTold"])

@@ -1,8 +1,7 @@
-//! Small programs that race, to be read like litmus tests: a family a file, a row a scenario.
+//! Small programs that race, to be read like litmus tests. Each file is a family, and each row a scenario.
 //!
-//! A row says what the CPUs do, which known bugs it is about, and which transitions of the protocol
-//! it must reach. A scenario in which one of those never fires has not tested what it is for, and
-//! fails.
+//! A row describes the CPUs' work, the known bugs that it covers, and the transitions of the protocol that it must
+//! reach. If one of these transitions never fires, the scenario hasn't tested its race, and fails.
 
 mod halves;
 mod lazy;
@@ -20,7 +19,7 @@ mod vm_reclaim;
 mod vm_truncate;
 mod vm_writeback;
 
-// What rows are made of.
+// The vocabulary of the rows.
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, SECOND, THIRD, frame};
 use crate::coverage::Happening::*;
@@ -31,7 +30,7 @@ use quell::Counter::*;
 use quell::{Hardware, Purpose};
 use quell_vm::Call;
 
-/// Short runs before long ones.
+/// All families. Short runs come before long ones.
 const FAMILIES: &[&[Scenario<'static>]] = &[
     unmap::ALL,
     ranges::ALL,
@@ -66,13 +65,13 @@ impl Scenario<'static> {
         all
     };
 
-    /// The scenario of this name.
+    /// Returns the scenario of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.iter().find(|scenario| scenario.name == name)
     }
 }
 
-/// How many scenarios there are.
+/// Returns the number of scenarios.
 const fn count() -> usize {
     let (mut family, mut count) = (0, 0);
     while family < FAMILIES.len() {
@@ -82,60 +81,60 @@ const fn count() -> usize {
     count
 }
 
-/// The child's number, where CPU 0 forks first: the second process.
+/// The number of the child if CPU 0 forks first: the second process.
 const CHILD: u32 = 2;
-/// How many base pages a large page has.
+/// The number of base pages in a large page.
 const LARGE: u64 = 512;
 
-// What rows of more than one scenario do.
+// Steps that several scenarios share.
 
-/// Reads page 0 twice: what was in the TLB at first may have gone by then.
+/// Reads page 0 twice, because the first read may use a TLB entry that no longer exists at the second.
 fn read_twice(k: &BareKernel<'_>) {
     k.read(0);
     k.read(0);
 }
 
-// How they start.
+// Starts that several scenarios share.
 
-/// Two pages of space 0 are mapped.
+/// Maps two pages of space 0.
 fn two_pages(k: &BareKernel<'_>) {
     k.map(0, 0, frame(0), true);
     k.map(0, 1, frame(1), true);
 }
 
-/// A page has a table of its own.
+/// Maps a page that has its own table.
 fn second_table(k: &BareKernel<'_>) {
     k.map(0, SECOND, frame(1), true);
     k.link(0, SECOND);
 }
 
-/// The kernel has a page, which is global.
+/// Maps a global page of the kernel.
 fn own_page(k: &BareKernel<'_>) {
     k.use_own_half();
     k.map_own(OWN, frame(0));
 }
 
-/// The kernel has two pages, of which one is global.
+/// Maps two pages of the kernel, one global and one not.
 fn two_own_pages(k: &BareKernel<'_>) {
     own_page(k);
     k.map_own(OWN_TAGGED, frame(1));
 }
 
-/// A page has been written.
+/// Maps and writes a page.
 fn written_page(k: &VmKernel<'_>) {
     k.map(0, 1);
     k.write(0, 1);
     k.keep_table();
 }
 
-/// Of two pages the first has been written.
+/// Maps two pages and writes the first.
 fn written_page_of_two(k: &VmKernel<'_>) {
     k.map(0, 2);
     k.write(0, 1);
     k.keep_table();
 }
 
-/// A file's page is mapped and has been written.
+/// Maps and writes the page of a file.
 fn written_file(k: &VmKernel<'_>) {
     let file = k.create(1, 1);
     k.map_file(0, 1, file);
@@ -143,7 +142,7 @@ fn written_file(k: &VmKernel<'_>) {
     k.keep_table();
 }
 
-/// A clean page of a file is mapped and has been read.
+/// Maps and reads a file's page, which stays clean.
 fn clean_file(k: &VmKernel<'_>) {
     k.read_clean_file(0);
     k.keep_table();

@@ -3,8 +3,8 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page, and a thread that preempts it another one: the second request merges with the first, whose
-    // interrupt must have been sent by then.
+    // CPU 0 unmaps a page, and a thread that preempts it unmaps another. The second request merges with the first,
+    // whose interrupt must have been sent by then.
     Scenario::engine("nested-posting")
         .about("a flush preempts another before its interrupt is sent")
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
@@ -31,8 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 0 unmaps a page, and a thread that preempts it while it waits another one of the same space. If senders keep
-    // requests, the second must not overwrite the first before CPU 1 has read it.
+    // CPU 0 unmaps a page, and while it waits, a thread that preempts it unmaps a page of another space. If senders
+    // keep their requests, the second one mustn't overwrite the first before its target has read that.
     Scenario::engine("nested-outbox")
         .about("a flush preempts another that waits")
         .finds(&["OutboxOverwritten"])
@@ -52,8 +52,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.read(1);
         }),
-    // CPU 0 unmaps a page of a space that it has to itself, and is preempted by a thread of another space,
-    // which CPU 1 changes: a flush that needs no other CPU must not take the other space's slot for its own.
+    // CPU 0 unmaps a page of a space that only it runs. A thread of another space, which CPU 1 changes, preempts it. A
+    // flush that needs no other CPU mustn't mistake the other space's slot for its own.
     Scenario::engine("nested-alone")
         .about("a thread of another space preempts a flush that needs no other CPU")
         .finds(&["LoadedSpaceStale"])
@@ -78,8 +78,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .cpu(|k| k.free(1, 1)),
-    // More batches of one space are outstanding than its count can hold, begun before the run and during it, while a
-    // CPU loads the space again and a later observer relies on cleared entries.
+    // More batches of one space are outstanding than its count can hold. Meanwhile a later observer relies on the
+    // cleared entries.
     Scenario::engine("many-batches")
         .about("more batches are outstanding than can be counted")
         .finds(&["BatchesCountedWithoutEnd"])

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 1 goes offline and online again while CPU 0 interrupts it.
+    // CPU 1 leaves and comes online again while CPU 0 interrupts it.
     Scenario::engine("offline-shootdown")
         .about("offline and online against shootdown")
         .must(Every, &[Machine(Offline)])
@@ -17,7 +17,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 1 goes offline for good in the middle of a shootdown: no initiator may wait for it.
+    // CPU 1 is taken offline in the middle of a shootdown, and comes online when the initiator has finished. So no
+    // initiator may wait for it.
     Scenario::engine("offline-answers")
         .about("a CPU answers its requests before it goes offline")
         .finds(&["OfflineForgetsInbox"])
@@ -33,7 +34,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.online();
         }),
-    // CPU 1 goes offline while two initiators write to its inbox, and is interrupted again when it is online.
+    // CPU 1 is taken offline while two initiators write to its inbox. They may interrupt it again when it is online.
     Scenario::engine("offline-two")
         .about("an inbox closes while requests are posted to it")
         .must(Every, &[Machine(Offline)])
@@ -51,8 +52,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPU 1 goes offline for good while two initiators write to its inbox. What one counts after the other was
-    // answered is never answered.
+    // CPU 1 is taken offline for good while two initiators write to its inbox. If one counts its request after the
+    // other was answered, its request is never answered.
     Scenario::engine("offline-for-good")
         .about("an inbox closes for good while requests are posted to it")
         .finds(&["WaitsForClosedInbox"])
@@ -66,8 +67,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPU 1 goes offline while CPU 0 unlinks and frees a page-table page: CPU 1's walker may read it as long as the
-    // root is loaded there, whatever else the CPU has left.
+    // CPU 1 is taken offline while CPU 0 unlinks and frees a page-table page. CPU 1's walker may read that page for as
+    // long as the root is loaded there.
     Scenario::engine("offline-table-free")
         .about("freeing a table while a CPU goes offline")
         .must(Every, &[Machine(TableFreed), Machine(Offline)])

@@ -12,8 +12,8 @@ pub(super) const ALL: &[Scenario] = &[
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
         .cpu(read_twice),
-    // CPU 0 unmaps two pages, one after the other, in a batch without a place for their space. CPU 1 finds them
-    // unmapped before the batch ends, and relies on it: its flush for the first does not cover the second.
+    // CPU 0 unmaps two pages, one after the other, in a batch that has no place for their space. CPU 1 finds them
+    // unmapped before the batch ends, and relies on that. Its flush for the first page doesn't cover the second.
     Scenario::engine("overflow-unmap")
         .about("a later observer finds an entry that was cleared for a space without a place")
         .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
@@ -31,8 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(1, 1);
             k.read(1);
         }),
-    // CPU 1 returns to a space whose entries it has kept, while CPU 0 unmaps a page of it in a batch without a place
-    // for it.
+    // CPU 0 unmaps a page in a batch that has no place for its space. Meanwhile CPU 1 returns to that space, whose
+    // entries it has kept.
     Scenario::engine("overflow-load")
         .about("a space is loaded again while a batch without a place for it unmaps a page")
         .finds(&["OverflowLooksFirst"])
@@ -51,7 +51,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 1 leaves a space and returns, while CPU 0 unmaps a page of it in a batch without a place for it.
+    // CPU 0 unmaps a page in a batch that has no place for its space. Meanwhile CPU 1 leaves that space and returns.
     Scenario::engine("overflow-switch")
         .about("context switch against an unmap in a space without a place")
         .must(Every, &[Engine(EscalatedBatch)])
@@ -65,7 +65,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // A table is freed of a space for which the batch of CPU 0 has no place, and which CPU 1 keeps lazily.
+    // CPU 0 frees a table in a batch that has no place for its space, which CPU 1 keeps loaded lazily.
     Scenario::engine("overflow-tables")
         .about("a table is freed in a space that the batch has no place for")
         .finds(&["OverflowTablesAreLeaves"])
@@ -81,8 +81,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(SECOND);
         }),
-    // CPU 0 unmaps two pages of the kernel's half, one of them global, in a batch without a place for them; CPU 1
-    // switches spaces and uses them.
+    // CPU 0 unmaps two pages of the kernel's half, one global and one not, in a batch that has no place for them. CPU 1
+    // switches spaces and uses both.
     Scenario::engine("overflow-own")
         .about("a batch unmaps kernel pages that it has no place for")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])

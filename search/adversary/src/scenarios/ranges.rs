@@ -2,11 +2,11 @@
 
 use super::*;
 
-/// Where a large page begins.
+/// The first page of the large page.
 const LARGE_PAGE: u64 = 1024;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 reclaims a page, its flush still to come; CPU 1 unmaps the same page, finds the entry empty and returns.
+    // CPU 0 reclaims a page and hasn't flushed yet. CPU 1 unmaps the same page, finds the entry empty and returns.
     Scenario::engine("reclaim-unmap")
         .about("an unmap finds an entry that reclaim has cleared")
         .bugs(&["6", "19", "4"])
@@ -27,8 +27,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU
-    // 2 writes.
+    // CPU 0 reclaims a page and hasn't flushed yet. CPU 1 write-protects it, finds the entry empty and returns. CPU 2
+    // writes.
     Scenario::engine("reclaim-protect")
         .about("a protect finds an entry that reclaim has cleared")
         .bugs(&["3", "5"])
@@ -45,7 +45,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.write(0, 2);
         }),
-    // CPU 0 reclaims a page that two spaces map; CPU 1 switches from one to the other.
+    // CPU 0 reclaims a page that two spaces map, while CPU 1 switches from one to the other.
     Scenario::engine("reclaim-shared")
         .about("one batch with changes of two spaces")
         .bugs(&["1"])
@@ -65,7 +65,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 0 takes away a range that is too long to flush page by page.
+    // CPU 0 unmaps a range that is too long to flush page by page.
     Scenario::engine("long-range")
         .about("a long range becomes a flush of the whole tag")
         .bugs(&["35"])
@@ -85,7 +85,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.read(4);
         }),
-    // CPU 0 unmaps two pages at once; CPU 1 uses the second.
+    // CPU 0 unmaps two pages with one report; CPU 1 uses the second.
     Scenario::engine("range-tail")
         .about("the last page of a range is flushed")
         .bugs(&["17", "36"])
@@ -98,8 +98,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(1, 1);
             k.read(1);
         }),
-    // CPU 0 unmaps two base pages and a large page at once; CPU 1 uses the second base page and the middle
-    // of the large page. An invalidation in strides of the wrong size leaves one of them behind.
+    // CPU 0 unmaps two base pages and a large page with one flush. CPU 1 uses the second base page and a page in the
+    // large one. An invalidation in strides of the wrong size leaves one of them.
     Scenario::engine("mixed-sizes")
         .about("base pages and a large page in one flush")
         .finds(&["BasePagesInLargeStrides", "LargePageAsBasePage"])
@@ -116,8 +116,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(LARGE_PAGE + 1);
         }),
-    // CPU 0 unmaps a block of pages of CPU 1, whose TLB may cache the block as one entry or as many: invalidating one
-    // page need not drop the others.
+    // CPU 0 unmaps a block of pages of CPU 1, whose TLB may cache the block as one entry or as several. So invalidating
+    // one page needn't drop the others.
     Scenario::engine("block-unmap")
         .about("a block of contiguous entries is unmapped")
         .finds(&["BlockReportedAsPage"])
@@ -130,8 +130,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(4);
             k.read(5);
         }),
-    // CPU 0 unmaps one page of a block. CPU 1's TLB may fill the unmapped page from the entry of another, as long as
-    // that one is marked as part of the block.
+    // CPU 0 unmaps one page of a block. As long as another page's entry is marked as part of the block, CPU 1's TLB may
+    // fill the unmapped page from it.
     Scenario::engine("block-break")
         .about("one page of a block of contiguous entries is unmapped")
         .finds(&["BlockBrokenInPart"])
@@ -150,8 +150,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(4);
             k.read(5);
         }),
-    // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not
-    // enough, because a CPU may load on speculation until it has flushed.
+    // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all CPUs have flushed. A receipt isn't
+    // enough, because a CPU may load speculatively until it has flushed.
     Scenario::engine("withdraw-running")
         .about("a frame leaves the machine while a CPU uses its page")
         .finds(&["QuiesceTakesReceipt"])
@@ -164,7 +164,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(read_twice),
-    // The same with CPU 1 idle, which keeps entries unless it is interrupted.
+    // The same with an idle CPU 1, which keeps its entries unless it is interrupted.
     Scenario::engine("withdraw-idle")
         .about("a frame leaves the machine while an idle CPU holds its translation")
         .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])

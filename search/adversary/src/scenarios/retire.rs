@@ -1,9 +1,9 @@
-//! Spaces that are retired, virtual CPUs that are not running, and pages that are being filled.
+//! Retired spaces, descheduled virtual CPUs, and pages that are being filled.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // A space is retired while CPU 1 still has its root loaded lazily, or is switching away from it.
+    // CPU 0 retires a space while CPU 1 still has its root loaded lazily, or is switching away from it.
     Scenario::engine("retire-lazy")
         .about("retiring a space against lazy CPUs")
         .bugs(&["25"])
@@ -12,7 +12,7 @@ pub(super) const ALL: &[Scenario] = &[
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, cpu| k.switch(1 - cpu))
         .cpu(|k| {
-            // Its last thread has ended.
+            // After this the space has no thread.
             k.wait_for(0);
             k.retire(0);
         })
@@ -23,8 +23,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 1 is evicted from a space that it keeps lazily, goes offline without naming it, comes online and runs
-    // another; then the space ends.
+    // CPU 1 is evicted from a space that it keeps loaded lazily, leaves without naming it, comes online and runs
+    // another. Then the space ends.
     Scenario::engine("retire-offline")
         .about("retiring a space that a CPU left by going offline")
         .finds(&["RetireAsksAgain"])
@@ -53,8 +53,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(1);
             k.read(0);
         }),
-    // CPU 0 retires a space whose last thread has made its last access on CPU 1, which has yet to switch: it answers
-    // while it still has the root loaded.
+    // CPU 0 retires a space whose last thread has made its last access on CPU 1. CPU 1 hasn't switched yet, so it
+    // answers while it still has the root loaded.
     Scenario::engine("retire-running")
         .about("retiring a space while a CPU is switching away from it")
         .finds(&["RetireTrustsAnswer"])
@@ -72,8 +72,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // In a guest: the hypervisor has descheduled CPU 1 whenever it must flush, and flushes it before it runs it again.
-    // Meanwhile a page of its space is unmapped, and then the space ends, whose root CPU 1 has kept lazily.
+    // A guest, whose hypervisor has descheduled CPU 1 whenever it must flush, and flushes it before it runs again. CPU
+    // 0 unmaps a page of CPU 1's space. Then the space ends, whose root CPU 1 keeps loaded lazily.
     Scenario::engine("unscheduled")
         .about("unmapping in a space and retiring it while a virtual CPU is not running")
         .finds(&["RetirementLeftToReentry"])
@@ -84,7 +84,7 @@ pub(super) const ALL: &[Scenario] = &[
         .each(|k, cpu| k.switch(1 - cpu))
         .cpu(|k| {
             k.free(0, 0);
-            // Its last thread has ended.
+            // After this the space has no thread.
             k.wait_for(0);
             k.retire(0);
         })
@@ -95,8 +95,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 0 zeroes a frame and maps it; CPU 1 uses the page as soon as it sees the entry. On machines whose stores
-    // overtake each other the entry must not become visible before the zeroes.
+    // CPU 0 zeroes a frame and maps it. CPU 1 uses the page as soon as it sees the entry. On machines whose stores
+    // overtake each other, the entry mustn't become visible before the zeroes.
     Scenario::engine("late-content")
         .about("mapping a page against the stores that zeroed it")
         .finds(&["VmMapsBeforeContent"])

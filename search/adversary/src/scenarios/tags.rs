@@ -1,8 +1,8 @@
-//! Tags that are lent, taken over, and exhausted.
+//! Tags that are assigned, taken over, and exhausted.
 
 use super::*;
 
-/// Loads space 0, and a table of it.
+/// Links a table of space 0, loads the space and reads through the table.
 fn read_table(k: &BareKernel<'_>) {
     k.map(0, SECOND, frame(0), true);
     k.link(0, SECOND);
@@ -10,7 +10,7 @@ fn read_table(k: &BareKernel<'_>) {
     k.read(SECOND);
 }
 
-/// Switches to one space after the other, and frees the table.
+/// Switches to one space after the other, and then frees the table.
 fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
     for &space in spaces {
         k.switch(space);
@@ -19,7 +19,7 @@ fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 runs more spaces than there are tags, each with its own frame behind the same page.
+    // CPU 0 runs more spaces than there are tags. Each space has its own frame behind the same page.
     Scenario::engine("tag-reuse")
         .about("tags are lent to one space after the other")
         .bugs(&["13"])
@@ -41,7 +41,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 exhausts all tags, switches to the space that CPU 1 runs and unmaps a page there.
+    // CPU 0 exhausts all tags, switches to the space that CPU 1 runs, and unmaps a page there.
     Scenario::engine("rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
@@ -56,7 +56,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.free(0, 0);
         })
         .cpu(read_twice),
-    // CPU 0 uses up all tags while CPU 1 changes between two spaces.
+    // CPU 0 exhausts all tags while CPU 1 switches between two spaces.
     Scenario::engine("rollover-switch")
         .about("tag rollover against a context switch")
         .bugs(&["16"])
@@ -82,9 +82,9 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 0 leaves a space. Before it has loaded the next root, CPU 1 exhausts all tags, switches to that space under
-    // any tag, and frees one of its tables. It does so twice: if CPU 0's next space has no tag any more, the space
-    // that it leaves may keep its own the first time, and lose it the second.
+    // CPU 0 leaves a space. Before it has loaded the next root, CPU 1 exhausts all tags, switches to the first space
+    // under any tag, and frees one of its tables. CPU 1 exhausts the tags twice. If CPU 0's next space has no tag any
+    // more, the space that CPU 0 leaves may keep its tag the first time and lose it the second.
     Scenario::engine("rollover-table")
         .about("tag rollover while a CPU changes its root")
         .finds(&["RolloverForgetsLeaving"])
@@ -96,8 +96,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.switch(1))
         .cpu(|k| free_table_after(k, &[2, 3, 0, 2, 3, 0])),
-    // The same, but tags run out after CPU 0 has found one: the space that it leaves loses its own at once, and would
-    // have the same number again the second time.
+    // The same, but tags run out after CPU 0 has found one. The space that it leaves loses its tag at once, and would
+    // get the same number again the second time.
     Scenario::engine("rollover-table-once")
         .about("tag rollover after a CPU has found a tag and before it has changed its root")
         .must(Scarce, &[Engine(Rollovers)])
@@ -108,9 +108,9 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.switch(1))
         .cpu(|k| free_table_after(k, &[2, 3, 0])),
-    // Tags run out while CPU 1 runs a space, whose tag is reserved. CPU 0 switches to that space, which keeps the tag;
-    // then CPU 1 goes offline. The tag stays reserved: if the next space got it, the two would share the TLB's
-    // entries.
+    // Tags run out while CPU 1 runs a space, whose tag is therefore reserved. CPU 0 switches to that space, which keeps
+    // the tag. Then CPU 1 is taken offline. The tag must stay reserved, because if the next space got it, both would
+    // share the TLB's entries.
     Scenario::engine("rollover-offline")
         .about("a CPU whose tag was set aside goes offline")
         .must(Scarce, &[Engine(Rollovers)])
@@ -138,8 +138,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.offline();
             k.tell(1);
         }),
-    // Both CPUs run one space as tags run out. CPU 0 comes back to it, uses up all tags once more, comes back again and
-    // unmaps a page that CPU 1, which has never switched, still reaches under the tag that it had from the start.
+    // Both CPUs run one space when tags run out. CPU 0 returns to it, exhausts all tags once more, returns again and
+    // unmaps a page. CPU 1 has never switched, and still reaches the page under the tag that it had from the start.
     Scenario::engine("rollover-twice")
         .about("two tag rollovers against unmap")
         .finds(&["RolloverTellsOneAlone"])
@@ -147,7 +147,7 @@ pub(super) const ALL: &[Scenario] = &[
         .on(Broadcast)
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
-            // As tags run out for the first time, this CPU runs the space, too.
+            // When tags run out for the first time, this CPU also runs the space.
             for space in [1, 2, 0, 3, 0, 1, 2, 0] {
                 k.switch(space);
             }

@@ -1,4 +1,4 @@
-//! CPUs that run, switch, idle or take NMIs while pages and tables are removed.
+//! CPUs that run, switch, idle or take NMIs while other CPUs unmap pages and free tables.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn shoot(k: &BareKernel<'_>, page: u64) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page and its frame gets a new owner. Both CPUs keep using the page.
+    // CPU 0 unmaps a page, whose frame gets a new owner. Both CPUs keep using the page.
     Scenario::engine("unmap-access")
         .about("unmap and reuse against access")
         .bugs(&["30"])
@@ -71,7 +71,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.write(0, 2);
         }),
-    // CPU 0 removes the right to execute a page; CPU 1 keeps fetching from it. It may still load and store.
+    // CPU 0 removes the right to execute a page. CPU 1 keeps fetching from it, and may still load and store.
     Scenario::engine("execute-access")
         .about("protection against instruction fetch")
         .finds(&["SkipWait", "SkipBarrier"])
@@ -89,7 +89,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.fetch(0);
         }),
-    // CPU 1 switches to a space, leaves it and returns while CPU 0 unmaps a page of it.
+    // CPU 1 switches to a space, leaves it and returns. Meanwhile CPU 0 unmaps a page of it.
     Scenario::engine("switch-unmap")
         .about("context switch against unmap")
         .bugs(&["8"])
@@ -109,8 +109,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.free(0, 0))
         .cpu(come_and_go),
-    // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the
-    // batch has announced that it is outstanding.
+    // CPU 1 loads a space that only CPU 0 runs. Meanwhile CPU 0 unmaps two pages of it in one batch. It clears the
+    // second page after the batch has announced that it is outstanding.
     Scenario::engine("switch-unmap-range")
         .about("a space's load against an unmap of two pages")
         .must(Every, &[Machine(StaleUse), Machine(Fault)])
@@ -122,8 +122,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(1);
         }),
-    // CPU 1 switches to a space, leaves it and returns while CPU 0 unmaps a page of it and flushes at once, without a
-    // batch. Only the generation shows CPU 1 the flush; no batch is outstanding.
+    // CPU 1 switches to a space, leaves it and returns. Meanwhile CPU 0 unmaps a page of it and flushes at once,
+    // without a batch. Since no batch is outstanding, CPU 1 can notice the flush only by the generation.
     Scenario::engine("switch-at-once")
         .about("context switch against a flush without a batch")
         .bugs(&["8"])
@@ -149,7 +149,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(come_and_go),
-    // CPU 1 loads a space that was never loaded, under a tag that no other CPU knows yet; CPU 0 unmaps a page of
+    // CPU 1 loads a space for the first time, under a tag that no other CPU knows yet. Meanwhile CPU 0 unmaps a page of
     // it.
     Scenario::engine("first-switch-unmap")
         .about("a space's first load against unmap")
@@ -165,7 +165,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         }),
     // ANCHOR: simple
-    // CPU 1 goes idle and comes back to the same space while CPU 0 unmaps a page of it.
+    // CPU 1 becomes idle and returns to the same space while CPU 0 unmaps a page of it.
     Scenario::engine("idle-unmap")
         .about("a lazy CPU against unmap")
         .bugs(&["34"])
@@ -178,8 +178,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // ANCHOR_END: simple CPU 0 unmaps two pages of a space, one after the other. CPU 1 was idle during the first flush,
-    // and leaves lazy mode during the second.
+    // ANCHOR_END: simple
+    // CPU 0 unmaps two pages of a space, one after the other. CPU 1 was idle during the first flush, and leaves lazy
+    // mode during the second.
     Scenario::engine("idle-return")
         .about("a lazy CPU has missed one unmap, and comes back during the next")
         .finds(&["NotesLaterGeneration"])
@@ -199,7 +200,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(1);
         }),
-    // CPU 0 unlinks a page-table page and frees it; CPU 1's walker may be on its way through.
+    // CPU 0 unlinks a page-table page and frees it. CPU 1's walker may be reading it.
     Scenario::engine("table-free")
         .about("freeing a table against walkers")
         .bugs(&["11", "29"])
@@ -232,8 +233,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(SECOND);
         }),
-    // CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and
-    // interrupts it for neither while it is away.
+    // CPU 1 leaves its root for a long idle time and returns, twice. CPU 0 unmaps a page and frees a table, and
+    // interrupts CPU 1 for neither while it is away.
     Scenario::engine("idle-leave")
         .about("a CPU leaves its root by itself while tables are freed")
         .must(Every, &[Machine(TableFreed)])
@@ -254,9 +255,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 0 moves a page-table page with all its mappings to another address, and maps one more page there; CPU 1 uses
-    // the old addresses. Nothing is freed: translations that a walker still reaches through a cached pointer are wrong
-    // because the move has returned.
+    // CPU 0 moves a page-table page with all its mappings to another address, and maps one more page there. CPU 1 uses
+    // the old addresses. Nothing is freed: if a walker still reaches translations through a cached pointer, these are
+    // wrong only because the call that moved the table has returned.
     Scenario::engine("table-move")
         .about("moving a table against its old addresses")
         .finds(&["TablesFlushedAsLeaf", "BasePagesInLargeStrides"])
@@ -271,7 +272,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| {
             k.move_table(0, 2);
-            // Into the table that is at home there now.
+            // This is the table that was moved.
             k.map(0, SECOND + 2, frame(2), false);
             k.read(THIRD + 2);
         })
@@ -279,7 +280,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(SECOND + 1);
             k.read(SECOND + 2);
         }),
-    // CPUs 0 and 2 unmap different pages and meet in the inbox of CPU 1.
+    // CPUs 0 and 2 unmap different pages. Their requests meet in the inbox of CPU 1.
     Scenario::engine("two-initiators")
         .about("two initiators, one target")
         .bugs(&["33"])
@@ -301,7 +302,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPUs 0 and 2 unmap different pages without a batch and meet in the shared inbox of CPU 1.
+    // CPUs 0 and 2 unmap different pages without a batch. Their requests meet in the shared inbox of CPU 1.
     Scenario::engine("initiators-at-once")
         .about("two initiators without a batch, one target")
         .finds(&["SharedRequestOverwritten"])
@@ -319,7 +320,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap_at_once(0, 1);
         }),
-    // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
+    // CPUs 0 and 2 unmap different pages and share full flushes. CPU 1 uses both pages.
     Scenario::engine("coalesced-unmap")
         .about("two tasks share a full flush")
         .must(Every, &[Engine(Coalesced)])
@@ -341,7 +342,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.give_away(frame);
             }
         }),
-    // CPU 0 unmaps a page while CPU 2 frees a table: in CPU 1's inbox the one meets the other.
+    // CPU 0 unmaps a page while CPU 2 frees a table. Their requests meet in CPU 1's inbox.
     Scenario::engine("leaf-meets-table")
         .about("a leaf flush is merged with a table flush")
         .finds(&["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"])
@@ -360,7 +361,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(SECOND);
         })
         .cpu(|k| k.free_table(0, SECOND)),
-    // Two CPUs shoot at each other, both with interrupts off.
+    // Two CPUs interrupt each other, both with interrupts off.
     Scenario::engine("cross-shootdown")
         .about("two waiters with interrupts off")
         .bugs(&["32"])
@@ -369,7 +370,7 @@ pub(super) const ALL: &[Scenario] = &[
         .start(two_pages)
         .cpu(|k| shoot(k, 0))
         .cpu(|k| shoot(k, 1)),
-    // An NMI handler on CPU 1 wants to read user memory, at any moment of a shootdown.
+    // An NMI handler on CPU 1 tries to read user memory, at any moment of a shootdown.
     Scenario::engine("nmi-unmap")
         .about("an NMI between receipt and flush")
         .finds(&["NmiGuardAlwaysAllows"])
@@ -381,8 +382,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.read(0);
         }),
-    // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any
-    // moment, and CPU 1 relies on the cleared entry.
+    // CPU 0 is the only CPU that has a space loaded, and unmaps a page of it. An NMI handler there reads the page at
+    // any moment, and CPU 1 relies on the cleared entry.
     Scenario::engine("nmi-alone")
         .about("an NMI on the only CPU that must flush, against a later observer")
         .finds(&["PendingEndsBeforeFlush"])
@@ -398,7 +399,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 0);
         }),
-    // An NMI handler on CPU 1 wants to read user memory while the CPU is between two spaces.
+    // An NMI handler on CPU 1 tries to read user memory while the CPU is between two spaces.
     Scenario::engine("nmi-switch")
         .about("an NMI during a context switch")
         .finds(&["NmiGuardAlwaysAllows"])
@@ -428,7 +429,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.idle();
             k.switch(0);
         }),
-    // Interrupts that no CPU sent come on both CPUs during an unmap.
+    // During an unmap, both CPUs take interrupts that no CPU sent.
     Scenario::engine("spurious")
         .about("spurious interrupts acknowledge nothing")
         .bugs(&["32"])

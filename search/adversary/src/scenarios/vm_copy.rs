@@ -1,14 +1,14 @@
-//! The memory manager: copies on write, and forks.
+//! The memory manager: copy on write, and fork.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 writes to a page of a file that its process maps privately, and finds the entry empty. While it copies,
-    // CPU 1 reads the page itself there, and CPU 2 takes it out again and has not flushed: the entry is as empty as
+    // CPU 0 writes to a page of a file that its process maps privately, and finds the entry empty. While it copies, CPU
+    // 1 reads the page itself there, and CPU 2 reclaims it again and hasn't flushed. So the entry is as empty as
     // before.
     //
-    // Reclaim would leave a page alone that another part of the kernel holds. It takes a marker of another mapping for
-    // a reference.
+    // Reclaim would skip a page to which another part of the kernel refers. It treats a marker in another mapping as
+    // such a reference.
     Scenario::over_vm("vm-copy-refill")
         .about("private copy against reclaim of the page itself")
         .finds(&["VmFillsUnflushed"])
@@ -33,7 +33,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.page_out(2, 1);
             }
         }),
-    // After a fork, CPU 0 and CPU 1 write a page that both processes still share, and read it again.
+    // After a fork, CPUs 0 and 1 write to a page that both processes still share, and CPU 1 reads it again.
     Scenario::over_vm("vm-copy-on-write")
         .about("copy on write against write")
         .bugs(&["21"])
@@ -50,7 +50,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 3);
             k.read(0);
         }),
-    // After a fork, CPU 0 writes a page that both processes share; CPU 1 reads it twice while CPU 2 writes it.
+    // After a fork, CPUs 0 and 1 write to a page that both processes share. Meanwhile CPU 2 reads it twice.
     Scenario::over_vm("vm-copy-on-write-read")
         .about("copy on write against read")
         .finds(&["VmMapsCopyBeforeFlush"])
@@ -68,8 +68,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(0);
         }),
-    // CPU 1 reclaims a page while CPU 0 forks: the child shares the page on its way out and copies it, before
-    // CPU 1 has flushed the entry through which CPU 2 still writes for the parent.
+    // CPU 1 reclaims a page while CPU 0 forks. The child shares the page that is being reclaimed, and copies it before
+    // CPU 1 has flushed. CPU 2 still writes for the parent through the old entry.
     Scenario::over_vm("vm-reclaim-fork-copy")
         .about("reclaim against fork and copy")
         .bugs(&["21"])
@@ -85,8 +85,8 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| k.write(0, 3)),
-    // CPU 0 forks; CPU 1 enters the child as soon as there is one and writes a shared page; CPU 2, still in
-    // the parent, writes through an entry whose write protection may not have been flushed.
+    // CPU 0 forks. CPU 1 enters the child as soon as it exists and writes to a shared page. CPU 2 is still in the
+    // parent, and writes through an entry whose write protection may not have been flushed.
     Scenario::over_vm("vm-fork-write")
         .about("fork against write")
         .bugs(&["21"])
@@ -105,8 +105,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         })
         .vm_cpu(|k| k.write(0, 3)),
-    // CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it, while CPU 2 may still
-    // write it through an entry whose write protection was not flushed.
+    // CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it. CPU 2 may still write to the
+    // page through an entry whose write protection wasn't flushed.
     Scenario::over_vm("vm-fork-copy")
         .about("fork against a copy in the parent")
         .bugs(&["21"])
@@ -122,7 +122,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 3);
             k.write(0, 4);
         }),
-    // CPU 0 unmaps pages in two leaf tables, which CPU 1 uses.
+    // CPU 0 unmaps pages in two leaf tables while CPU 1 uses them.
     Scenario::over_vm("vm-unmap-tables")
         .about("unmap across leaf tables against access")
         .finds(&["VmUnmapForgetsEntry"])

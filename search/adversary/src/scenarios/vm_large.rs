@@ -1,16 +1,16 @@
-//! The memory manager: migration, large pages, and their pieces.
+//! The memory manager: migration, and large pages whole and split.
 
 use super::*;
 
-/// Writes to a large page of the child.
+/// Writes to a large page as the child.
 fn write_as_child(k: &VmKernel<'_>, value: u64) {
     k.enter(CHILD);
-    // Without memory for a second copy in pieces it fails.
+    // This fails if there is no memory for a second copy in base pages.
     k.write(300, value);
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 moves a page to another node while CPU 1 writes it.
+    // CPU 0 migrates a page to another node while CPU 1 writes to it.
     Scenario::over_vm("vm-migrate-write")
         .about("migration against write")
         .finds(&["VmMigratesBeforeFlush"])
@@ -22,7 +22,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
         }),
-    // CPU 0 moves a page to another node, CPU 1 reclaims it, CPU 2 writes it.
+    // CPU 0 migrates a page to another node while CPU 1 reclaims it and CPU 2 writes to it.
     Scenario::over_vm("vm-migrate-reclaim")
         .about("migration against reclaim")
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
@@ -31,7 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 demotes a page, without the areas' lock, while CPU 1 forks. The child has no entry that could wait for it.
+    // CPU 0 demotes a page without holding the areas' lock while CPU 1 forks. The child has no entry that could wait
+    // for the demotion.
     Scenario::over_vm("vm-demote-fork")
         .about("demotion against fork")
         .finds(&["VmForksPastMigration"])
@@ -44,8 +45,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter(child);
             k.read(0);
         }),
-    // CPU 0 demotes both pages while CPU 1 takes the right to write away from one: it must not come back with the
-    // rights that it had.
+    // CPU 0 demotes a page while CPU 1 removes the right to write to it. The page mustn't come back with its old
+    // rights.
     Scenario::over_vm("vm-demote-protect")
         .about("demotion against protection")
         .finds(&["VmProtectsPastMigration"])
@@ -57,7 +58,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.protect(0, 1);
             k.read(0);
         }),
-    // CPU 0 takes a mapping away while CPU 1 writes there: the fault holds the areas until it has written the entry.
+    // CPU 0 unmaps an area while CPU 1 writes there. The fault holds the areas' lock until it has written the entry.
     Scenario::over_vm("vm-fault-unmap")
         .about("fault against unmap")
         .finds(&["VmFaultsUnlocked"])
@@ -71,7 +72,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.try_write(0, 2);
         }),
-    // CPU 0 collapses 512 pages into a large one while CPU 1 writes one of them.
+    // CPU 0 collapses 512 pages into a large one while CPU 1 writes to one of them.
     Scenario::over_vm("vm-collapse-write")
         .about("collapse against write")
         .finds(&["VmCollapseCopiesBeforeFlush"])
@@ -88,17 +89,17 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             assert!(k.collapse(0), "there is room for a large page");
         })
-        // The page that is taken first, so that its old entry lives longest.
+        // We use the page that is copied first, so that its old entry lives longest.
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs
-    // the process: its TLB may hold the large page until that is flushed.
+    // CPU 0 splits a large page while CPU 1 takes hold of it to migrate it, and finds no room for the whole page. CPU 1
+    // runs the process, so its TLB may hold the large page until that is flushed.
     Scenario::over_vm("vm-split-migrate")
         .about("split against migration")
         .finds(&["VmSplitsUnlocked", "VmLinksBeforeFlush"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(16_000)
-        // One large block, in fast memory.
+        // Fast memory has room for one large page.
         .with_memory([1040, 8])
         .vm_start(|k| {
             k.map_large(0, LARGE);
@@ -109,8 +110,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
         })
         .vm_cpu(|k| k.migrate(0, 1, 1)),
-    // Pages that were written have become a large one, of which no entry says that it was written. CPU 0 takes two out
-    // of it, and takes memory that must be zero; CPU 1 stores to what is left.
+    // Pages that were written have become a large page, of which no entry is marked as written. CPU 0 frees two of its
+    // base pages and allocates memory that must be zero. CPU 1 writes to the rest.
     Scenario::over_vm("vm-split-zero")
         .about("pieces of a large page are freed")
         .finds(&["VmPiecesAreZero"])
@@ -135,15 +136,15 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .vm_cpu(|k| k.write(LARGE - 1, 2)),
-    // CPU 0 writes a large page that it shares with a child, and there is no second block to copy it to: the
-    // page is to be split. Meanwhile CPU 1 ends the child, and CPU 0 alone holds the page.
+    // CPU 0 writes to a large page that it shares with a child. There is no room for a second large page, so the page
+    // must be split. Meanwhile CPU 1 ends the child, so that only CPU 0 holds the page.
     Scenario::over_vm("vm-copy-split")
         .about("copy of a large page against exit")
         .finds(&["VmSplitsHeldBlock"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(64_000)
-        // One large block, and enough around it for a copy in pieces.
+        // There is room for one large page, and for its copy in base pages.
         .with_memory([1110, 0])
         .vm_start(|k| {
             k.map_large(0, LARGE);
@@ -154,17 +155,17 @@ pub(super) const ALL: &[Scenario] = &[
             assert!(k.try_write(0, 2), "there is room for a copy in pieces");
         })
         .vm_cpu(|k| k.exit(CHILD)),
-    // Two CPUs of a child write to a large page that its parent maps too, and there is no second block to copy it to.
-    // Meanwhile the parent drops its own: whichever child's CPU looks last finds the child alone, and splits the page
-    // in place. The other has its copy in pieces ready for a page that is whole no more, and whose first piece lies in
-    // the same frame.
+    // Two CPUs of a child write to a large page that its parent also maps, and there is no room for a second large
+    // page. Meanwhile the parent discards its mapping. The child's CPU that checks last finds that only the child holds
+    // the page, and splits it in place. The other CPU has prepared a copy in base pages, but the page is no longer
+    // whole, and its first part is in the same frame.
     Scenario::over_vm("vm-split-copy")
         .about("split of a large page against its copy in pieces")
         .finds(&["VmUnsharesPiece", "VmLargePageFlushedAsLeaf"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(64_000)
-        // One large block, and enough around it for one copy in pieces.
+        // There is room for one large page, and for one copy in base pages.
         .with_memory([1040, 0])
         .vm_start(|k| {
             k.map_large(0, LARGE);

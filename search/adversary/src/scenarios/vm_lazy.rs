@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Reads what was there before, and then what CPU 0 has written.
+/// Reads the old content, and then the content that CPU 0 has written.
 fn read_old_then_new(k: &VmKernel<'_>) {
     k.read(0);
     k.wait_for(0);
@@ -15,8 +15,8 @@ fn write_file(k: &VmKernel<'_>) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // File 0 is mapped to read and reclaimed without a flush. CPU 0 maps file 1 over it; CPU 1 must not read
-    // file 0 any more once the call has returned.
+    // File 0 is mapped read-only and reclaimed lazily. CPU 0 maps file 1 over it. After the call has returned, CPU 1
+    // mustn't read file 0 any more.
     Scenario::over_vm("vm-luf-map-fixed")
         .about("another file is mapped over a lazily reclaimed page")
         .bugs(&["L1"])
@@ -39,8 +39,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(0);
         }),
-    // A file page is mapped to read and reclaimed without a flush. CPU 0 writes the file; CPU 1 must read what
-    // was written once the call has returned.
+    // A file page is mapped read-only and reclaimed lazily. CPU 0 writes to the file. After the call has returned, CPU
+    // 1 must read the new content.
     Scenario::over_vm("vm-luf-file-write")
         .about("the file of a lazily reclaimed page is written")
         .bugs(&["L2"])
@@ -51,8 +51,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(write_file)
         .vm_cpu(read_old_then_new),
-    // One file is mapped to read at page 0 and to write at page 1. Page 0 is reclaimed without a flush; CPU 0
-    // writes through page 1; CPU 1 must not read old bytes at page 0.
+    // One file is mapped read-only at page 0 and writable at page 1. Page 0 is reclaimed lazily. CPU 0 writes through
+    // page 1. CPU 1 mustn't read the old content at page 0.
     Scenario::over_vm("vm-luf-shared-write")
         .about("a lazily reclaimed page is written through another mapping")
         .bugs(&["L3"])
@@ -72,8 +72,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(0);
         })
         .vm_cpu(read_old_then_new),
-    // A file page is mapped to read and reclaimed without a flush. CPU 0 needs its frame for a page of its own;
-    // CPU 1 must not read that through the old entry.
+    // A file page is mapped read-only and reclaimed lazily. CPU 0 reuses its frame for another page. CPU 1 mustn't read
+    // that page through the old entry.
     Scenario::over_vm("vm-luf-kernel-reuse")
         .about("the frame of a lazily reclaimed page is reused")
         .bugs(&["L4"])
@@ -86,7 +86,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_start_1(|k| {
             k.page_out(0, 1);
-            // Nothing else is free.
+            // No other memory is free after this.
             k.read(1);
             k.read(2);
         })
@@ -94,8 +94,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
-    // A file page is moved to another node without a flush: page 0 may still be read at its old place. CPU 0
-    // writes the file; CPU 1 must read what was written once the call has returned.
+    // A file page is migrated to another node lazily, so page 0 may still be read at its old place. CPU 0 writes to the
+    // file. After the call has returned, CPU 1 must read the new content.
     Scenario::over_vm("vm-shadow-write")
         .about("the file of a lazily moved page is written")
         .bugs(&["L2", "L3"])
@@ -109,9 +109,9 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start_1(|k| k.migrate(0, 1, 1))
         .vm_cpu(write_file)
         .vm_cpu(read_old_then_new),
-    // A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may
-    // still be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has
-    // returned.
+    // A file page was migrated to another node lazily, used there, and migrated back in the same way. So page 0 may
+    // still be read at the place in between. CPU 0 writes to the file. After the call has returned, CPU 1 must read the
+    // new content.
     Scenario::over_vm("vm-shadow-twice")
         .about("the file of a page that was moved lazily twice is written")
         .must(
@@ -133,8 +133,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             assert_eq!(k.read(0), Some(2));
         }),
-    // A file page is moved to another node without a flush; CPU 0 faults on it, which writes the emptied entry
-    // again with another frame; CPU 1 reads; then CPU 0 unmaps it.
+    // A file page is migrated to another node lazily. CPU 0 faults on it, which writes another frame into the emptied
+    // entry. CPU 1 reads. Then CPU 0 writes to the file.
     Scenario::over_vm("vm-shadow-fault")
         .about("the entry of a lazily moved page is written again")
         .bugs(&["L1"])
@@ -151,8 +151,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(0);
         }),
-    // A file page is mapped to write and dirty; CPU 0 reclaims it, CPU 1 writes it meanwhile, and memory is so
-    // short that the frame is reused at once: nothing that was written may be lost.
+    // A file page is mapped writable, and dirty. CPU 0 reclaims it while CPU 1 writes to it. Memory is so short that
+    // the frame is reused at once. No written content may be lost.
     Scenario::over_vm("vm-deferred-dirty")
         .about("reclaim of a dirty page against write and reuse")
         .bugs(&["L3"])
@@ -171,8 +171,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(2);
         })
         .vm_cpu(|k| k.write(0, 2)),
-    // A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
-    // through the old entry.
+    // A file page was reclaimed lazily. CPU 0 needs it again, CPU 1 needs its frame, and CPU 2 reads through the old
+    // entry.
     Scenario::over_vm("vm-reinstate-reuse")
         .about("reinstating a frame against reusing it")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -184,7 +184,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_start_1(|k| {
             k.page_out(0, 1);
-            // Nothing else is free.
+            // No other memory is free after this.
             k.read(1);
             k.read(2);
         })
@@ -195,7 +195,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
-    // A file page is reclaimed without a flush while CPU 1 discards it and CPU 2 reads it.
+    // CPU 0 reclaims a file page lazily while CPU 1 discards it and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-discard")
         .about("lazy reclaim against discard")
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
@@ -208,7 +208,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
-    // A file page is reclaimed without a flush while CPU 1 takes every right to it away and CPU 2 reads it.
+    // CPU 0 reclaims a file page lazily while CPU 1 removes every right to it and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-protect")
         .about("lazy reclaim against protect")
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
@@ -219,7 +219,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(0);
         }),
-    // A private file page is reclaimed without a flush while CPU 1 writes it, which makes a copy of its own.
+    // CPU 0 reclaims a private file page lazily while CPU 1 writes to it, which makes a copy.
     Scenario::over_vm("vm-lazy-reclaim-private")
         .about("lazy reclaim against copy on write")
         .must(Every, &[Engine(FlushesDeferred), Machine(Captured)])
@@ -237,7 +237,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
         }),
-    // CPU 0 frees a page that it has written, goes idle and zeroes free memory; CPU 1 takes memory meanwhile.
+    // CPU 0 frees a page that it has written, becomes idle and zeroes free memory. Meanwhile CPU 1 allocates memory.
     Scenario::over_vm("vm-zero-ahead")
         .about("zeroing ahead against faults")
         .finds(&[
@@ -262,7 +262,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(2, 2);
             k.read(1);
         }),
-    // CPU 0 ends a process whose root CPU 1, idle, may still have loaded; its tables are freed and used again.
+    // CPU 0 ends a process, frees its tables and uses them again. CPU 1, which is idle, may still have the process's
+    // root loaded.
     Scenario::over_vm("vm-exit-lazy")
         .about("the end of a process against a lazy CPU")
         .bugs(&["25"])
@@ -287,8 +288,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter(1);
             k.read(0);
         }),
-    // CPU 0 goes through so many processes that tags run out; CPU 1 unmaps a page of the first, which CPU 0
-    // enters again.
+    // CPU 0 runs so many processes that tags run out, and enters the first one again. CPU 1 unmaps a page of the first
+    // one.
     Scenario::over_vm("vm-rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
@@ -309,7 +310,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .vm_cpu(|k| k.unmap(0, 1)),
-    // CPU 1 goes offline and comes back while CPU 0 unmaps a page that CPU 1 was using.
+    // CPU 1 leaves and comes online again. Meanwhile CPU 0 unmaps a page that CPU 1 was using.
     Scenario::over_vm("vm-offline-unmap")
         .about("offline against unmap")
         .must(Every, &[Machine(Offline), Machine(FrameReused)])
@@ -324,8 +325,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter(1);
             k.read(0);
         }),
-    // CPU 0 discards pages, CPU 1 writes to memory that it finds only once their frames are free, CPU 2 goes on
-    // writing the old ones.
+    // CPU 0 discards pages. CPU 1 writes to memory that it gets only after their frames are free. CPU 2 keeps writing
+    // to the old pages.
     Scenario::over_vm("vm-allocate-flush")
         .about("allocation against a flush in flight")
         .bugs(&["30"])
@@ -342,7 +343,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 3);
             k.write(1, 3);
         }),
-    // Two CPUs discard overlapping ranges: each finds entries that the other has cleared and not yet flushed.
+    // Two CPUs discard overlapping ranges. Each finds entries that the other has cleared and not yet flushed.
     Scenario::over_vm("vm-discard-twice")
         .about("discard against discard")
         .bugs(&["6"])
@@ -362,7 +363,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.discard(1, 1);
             k.read(1);
         }),
-    // CPU 1 goes idle and comes back while CPU 0 unmaps a page, whose frame comes back as another.
+    // CPU 1 becomes idle and returns. Meanwhile CPU 0 unmaps a page, whose frame becomes another page.
     Scenario::over_vm("vm-idle-unmap")
         .about("idle against unmap")
         .bugs(&["34"])

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page, and its frame comes back as another page; CPU 1 goes on using the first.
+    // CPU 0 unmaps a page, whose frame becomes another page. CPU 1 keeps using the first.
     Scenario::over_vm("vm-unmap-access")
         .about("unmap, free and zero against access")
         .bugs(&["30"])
@@ -21,7 +21,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             k.read(0);
         }),
-    // CPU 0 unmaps all that a leaf table maps, so that the table is freed; CPU 1 goes on walking it.
+    // CPU 0 unmaps everything that a leaf table maps, so that the table is freed. CPU 1 keeps walking it.
     Scenario::over_vm("vm-table-free")
         .about("a table page is freed against a walk")
         .bugs(&["10", "11"])
@@ -40,8 +40,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             k.read(0);
         }),
-    // CPU 0 unmaps all that a leaf table maps while CPU 1, idle, may still walk it speculatively.
-    // One schedule in a hundred interrupts the idle CPU.
+    // CPU 0 unmaps everything that a leaf table maps. CPU 1, which is idle, may still walk it speculatively. One
+    // schedule in a hundred interrupts the idle CPU.
     Scenario::over_vm("vm-table-free-idle")
         .about("a table page is freed against an idle CPU")
         .bugs(&["10"])
@@ -57,8 +57,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.idle();
             k.read(0);
         }),
-    // CPU 0 reclaims a page: its entry is cleared and the flush comes later. CPU 1 makes a call about the page in
-    // between, finds nothing to flush, and must not return before the old entry is gone. So in the next three.
+    // CPU 0 reclaims a page: it clears the entry and flushes later. In between, CPU 1 makes a call about the page and
+    // finds nothing to flush. The call mustn't return while a TLB may hold the old entry. The next three scenarios are
+    // similar.
     Scenario::over_vm("vm-reclaim-unmap")
         .about("reclaim against unmap")
         .bugs(&["6", "19"])
@@ -107,8 +108,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(2);
         }),
-    // CPU 0 reclaims a page that CPU 1 is writing while CPU 2 forks: the child must see what was written
-    // before the fork, and nothing of what comes later.
+    // CPU 0 reclaims a page that CPU 1 is writing, while CPU 2 forks. The child must see everything written before the
+    // fork, and nothing written later.
     Scenario::over_vm("vm-reclaim-fork")
         .about("reclaim against fork and write")
         .bugs(&["21"])
@@ -124,10 +125,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter(1);
             k.read(0);
             k.enter(child);
-            // Whatever the parent does, the child's copy is its own.
+            // The child's copy is independent of the parent.
             assert_eq!(k.read(0), seen);
         }),
-    // Two CPUs page the same page out, and one of them takes it back and writes it.
+    // Two CPUs page out the same page, and one of them pages it in again and writes to it.
     Scenario::over_vm("vm-page-out-twice")
         .about("page-out against page-out")
         .must(Every, &[Machine(Captured)])
@@ -138,7 +139,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
         }),
-    // CPU 0 pages a page out while CPU 1 writes it: what was written must come back.
+    // CPU 0 pages out a page while CPU 1 writes to it. No written content may be lost.
     Scenario::over_vm("vm-page-out-write")
         .about("page-out against write")
         .bugs(&["3"])
@@ -151,7 +152,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
         }),
-    // A page is on its way out; CPU 1 takes it back and writes it, CPU 2 still writes through the old entry.
+    // CPU 0 is paging out a page. CPU 1 pages it in again and writes to it, and CPU 2 still writes through the old
+    // entry.
     Scenario::over_vm("vm-swap-in-write")
         .about("swap-in against page-out")
         .finds(&["VmCopiesUnflushed"])

@@ -1,4 +1,4 @@
-//! The memory manager: truncation, discarding, and memory that is used again.
+//! The memory manager: truncation, discards, and memory that is reused.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn truncate(k: &VmKernel<'_>) {
     k.tell(0);
 }
 
-/// Reads once CPU 0 has told.
+/// Reads after CPU 0's signal.
 fn read_late(k: &VmKernel<'_>) {
     k.wait_for(0);
     k.read(0);
@@ -31,7 +31,7 @@ fn written_file_of_two(k: &VmKernel<'_>) {
     k.keep_table();
 }
 
-/// Cuts a file, and gets its frame for another.
+/// Truncates a file, and gets its frame for another file.
 fn truncate_and_reuse(k: &VmKernel<'_>) {
     k.truncate(0, 0);
     k.write_file(1, 0, 5);
@@ -56,9 +56,8 @@ fn unread_file(k: &VmKernel<'_>) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 moves a file page: until its flush the old place is still in use. CPU 1 truncates the file, finds
-    // the page at the new place and frees it; CPU 2 uses the old address. CPU 1 must not look for the page
-    // at the old place alone, either.
+    // CPU 0 moves a file page, whose old address is in use until the flush. CPU 1 truncates the file, finds the page at
+    // its new address and frees it. CPU 2 uses the old address. CPU 1 also mustn't search only the old address.
     Scenario::over_vm("vm-remap-truncate")
         .about("remap against truncation")
         .bugs(&["1"])
@@ -73,8 +72,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.remap(0, 1, 2))
         .vm_cpu(truncate_and_reuse)
         .vm_cpu(write_twice),
-    // CPU 0 unmaps a file page and its flush is still to come; CPU 1 truncates the file and gets the frame for
-    // something else; CPU 2 uses the old address.
+    // CPU 0 unmaps a file page and hasn't flushed yet. CPU 1 truncates the file and gets the frame for another file.
+    // CPU 2 uses the old address.
     Scenario::over_vm("vm-unmap-truncate")
         .about("unmap against truncation")
         .bugs(&["7"])
@@ -85,9 +84,9 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.unmap(0, 1))
         .vm_cpu(truncate_and_reuse)
         .vm_cpu(write_twice),
-    // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it,
-    // reclaims it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was
-    // left behind the first time.
+    // A file page was reclaimed lazily and reinstated by a call, which maps it nowhere. CPU 0 writes to it, reclaims
+    // it, this time with a flush, and gets its frame for another page. CPU 1 reads through the entry left by the first
+    // reclaim.
     Scenario::over_vm("vm-reclaim-reinstated")
         .about("a lazily reclaimed page is reinstated and then reclaimed with a flush")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -100,8 +99,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(0);
         })
         .vm_cpu(read_late),
-    // CPU 0 cuts a file while CPU 1 faults on the page that goes: either the fault comes first and the page is
-    // unmapped, or it is refused.
+    // CPU 0 truncates a file while CPU 1 faults on the page that is removed. Either the fault comes first and the page
+    // is unmapped, or the fault fails.
     Scenario::over_vm("vm-truncate-fault")
         .about("truncation against fault")
         .finds(&["VmLockTakenRelaxed"])
@@ -121,8 +120,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             k.read(0);
         }),
-    // A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read
-    // the page through the entry that was left behind.
+    // A file page was reclaimed lazily. CPU 0 truncates the file. After that has returned, CPU 1 mustn't read the page
+    // through the stale entry.
     Scenario::over_vm("vm-truncate-stale")
         .about("truncation of a lazily reclaimed page")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -142,7 +141,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // The same, but the page was moved without a flush, and may be read where it was before.
+    // The same, but the page was migrated lazily, and may be read at its old place.
     Scenario::over_vm("vm-truncate-shadow")
         .about("truncation of a lazily moved page")
         .finds(&["VmTruncatesShadowed"])
@@ -155,8 +154,8 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // A page was only read. CPU 1 stores to it while CPU 0 takes it away, and hands its frame out as memory known to
-    // be zero: what CPU 1's walker records in the entry must not be lost.
+    // A page was only read. CPU 1 stores to it while CPU 0 discards it and hands out its frame as memory known to be
+    // zero. The dirty bit that CPU 1's walker sets in the entry mustn't be lost.
     Scenario::over_vm("vm-discard-store")
         .about("a discard against the first store")
         .finds(&["VmReplacesInTwoSteps"])
@@ -167,7 +166,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .vm_cpu(|k| k.write(0, 7)),
-    // The same, but CPU 0 takes the right to write away first.
+    // The same, but CPU 0 removes the right to write first.
     Scenario::over_vm("vm-protect-store")
         .about("a protection and a discard against the first store")
         .finds(&["VmChangesInTwoSteps"])
@@ -179,8 +178,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .vm_cpu(|k| k.write(0, 7)),
-    // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed
-    // without a flush again. CPU 0 reads the first file.
+    // A file page was reclaimed lazily. Its frame has become a page of another file, which was reclaimed lazily as
+    // well. CPU 0 reads the first file.
     Scenario::over_vm("vm-reinstate-other")
         .about("reinstating a frame that has become another file's page")
         .finds(&["VmReinstatesOtherPage"])
@@ -189,7 +188,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(|k| {
             k.read_clean_file(0);
             k.page_out(0, 1);
-            // Nothing else is free for the last.
+            // There is no other free memory for the last page.
             let other = k.create_clean(3, 2);
             k.map_file_read(1, 3, other);
             for page in 1..=3 {
@@ -204,8 +203,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(1);
         }),
-    // A file page was reclaimed without a flush. CPU 0 moves the area that it was in; once that has returned, CPU 1
-    // may not read the page at its old place.
+    // A file page was reclaimed lazily. CPU 0 moves its area. After that has returned, CPU 1 mustn't read the page at
+    // its old address.
     Scenario::over_vm("vm-lazy-reclaim-remap")
         .about("remap of a lazily reclaimed page")
         .finds(&["VmLiftsMarker"])
@@ -223,7 +222,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read(0);
         }),
-    // As in `vm-reclaim-reinstated`, but CPU 0 moves the page to another node instead of reclaiming it.
+    // Like `vm-reclaim-reinstated`, but CPU 0 migrates the page to another node instead of reclaiming it.
     Scenario::over_vm("vm-migrate-reinstated")
         .about("a lazily reclaimed page is reinstated and then moved")
         .finds(&["VmMigratesPastMarker"])
@@ -238,8 +237,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(0);
         })
         .vm_cpu(read_late),
-    // CPU 0 stores to a private mapping of a file's page, which copies it; CPU 1 reclaims the page meanwhile, and gets
-    // its frame for something else.
+    // CPU 0 stores to a private mapping of a file's page, which copies the page. Meanwhile CPU 1 reclaims the page and
+    // gets its frame for another page.
     Scenario::over_vm("vm-private-reclaim")
         .about("a private copy against reclaim of its original")
         .finds(&["VmHoldsAfterUnlock"])
@@ -260,8 +259,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.page_out(1, 1);
             k.write(2, 9);
         }),
-    // A page was moved into a frame that had been zeroed ahead. CPU 0 gives the page up, and takes memory that must be
-    // zero; CPU 1 takes some, too.
+    // A page was migrated into a frame that had been zeroed ahead. CPU 0 frees the page and allocates memory that must
+    // be zero. CPU 1 allocates some, too.
     Scenario::over_vm("vm-zero-move")
         .about("a page that was moved into a zeroed frame is freed")
         .finds(&["VmMovesIntoZeros"])
@@ -270,7 +269,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(|k| {
             k.read_clean_file(0);
             k.migrate(0, 1, 1);
-            // Zeroes ahead.
+            // This zeroes memory ahead.
             k.idle();
             k.migrate(0, 1, 0);
             k.map(1, 2);
@@ -284,16 +283,17 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(2);
         }),
-    // CPU 0 cuts a file to nothing while CPU 1 writes beyond its end, which makes it longer again if the truncation
-    // has come first: then the file holds what was written. The manager's records show a page that was passed by.
+    // CPU 0 truncates a file to nothing while CPU 1 writes beyond its end. If the truncation comes first, the write
+    // makes the file longer again, and the file contains the written value. If a page was overlooked, the manager's
+    // records show it.
     Scenario::over_vm("vm-truncate-write")
         .about("truncation against a write beyond the end")
         .must(Every, &[Machine(FrameReused)])
         .vm_start(unread_file)
         .vm_cpu(|k| k.truncate(0, 0))
         .vm_cpu(|k| k.write_file(0, 1, 7)),
-    // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that
-    // lost.
+    // The same, but CPU 1 writes to a page that is removed. The file mustn't be longer than the content written to it,
+    // and that content mustn't be lost.
     Scenario::over_vm("vm-truncate-rewrite")
         .about("truncation against a write to a page that it removes")
         .finds(&["VmLengthensUnlocked"])
@@ -301,9 +301,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(unread_file)
         .vm_cpu(|k| k.truncate(0, 0))
         .vm_cpu(|k| k.write_file(0, 0, 7)),
-    // CPU 0 drops a file page from its space: its flush is still to come. CPU 1 cuts the file and finds the mapping
-    // cleared; when it has returned, CPU 2 must not read beyond the end of the file, though the frame is
-    // no other owner's yet.
+    // CPU 0 discards a file page and hasn't flushed yet. CPU 1 truncates the file and finds the mapping cleared. After
+    // that has returned, CPU 2 mustn't read beyond the end of the file, although the frame has no other owner yet.
     Scenario::over_vm("vm-discard-truncate")
         .about("discard against truncation")
         .bugs(&["1"])
@@ -326,8 +325,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read(0);
         }),
-    // CPU 0 discards two pages in the middle of an area for large pages. After it has found nothing to split there,
-    // CPU 1 writes beside them, and its fault maps a large page across both edges.
+    // CPU 0 discards two pages in the middle of an area for large pages, and finds nothing to split there. Then CPU 1
+    // writes beside them, and its fault maps a large page across both edges.
     Scenario::over_vm("vm-discard-fault")
         .about("discard against a fault for a large page")
         .finds(&["VmDiscardsWholePage"])
@@ -338,9 +337,9 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(|k| k.map_large(LARGE, LARGE))
         .vm_cpu(|k| k.discard(LARGE + 2, 2))
         .vm_cpu(|k| k.write(LARGE + 1, 2)),
-    // CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds
-    // empty. Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another
-    // frame comes in its place.
+    // CPU 0 discards memory. Before it has flushed, CPU 1 writes there, and its fault fills the empty entry. Where
+    // break before make is required, the fault must first flush the entry that CPU 0 has cleared, because a page with
+    // another frame takes its place.
     Scenario::over_vm("vm-discard-refill")
         .about("discard of a page against a fault there")
         .finds(&["VmRefillsUnflushed", "RulesOfAnother"])
@@ -348,7 +347,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(written_page)
         .vm_cpu(|k| k.discard(0, 1))
         .vm_cpu(|k| k.write(0, 2)),
-    // The same, but the file's page comes where its copy was.
+    // The same, but the file's page takes the place of its copy.
     Scenario::over_vm("vm-discard-refill-file")
         .about("discard of a private copy against a fault that finds the file's page")
         .finds(&["VmRefillsFileUnflushed"])
@@ -363,13 +362,13 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
-    // The same, but a small page comes where a large one was.
+    // The same, but a base page takes the place of a large one.
     Scenario::over_vm("vm-discard-refill-smaller")
         .about("discard of a large page against a fault that finds memory for a small one")
         .finds(&["VmRefillsUnflushed"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(5)
-        // One large block, which the discard holds until it has flushed.
+        // There is room for one large page, which the discard holds until it has flushed.
         .with_memory([1040, 0])
         .vm_start(|k| {
             k.map_large(0, LARGE);
@@ -377,13 +376,13 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(|k| k.discard(0, LARGE))
         .vm_cpu(|k| k.write(0, 2)),
-    // The same, but a table comes where the first of three large pages was.
+    // The same, but a table takes the place of the first of three large pages.
     Scenario::over_vm("vm-discard-refill-table")
         .about("discard of large pages against faults that put a table in place of the first")
         .finds(&["VmLinksTableUnflushed", "FlushedByReceipt"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(5)
-        // As many large blocks as the discard holds until it has flushed.
+        // There is room for as many large pages as the discard holds until it has flushed.
         .with_memory([3 * LARGE + 528, 0])
         .vm_start(|k| {
             k.map_large(0, 3 * LARGE);
@@ -394,14 +393,14 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.discard(0, 3 * LARGE))
         .vm_cpu(|k| k.write(0, 2))
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is
-    // reused, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
-    // mapping.
+    // CPU 0 discards a page for which lazy reclaim has left a marker, and hasn't flushed yet. Meanwhile the frame is
+    // reused, freed, and read back for the same page by CPU 1. After its flush, CPU 0 must release the old mapping, not
+    // the new one.
     Scenario::over_vm("vm-discard-release")
         .about("discard of a marker while the frame is reused")
         .finds(&["VmUnlistsNextLife"])
         .must(Every, &[Machine(CallReturned)])
-        // So few that the frame that was freed last is used again.
+        // There are so few frames that the last one freed is used again.
         .with_memory([6, 0])
         .vm_start(|k| {
             let file = k.create_clean(4, 1);
@@ -417,7 +416,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.discard(8, 4);
             k.read(1);
         }),
-    // CPU 0 cuts a file behind the first word of its page, and takes the page out of memory.
+    // CPU 0 truncates a file after the first word of its page, and pages out the page.
     Scenario::over_vm("vm-truncate-middle")
         .about("truncation in the middle of a page")
         .finds(&["VmTruncatesUnmarked", "VmTruncateLeavesTail"])

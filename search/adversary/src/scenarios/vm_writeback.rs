@@ -3,7 +3,8 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 writes a dirty page back while CPU 1 writes it: what is not on the device must leave it dirty.
+    // CPU 0 writes a dirty page back while CPU 1 writes to it. Content that isn't on the device must leave the page
+    // dirty.
     Scenario::over_vm("vm-sync-write")
         .about("writeback against write")
         .bugs(&["22"])
@@ -16,8 +17,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.page_out(0, 1);
         })
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 unmaps a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
-    // page; CPU 2 still writes through the old entry.
+    // CPU 0 unmaps a dirty page and hasn't flushed yet. CPU 1 finds no writable entry and cleans the page. CPU 2 still
+    // writes through the old entry.
     Scenario::over_vm("vm-unmap-sync")
         .about("unmap against writeback")
         .bugs(&["22"])
@@ -27,8 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.unmap(0, 1))
         .vm_cpu(|k| k.sync(0))
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 protects a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
-    // page; CPU 2 still writes through the old entry.
+    // CPU 0 protects a dirty page and hasn't flushed yet. CPU 1 finds no writable entry and cleans the page. CPU 2
+    // still writes through the old entry.
     Scenario::over_vm("vm-protect-sync")
         .about("protect against writeback")
         .bugs(&["22"])
@@ -38,7 +39,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.protect(0, 1))
         .vm_cpu(|k| k.sync(0))
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 takes the right to execute a page away, and no other right; CPU 1 goes on fetching from it.
+    // CPU 0 removes only the right to execute a page. CPU 1 keeps fetching from it.
     Scenario::over_vm("vm-execute-sync")
         .about("mprotect of code against instruction fetch")
         .finds(&["VmExecutionUnflushed"])
@@ -55,8 +56,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.fetch(0);
             k.fetch(0);
         }),
-    // CPU 0 unmaps a dirty file page and its flush is still to come; CPU 1 reclaims the page; CPU 2 still
-    // writes through the old entry.
+    // CPU 0 unmaps a dirty file page and hasn't flushed yet. CPU 1 reclaims the page. CPU 2 still writes through the
+    // old entry.
     Scenario::over_vm("vm-unmap-reclaim")
         .about("unmap against reclaim")
         .finds(&["VmReclaimsUnflushed"])
@@ -70,8 +71,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.unmap(0, 1))
         .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 unmaps a dirty file page and its flush is still to come; CPU 1 moves the page to slow memory;
-    // CPU 2 still writes through the old entry.
+    // CPU 0 unmaps a dirty file page and hasn't flushed yet. CPU 1 demotes the page to slow memory. CPU 2 still writes
+    // through the old entry.
     Scenario::over_vm("vm-unmap-demote")
         .about("unmap against demotion")
         .finds(&["VmMigratesUnflushed", "VmDefersDirtyPages"])

@@ -1,4 +1,4 @@
-//! System calls, by pages, as programs over the manager make them.
+//! The system calls that programs over the manager make, with pages instead of addresses.
 
 use super::{VmKernel, address};
 use crate::coverage::Happening;
@@ -14,7 +14,7 @@ impl VmKernel<'_> {
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
-    /// Maps zeroed memory, in large pages.
+    /// Maps zeroed memory in large pages.
     pub fn map_large(&self, page: u64, pages: u64) {
         let backing = Backing::Anonymous {
             page: PageSize::Large,
@@ -22,32 +22,33 @@ impl VmKernel<'_> {
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
-    /// Maps a file from its beginning, shared, to read only.
+    /// Maps a file from its beginning, shared and read-only.
     pub fn map_file_read(&self, page: u64, pages: u64, file: FileId) {
         let backing = Backing::Shared { file, offset: 0 };
         self.map_backed(page, pages, Protection::READ, backing);
     }
 
-    /// Maps a file from its beginning, shared, to read and write.
+    /// Maps a file from its beginning, shared and writable.
     pub fn map_file(&self, page: u64, pages: u64, file: FileId) {
         let backing = Backing::Shared { file, offset: 0 };
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
-    /// Maps a file from its beginning, private, to read and write.
+    /// Maps a file from its beginning, private and writable.
     pub fn map_file_private(&self, page: u64, pages: u64, file: FileId) {
         let backing = Backing::Private { file, offset: 0 };
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
-    /// Makes a file of one page, whose first word is 1, maps it, shared, to read only, and reads it: the page is clean.
+    /// Creates a file of one page whose first word is 1, maps it shared and read-only, and reads it. So the page is
+    /// clean.
     pub fn read_clean_file(&self, page: u64) {
         let file = self.create_clean(1, 1);
         self.map_file_read(page, 1, file);
         self.read(page);
     }
 
-    /// Maps something in place of what was there.
+    /// Maps pages with this protection and backing, in place of earlier mappings.
     pub fn map_backed(&self, page: u64, pages: u64, protection: Protection, backing: Backing) {
         self.call(Call::Map {
             address: Some(address(page)),
@@ -69,7 +70,7 @@ impl VmKernel<'_> {
         self.map_backed(page, pages, protection, backing);
     }
 
-    /// Takes the right to execute pages away.
+    /// Removes the right to execute pages.
     pub fn forbid_execution(&self, page: u64, pages: u64) {
         self.call(Call::Protect {
             address: address(page),
@@ -84,13 +85,13 @@ impl VmKernel<'_> {
         self.call(Call::Unmap { address, bytes });
     }
 
-    /// Drops what pages hold.
+    /// Drops the content of pages.
     pub fn discard(&self, page: u64, pages: u64) {
         let (address, bytes) = (address(page), address(pages));
         self.call(Call::Discard { address, bytes });
     }
 
-    /// Takes the right to write pages away.
+    /// Removes the right to write to pages.
     pub fn protect(&self, page: u64, pages: u64) {
         self.call(Call::Protect {
             address: address(page),
@@ -99,13 +100,13 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Moves 512 pages into one large one; whether they were.
+    /// Moves 512 pages into a large one. Returns whether it did.
     pub fn collapse(&self, page: u64) -> bool {
         let address = address(page);
         self.call(Call::Collapse { address }) != 0
     }
 
-    /// Takes every right to pages away.
+    /// Removes every right to pages.
     pub fn forbid(&self, page: u64, pages: u64) {
         self.call(Call::Protect {
             address: address(page),
@@ -114,13 +115,13 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Maps and uses a page beside the scenario's own, so that their leaf table is not freed.
+    /// Maps and uses a page beside those of the scenario, so that their leaf table isn't freed.
     pub fn keep_table(&self) {
         self.map(100, 1);
         self.write(100, 100);
     }
 
-    /// This CPU goes offline: it runs nothing, and an interrupt that it has not taken is lost.
+    /// Takes this CPU offline. It runs nothing, and its pending interrupt is lost.
     pub fn offline(&self) {
         self.hw.say(|| "goes offline".into());
         self.hw.happen(Happening::Offline);
@@ -129,7 +130,7 @@ impl VmKernel<'_> {
         self.hw.offline();
     }
 
-    /// This CPU comes online.
+    /// Brings this CPU online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
         self.hw.online();
@@ -137,7 +138,7 @@ impl VmKernel<'_> {
         self.hw.restore_interrupts(true);
     }
 
-    /// Takes pages out of memory. They may have been unmapped.
+    /// Pages out pages, which may have been unmapped.
     pub fn page_out(&self, page: u64, pages: u64) {
         let (address, bytes) = (address(page), address(pages));
         let _ = self.try_call(Call::PageOut { address, bytes });
@@ -152,7 +153,7 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Moves pages to a memory node. They may have been unmapped.
+    /// Moves pages, which may have been unmapped, to a memory node.
     pub fn migrate(&self, page: u64, pages: u64, node: u32) {
         let (address, bytes) = (address(page), address(pages));
         let call = Call::Migrate {
@@ -163,7 +164,7 @@ impl VmKernel<'_> {
         let _ = self.try_call(call);
     }
 
-    /// Makes a file whose first word is `value`, in the page cache and dirty.
+    /// Creates a file whose first word is `value`. Its first page is in the page cache and dirty.
     pub fn create(&self, pages: u64, value: u64) -> FileId {
         let file = self.call(Call::Create {
             bytes: address(pages),
@@ -174,7 +175,7 @@ impl VmKernel<'_> {
         file
     }
 
-    /// Makes a file whose first word is `value`, in the page cache and clean.
+    /// Creates a file whose first word is `value`. Its first page is in the page cache and clean.
     pub fn create_clean(&self, pages: u64, value: u64) -> FileId {
         let file = self.create(pages, value);
         self.sync(file);
@@ -201,19 +202,19 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Cuts a file behind the first word of a page.
+    /// Truncates a file after the first word of a page.
     pub fn truncate_behind_first(&self, file: FileId, page: u64) {
         let bytes = address(page) + 8;
         self.call(Call::Truncate { file, bytes });
     }
 
-    /// Reads the first word of a page of a file; `None` beyond its end.
+    /// Reads the first word of a page of a file. Returns `None` beyond its end.
     pub fn read_file(&self, file: FileId, page: u64) -> Option<u64> {
         let offset = address(page);
         self.try_call(Call::Read { file, offset }).ok()
     }
 
-    /// Cuts a file.
+    /// Truncates a file to this number of pages.
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);
         self.call(Call::Truncate { file, bytes });
@@ -229,12 +230,12 @@ impl VmKernel<'_> {
         self.call(Call::Fork) as ProcessId
     }
 
-    /// Makes a process without any mapping.
+    /// Creates a process without any mapping.
     pub fn spawn(&self) -> ProcessId {
         self.call(Call::Spawn) as ProcessId
     }
 
-    /// Goes on in another process.
+    /// Continues in another process.
     pub fn enter(&self, process: ProcessId) {
         self.call(Call::Enter { process });
     }
@@ -244,22 +245,22 @@ impl VmKernel<'_> {
         self.call(Call::Exit { process });
     }
 
-    /// Frees so many pages that were not used lately.
+    /// Frees this number of pages that weren't used lately.
     pub fn reclaim(&self, pages: u64) {
         self.call(Call::Reclaim { pages });
     }
 
-    /// Moves so many pages that were not used lately to slow memory.
+    /// Moves this number of pages that weren't used lately to slow memory.
     pub fn demote(&self, pages: u64) {
         self.call(Call::Demote { pages });
     }
 
-    /// Sleeps until an interrupt or the clock.
+    /// Sleeps until an interrupt or the clock wakes the CPU.
     pub fn idle(&self) {
         self.call(Call::Idle { until: 0 });
     }
 
-    /// One turn of a waiting loop.
+    /// Runs one iteration of a waiting loop.
     pub fn pause(&self) {
         self.hw.relax();
     }

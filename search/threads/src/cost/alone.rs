@@ -9,7 +9,7 @@ use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, St
 use super::operation::{HOLDS, LOOP, Machine, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Progress, Row, Samples, longest_own, timed};
 
-/// One thing to time: does it [`LOOP`] times.
+/// An operation to time. `run` performs it [`LOOP`] times.
 struct Contender<'a> {
     name: &'static str,
     run: Box<dyn FnMut() + 'a>,
@@ -28,7 +28,7 @@ const REFILL: &str = "check before a refill, nothing deferred";
 const SPURIOUS: &str = "spurious interrupt";
 const LOCK: &str = "a global lock, taken and released";
 
-/// Operation, replaced algorithm, and the operation's limit in nanoseconds.
+/// Each operation, the replaced algorithm, and the operation's limit in nanoseconds.
 const ROWS: [(&str, &str, Option<f64>); 7] = [
     (HIT, DROP, Some(30.0)),
     (NO_TARGET, INVALIDATE, Some(30.0)),
@@ -75,11 +75,11 @@ struct World<'a> {
     untagged: &'a Engine<'a, Machine>,
     spaces: [AddressSpace<Machine>; 2],
     spaces_off: [AddressSpace<Machine>; 2],
-    /// A space that runs nowhere.
+    /// A space that runs on no CPU.
     away: AddressSpace<Machine>,
-    /// Of a frame about which no flush is deferred.
+    /// The deferred flush of a frame for which none is deferred.
     clear: DeferredFlush<Machine>,
-    /// Of a frame about which `stamp` is deferred again and again, paid long ago.
+    /// The deferred flush of a frame for which `stamp`, whose flush was made long ago, is deferred again and again.
     paid: DeferredFlush<Machine>,
     stamp: Stamp,
     lock: Mutex<u64>,
@@ -101,7 +101,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everything that [`ROWS`] name.
+    /// Returns all operations in [`ROWS`].
     fn contenders(&self) -> Vec<Contender<'_>> {
         let Self {
             engine, untagged, ..
@@ -154,7 +154,7 @@ fn each<'a>(name: &'static str, operation: impl Fn(usize) + 'a) -> Contender<'a>
     contender(name, move || (0..LOOP).for_each(&operation))
 }
 
-/// One page of the 32 that are unmapped by turns.
+/// Returns one of the 32 pages that are unmapped in turn.
 fn one(index: usize) -> std::iter::Once<usize> {
     std::iter::once(index % 32)
 }

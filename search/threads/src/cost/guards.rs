@@ -1,10 +1,10 @@
 //! Times operations with and without each guard.
 //!
-//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so this runs in the instrumented copy. There, both
-//! runs check at each guard which mutant is on. They alternate on one thread.
+//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so we run this in the instrumented copy. There,
+//! both variants check at each guard which mutant is on. They alternate on one thread.
 //!
-//! All caches are warm and there is no other CPU, so every load hits. The machine in software measures a guard's cost
-//! for other CPUs (`quell reproduce --guards`).
+//! All caches are warm and there is no other CPU, so every load hits. For a guard's cost to other CPUs, see the machine
+//! in software (`quell reproduce --guards`).
 
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
@@ -35,7 +35,7 @@ enum Operation {
 }
 
 impl Bench<'_> {
-    /// Makes one and uses it.
+    /// Creates a bench and runs `body` on it.
     fn with<T>(body: impl FnOnce(&Bench<'_>) -> T) -> T {
         let hw = Threads::new(1, 16, TAGGED);
         let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
@@ -53,7 +53,7 @@ impl Bench<'_> {
         body(&bench)
     }
 
-    /// Does an operation [`LOOP`] times.
+    /// Performs an operation [`LOOP`] times.
     fn time(&self, operation: Operation) -> Cost {
         let Bench { engine, spaces, .. } = self;
         // Each arm has its own loop, into which the operation is inlined.
@@ -90,7 +90,7 @@ impl Bench<'_> {
     }
 }
 
-/// An operation with every guard, and with one left out.
+/// Compares an operation with every guard and the same operation with one guard left out.
 fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'static str) -> Row {
     let mut samples = [Samples::default(), Samples::default()];
     let mutant = named(without);
@@ -166,7 +166,7 @@ const GUARDS: [(Operation, &str, &str); 8] = [
     ),
 ];
 
-/// Measures them.
+/// Measures all guards.
 pub(super) fn measure(rounds: usize) -> Vec<Row> {
     let pair = |(operation, name, without)| pair(rounds, operation, name, without);
     GUARDS.map(pair).into()
@@ -176,7 +176,7 @@ pub(super) fn measure(rounds: usize) -> Vec<Row> {
 mod tests {
     use super::*;
 
-    /// A reuse that checks counts its finding; one without the check cannot.
+    /// Checks that a mutant omits the guard. A reuse that checks counts its finding; one without the check can't.
     #[test]
     #[cfg(quell_mutants)]
     fn mutants_leave_the_guard_out() {

@@ -16,17 +16,17 @@ pub const TAGGED: Features = Features {
     full_above: 33,
 };
 
-/// Operations in each timed loop.
+/// The number of operations in each timed loop.
 pub const LOOP: usize = 512;
 
-/// Why an engine can be made here.
+/// The reason why an engine can be created here.
 pub const HOLDS: &str = "the engine runs on such machines";
 
 pub fn page(index: usize) -> PageRange {
     PageRange::base(Page(index as u64), 1)
 }
 
-/// Unmaps `pages` of `space`, one batch.
+/// Unmaps `pages` of `space` in one batch.
 #[inline]
 pub fn unmap<'a, H: Hardware>(
     engine: &'a Engine<'a, H>,
@@ -42,7 +42,7 @@ pub fn unmap<'a, H: Hardware>(
     }
 }
 
-/// Takes a deferred flush about a page of `space` and pays it; returns its stamp.
+/// Defers the flush of a page of `space` and makes it. Returns its stamp.
 pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
         let mut batch: Batch<'_, &AddressSpace<H>> = engine.batch(Purpose::Lazy);
@@ -70,11 +70,11 @@ pub fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>;
     }
 }
 
-/// A space of nothing but a name.
+/// Creates a space without any table.
 pub fn new_space<'m, const STRESS: bool>(
     engine: &Engine<'m, Threads<STRESS>>,
     root: u64,
 ) -> AddressSpace<Threads<STRESS>> {
-    // SAFETY: in this machine in software a root is a number, and every number will do.
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
     unsafe { engine.new_space(Frame(root)) }
 }

@@ -4,8 +4,8 @@ use crate::pulse;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Receives the number of finished rounds. A generic parameter would compile the timed code in the caller's crate with
-/// its lower optimization, ten times slower.
+/// The receiver of the number of finished rounds. It isn't a generic parameter, because then the timed code would be
+/// compiled in the caller's crate with its lower optimization, ten times slower.
 pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 
 /// Nanoseconds and cycles of one operation.
@@ -72,21 +72,21 @@ impl Samples {
         self.0.iter().map(|&(pulse, _)| pulse)
     }
 
-    /// The median of the quiet ones.
+    /// Returns the median of the quiet samples.
     pub fn cost(&self, longest_own: f64) -> Cost {
         let quiet = pulse::quiet(self.0.iter().copied(), longest_own);
         let all = || self.0.iter().map(|&(_, cost)| cost).collect();
         quantile(quiet.map_or_else(all, |quiet| quiet.values), 0.5)
     }
 
-    /// The first and the third quartile of all, in nanoseconds.
+    /// Returns the first and the third quartile of all samples, in nanoseconds.
     pub fn quartiles(&self) -> (f64, f64) {
         let all: Vec<_> = self.0.iter().map(|&(_, cost)| cost).collect();
         (quantile(all.clone(), 0.25).ns, quantile(all, 0.75).ns)
     }
 }
 
-/// How long a pulse may be on a core of one's own, by all that was felt.
+/// Returns the longest pulse that still indicates a core of the thread's own, by all samples.
 pub fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
     pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
 }

@@ -16,18 +16,18 @@ use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
 /// The initiator's latency of one shootdown.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Shootdowns {
-    /// Remote first, then here: the baseline.
+    /// The remote CPU flushes first, then this one: the baseline.
     pub serial: Cost,
-    /// Here while the request travels.
+    /// This CPU flushes while the request travels.
     pub concurrent: Cost,
-    /// And content with the target's receipt.
+    /// In addition, the target's receipt suffices.
     pub asynchronous: Cost,
 }
 
-/// Pages, not adjacent, that each measured shootdown covers.
+/// The number of pages, which aren't adjacent, in each measured shootdown.
 pub const SHOOTDOWN_PAGES: usize = 3;
 
-/// One shootdown between two cores under each policy, and a reuse that has to pay.
+/// Measures one shootdown between two cores under each policy, and a reuse that must make a flush.
 pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
     let serial = Policy {
         lazy_unmap: true,
@@ -79,10 +79,10 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         let deferred_flush = DeferredFlush::<Machine>::new();
         let mut samples: [Samples; 5] = Default::default();
         const TURNS: usize = 32;
-        // Pages that do not touch stay ranges of their own.
+        // Pages that aren't adjacent remain separate ranges.
         let pages = || (0..SHOOTDOWN_PAGES).map(|index| index * 2);
         for round in 0..rounds {
-            // Alternate, so that a slow phase of the other core slows all of them.
+            // We alternate, so that a slow phase of the other core slows all variants.
             let before = pulse::take();
             let mut costs = [[Cost::default(); TURNS]; 5];
             for turn in 0..TURNS {
@@ -90,14 +90,14 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
                     let engine_index = index.min(2);
                     variant.store(engine_index, Ordering::Release);
                     let (engine, space) = (&engines[engine_index], &spaces[engine_index]);
-                    // Rarely in step with the target's loop.
+                    // The delay varies, so that we are rarely in step with the target's loop.
                     (0..turn % 7 * 20).for_each(|_| std::hint::spin_loop());
                     costs[turn] = match index {
                         3 => timed(1, || defer_and_reuse(engine, space, &deferred_flush)),
                         4 => timed(1, || unmap(engine, space, 0..1)),
                         _ => timed(1, || unmap(engine, space, pages())),
                     };
-                    // The target is done before the next one begins, or they would merge.
+                    // The target must finish before the next one begins, because otherwise they would merge.
                     (0..200).for_each(|_| std::hint::spin_loop());
                 }
             }

@@ -5,7 +5,7 @@ use crate::tables::{FlatTable, KernelTable, Table};
 use quell::Features;
 
 impl<const STRESS: bool> Threads<STRESS> {
-    /// A machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
+    /// Creates a machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
     ///
     /// # Panics
     /// If there is no CPU.
@@ -13,7 +13,7 @@ impl<const STRESS: bool> Threads<STRESS> {
         Threads::with_tables(cpus, FlatTable::new(tables), features)
     }
 
-    /// Lets TLBs fill from the kernel's half on speculation too; only with `STRESS`.
+    /// Lets TLBs also fill speculatively from the kernel's half; only with `STRESS`.
     #[must_use]
     pub fn with_kernel(mut self, has: bool) -> Self {
         self.tables.speculates_in_kernel = has;
@@ -26,7 +26,7 @@ impl<const STRESS: bool> Threads<STRESS> {
         &self.tables.kernel
     }
 
-    /// Page table `index`.
+    /// Returns page table `index`.
     pub fn table(&self, index: usize) -> &Table {
         &self.tables.spaces[index]
     }

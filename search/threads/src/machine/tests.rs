@@ -1,4 +1,4 @@
-//! Endless waits are detected, and long ones are not.
+//! Checks that endless waits are detected, and long ones aren't reported.
 
 use super::*;
 use crate::life::{PATIENCE, TURNS_A_SIGN};
@@ -12,7 +12,7 @@ fn machine() -> Threads<true> {
     Threads::new(2, 1, features)
 }
 
-/// The other CPU's thread does not run, while the first turns twice as often as the limit.
+/// One CPU waits for twice the limit while the other CPU's thread doesn't run.
 #[test]
 fn a_cpu_that_gets_no_time_is_no_livelock() {
     let hw = machine();
@@ -47,7 +47,7 @@ fn cpus_that_wait_for_each_other_hang() {
     assert!(results.iter().all(Result::is_ok));
 }
 
-/// Neither a CPU that keeps making steps nor one that has left hides one that waits for ever.
+/// A CPU that waits for ever is detected, whether the other keeps making steps or has ended.
 #[test]
 fn a_cpu_that_waits_while_others_go_on_hangs() {
     for goes_on in [true, false] {
@@ -65,7 +65,7 @@ fn a_cpu_that_waits_while_others_go_on_hangs() {
     }
 }
 
-/// One CPU waits long while the other does not run, then the reverse. The first has hardly checked since.
+/// One CPU waits long while the other doesn't run, then the reverse. The first has hardly checked since.
 #[test]
 fn cpus_that_run_by_turns_do_not_hang() {
     let hw = machine();

@@ -83,7 +83,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Write-protects a page, flushes, and captures its content, as a writeback would.
+    /// Write-protects a page, flushes, and captures its content, like a writeback.
     pub fn capture(&mut self, space: &'a Space, page: usize) {
         let mut layout = self.lock_space(space);
         let entry = self.entry(space, page);
@@ -113,7 +113,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes a few pages away from up to two spaces; the flush comes after the locks.
+    /// Unmaps a few pages of up to two spaces, and flushes after dropping the locks.
     pub fn reclaim(&mut self, space: &'a Space) {
         let purpose = [Purpose::Reclaim, Purpose::Migration][self.roll(2)];
         let mut gather = self.gather(purpose);

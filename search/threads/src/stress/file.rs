@@ -1,4 +1,4 @@
-//! Operations on the file that all spaces map: S3, in which a frame outlives its unmapping.
+//! Operations on the file that all spaces map. They use S3, with which a frame's translations outlive its unmapping.
 
 use super::program::Program;
 use crate::tables::PAGES;
@@ -9,7 +9,7 @@ use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::atomic::Ordering;
 
 impl<'a> Program<'a> {
-    /// Takes a page of the file away from every space that maps it, and defers the flush.
+    /// Unmaps a page of the file from every space that maps it, and defers the flush.
     pub fn reclaim_file(&mut self, file_page: usize) {
         let mut slot = self.lock_slot(file_page);
         let CacheSlot::Filled(frame) = *slot else {
@@ -50,7 +50,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// A read of a page of the file that is not mapped.
+    /// Handles a read of a page of the file that isn't mapped.
     pub fn fault_file(&mut self, space: &'a Space, index: usize) {
         let mut spare = self.allocate();
         let page = FIRST_FILE_PAGE + index;
@@ -60,7 +60,7 @@ impl<'a> Program<'a> {
             if self.reinstate(frame) {
                 *slot = CacheSlot::Filled(frame);
             } else {
-                // A CPU that reused the frame but has not updated the slot yet has flushed it.
+                // If a CPU has reused the frame and not yet updated the slot, it has flushed the frame.
                 self.flush_frame_before_refill(frame, space);
                 *slot = CacheSlot::Empty;
             }
@@ -93,8 +93,9 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes a frame with a deferred flush back, and maps it again wherever a marker names it: a marker left behind
-    /// would name a frame that has no deferred flush, over a translation that no CPU has flushed.
+    /// Takes back a frame with a deferred flush, and maps it again wherever a marker names it.
+    ///
+    /// A remaining marker would name a frame without a deferred flush, while some CPU may still have the translation.
     pub fn reinstate(&self, frame: usize) -> bool {
         let world: &'a World = self.world;
         let mut locks: Vec<_> = world
@@ -124,7 +125,7 @@ impl<'a> Program<'a> {
             .flush_before_refill(deferred_flush, &space.engine);
     }
 
-    /// Writes a page of the file: in place if it is cached, otherwise into a new frame.
+    /// Writes a page of the file: in place if it is cached, otherwise to a new frame.
     pub fn write_file(&mut self, file_page: usize) {
         let spare = self.allocate();
         let mut unused = spare;
@@ -169,7 +170,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Maps another page of the file over one that is mapped, as a fixed mapping does.
+    /// Maps another page of the file in place of one that is mapped, like a fixed mapping.
     pub fn remap(&mut self, space: &'a Space, index: usize) {
         let page = FIRST_FILE_PAGE + index;
         let mut layout = self.lock_space(space);

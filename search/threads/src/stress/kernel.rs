@@ -1,4 +1,4 @@
-//! Operations on the kernel's half: mapping and unmapping ranges with a flush or without, using them, and running
+//! Operations on the kernel's half: mapping and unmapping ranges with a flush or lazily, using them, and running
 //! undisturbed.
 
 use super::program::Program;
@@ -43,7 +43,7 @@ impl<'a> Program<'a> {
         completed.fetch_max(version, Ordering::Release);
     }
 
-    /// One access by the kernel, judged.
+    /// Performs one access of the kernel, and judges it.
     fn access_kernel(&mut self) {
         if self.roll(4) == 0 {
             self.poll();
@@ -66,7 +66,7 @@ impl<'a> Program<'a> {
         });
     }
 
-    /// Uses an address, which may be deferred for, with a frame.
+    /// Maps a frame at an address, whose earlier flush may be deferred.
     fn map_kernel(&mut self, page: usize) {
         let Some(frame) = self.allocate() else {
             return;
@@ -90,7 +90,7 @@ impl<'a> Program<'a> {
         self.write_kernel_entry(page, entry);
     }
 
-    /// Unmaps some pages in a row, and flushes them as one range.
+    /// Unmaps some adjacent pages, and flushes them as one range.
     fn unmap_kernel(&mut self, first: usize) {
         let left = KERNEL_PAGES_EACH - first % KERNEL_PAGES_EACH;
         let pages = 1 + self.roll(left);
@@ -114,14 +114,14 @@ impl<'a> Program<'a> {
         gather.changed(self.world.kernel.space(first), range, scope);
         self.finish(gather);
         for (page, state) in (first..).zip(&states) {
-            // This does not flush the deferred flush: no program uses it.
+            // This flush doesn't cover the deferred one, but no program uses that address.
             if state.deferred.is_none() {
                 self.complete_kernel(page, state.version);
             }
         }
     }
 
-    /// Unmaps a page that no program uses any more, without a flush.
+    /// Unmaps a page lazily that no program uses any more.
     fn unmap_kernel_lazily(&mut self, page: usize) {
         let mut state = self.lock_kernel(page);
         let entry = self.kernel_entry(page);
@@ -150,7 +150,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes a frame for a new owner that a range of the kernel's half defers.
+    /// Reuses a frame for which a range of the kernel's half has deferred a flush.
     fn reuse_kernel(&mut self) {
         let deferred = lock(&self.world.kernel.deferred, || self.hw.relax()).pop_front();
         if let Some(frame) = deferred
@@ -163,14 +163,13 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Runs its program for a while and is not interrupted for the kernel's half.
+    /// Runs the CPU's program undisturbed for a while.
     fn run_undisturbed(&mut self) {
         let Some(index) = self.current.filter(|_| !self.lazy) else {
             return;
         };
         let were_on = self.hw.mask_interrupts();
-        // SAFETY: on this machine a mapping of the kernel is used by `access_kernel` alone, which comes after the
-        // entry.
+        // SAFETY: on this machine only `access_kernel` uses mappings of the kernel, and it runs after the entry.
         unsafe { self.engine.this_cpu().enter_user() };
         self.hw.restore_interrupts(were_on);
         for _ in 0..1 + self.roll(16) {

@@ -1,4 +1,4 @@
-//! One CPU's program: its place, its locks and its memory accesses.
+//! One CPU's program: its state, its locks and its memory accesses.
 
 use crate::tables::Table;
 use crate::world::{
@@ -63,17 +63,17 @@ impl<'a> Program<'a> {
         self.engine.batch(purpose)
     }
 
-    /// One access, judged; whether there was a translation.
+    /// Performs one access and judges it. Returns whether there was a translation.
     pub fn access(&mut self, space: &'a Space, page: usize, write: bool) -> bool {
-        // Interrupts may be late: one that always came before the next access would hide an
-        // initiator that does not wait.
+        // Interrupts may be late. If one always came before the next access, it would hide an initiator that doesn't
+        // wait.
         if self.roll(4) == 0 {
             self.poll();
         }
         self.accesses += 1;
         let world = self.world;
         let me = self.me;
-        // Acquire: the kernel changes a file page in place, without a flush to order it.
+        // Acquire is needed because the kernel changes a file page in place, without a flush that orders the change.
         let written: [u64; FILE_PAGES] =
             std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
         let completed = space.completed[page].load(Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl<'a> Program<'a> {
         judged.is_some()
     }
 
-    /// Takes a frame out of the free list; flushed first if its flush was deferred.
+    /// Takes a frame out of the free list. If its flush was deferred, makes the flush first.
     pub fn allocate(&self) -> Option<usize> {
         loop {
             let first = lock(&self.world.free, || self.hw.relax()).pop_front()?;
@@ -113,7 +113,7 @@ impl<'a> Program<'a> {
                 FreeFrame::Clear(frame) => return Some(frame),
                 FreeFrame::Deferred(frame, file_page) => {
                     let mut slot = self.lock_slot(file_page);
-                    // Otherwise the page has it back, or it was reused as the slot was refilled.
+                    // Otherwise the page has the frame again, or the frame was reused when the slot was refilled.
                     if *slot == CacheSlot::Emptied(frame)
                         && self
                             .engine
@@ -132,7 +132,7 @@ impl<'a> Program<'a> {
         lock(&self.world.free, || self.hw.relax()).push_back(FreeFrame::Clear(frame));
     }
 
-    /// Gives a frame its next owner, and `value` as its content. Returns the owner.
+    /// Gives a frame to a new owner, with `value` as its content. Returns the owner.
     pub fn own(&self, frame: usize, file_page: usize, value: u64) -> u64 {
         let owner = self.world.content(frame).owner() + 1;
         let content = Content::new(owner, file_page, value);
@@ -150,14 +150,14 @@ impl<'a> Program<'a> {
         EntryWord(self.table(space)[page].load(Ordering::Relaxed))
     }
 
-    /// The changes have returned to the program.
+    /// Records that calls with these changes have returned to the program.
     pub fn complete(space: &Space, changes: &[(usize, u64)]) {
         for &(page, version) in changes {
             space.completed[page].fetch_max(version, Ordering::Release);
         }
     }
 
-    /// Ends a gather and frees its frames.
+    /// Finishes a batch and frees its frames.
     pub fn finish(&self, mut gather: StressBatch<'a>) {
         for frame in gather.finish() {
             self.free(frame);

@@ -1,10 +1,11 @@
 //! Memory: the words and the history of each frame, and walks of the page tables in them.
 //!
-//! The host allocates memory for 512 frames at the first touch of one, so a large, mostly unused memory costs little.
-//! Fresh bytes are not zero, which exposes a manager that relies on zeros.
+//! The host allocates memory for 512 frames when one of them is first touched, so a large, mostly unused memory costs
+//! little. We fill fresh memory with bytes other than zero, which exposes a manager that relies on zeros.
 //!
-//! Events happen at *moments*, numbered by one counter. All of this is read and written relaxed: the engine's ordering
-//! must complete whatever the contract promises before an access begins, and the oracle must not add any.
+//! Events happen at *moments*, numbered by one counter. We read and write all of this relaxed: the engine's ordering
+//! must complete everything that the contract promises before an access begins, and the oracle mustn't add any
+//! ordering.
 
 use quell::TABLE_WORDS;
 use quell::{Entry, Frame, Level, Page};
@@ -16,19 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The words of a frame.
 pub type Words = [AtomicU64; TABLE_WORDS];
 
-/// Frames that the host gives memory for at once.
+/// The number of frames for which the host allocates memory at once.
 const CHUNK: u64 = 512;
 /// The initial content of memory.
 const JUNK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-/// Events of a frame: the moment of each, 0 if never.
+/// The events of a frame, each with its moment; 0 if it never happened.
 #[derive(Default)]
 pub struct History {
-    /// It got its present owner.
+    /// The frame got its present owner.
     pub allocated: AtomicU64,
-    /// It lost its owner, and has got none since.
+    /// The frame lost its owner, and has none since.
     pub freed: AtomicU64,
-    /// Its content was captured.
+    /// The frame's content was captured.
     pub captured: AtomicU64,
     /// Whether it is a page-table page now.
     pub is_table: AtomicBool,
@@ -58,7 +59,7 @@ pub struct Leaf<'f> {
 }
 
 impl Frames {
-    /// The memory of a map.
+    /// Creates the memory of a map.
     pub fn new(map: MemoryMap) -> Self {
         let ends = |node: &quell_vm::Node| node.extent.first.0 + node.extent.frames;
         let first = map.nodes().iter().map(|node| node.extent.first.0).min();
@@ -74,17 +75,17 @@ impl Frames {
         }
     }
 
-    /// Where its nodes are.
+    /// Returns the map of its nodes.
     pub fn map(&self) -> MemoryMap {
         self.map
     }
 
-    /// The number of the moment that begins now.
+    /// Begins a moment. Returns its number.
     pub fn next_moment(&self) -> u64 {
         self.moment.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The number of the last moment that began.
+    /// Returns the number of the last moment that began.
     pub fn moment(&self) -> u64 {
         self.moment.load(Ordering::Relaxed)
     }
@@ -101,13 +102,13 @@ impl Frames {
         Some((chunk, (number % CHUNK) as usize))
     }
 
-    /// The words of a frame, if there is such a frame.
+    /// Returns the words of a frame, if it exists.
     pub fn find(&self, frame: Frame) -> Option<&Words> {
         let (chunk, index) = self.place(frame)?;
         Some(&chunk.words[index])
     }
 
-    /// The words of a frame.
+    /// Returns the words of a frame.
     ///
     /// # Panics
     /// If there is no such frame.
@@ -129,7 +130,8 @@ impl Frames {
         }
     }
 
-    /// Walks from a root to the entry that maps a page, showing `visit` each table; `None` if no present entry does.
+    /// Walks from a root to the entry that maps a page. Calls `visit` with each table. Returns `None` if no present
+    /// entry maps the page.
     pub fn walk(&self, root: Frame, page: Page, mut visit: impl FnMut(Frame)) -> Option<Leaf<'_>> {
         let (mut table, mut level) = (root, Level::ROOT);
         loop {
@@ -145,13 +147,13 @@ impl Frames {
                 return Some(Leaf { word, raw, level });
             }
             table = entry.frame;
-            // A word of a leaf table that is read as one of another table ends the walk: it comes from broken tables.
+            // The tables are broken if an entry below the last level points to a table. Then the walk ends.
             level = Level(level.0.checked_sub(1)?);
         }
     }
 }
 
-/// Decodes an entry word in a table of this level, and returns the frame that it has for one of its pages.
+/// Decodes an entry word in a table of this level. Also returns the frame to which it maps the page.
 pub fn resolve(raw: u64, level: Level, page: Page) -> (Entry, Frame) {
     let entry = decode(raw, level);
     let frame = entry.frame.plus(page.0 & (level.pages() - 1));

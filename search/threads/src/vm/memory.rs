@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Threads as CPUs under the manager.
 pub type Machine = Threads<true, Memory>;
 
-/// How long a look at the clock takes, in nanoseconds.
+/// The time that passes at each read of the clock, in nanoseconds.
 const LOOK: u64 = 100_000;
-/// Turns between a sleeping CPU's checks for interrupts, before the clock reaches its waking time.
+/// The number of times that a sleeping CPU checks for interrupts before the clock reaches its waking time.
 const ASLEEP: u32 = 16;
 
 /// The state behind the CPUs: memory, its oracle, and the clock.
 pub struct Memory {
     /// The frames.
     pub frames: Frames,
-    /// The judge.
+    /// The oracle.
     pub oracle: Oracle,
     clock: AtomicU64,
 }
@@ -39,12 +39,12 @@ impl Memory {
         }
     }
 
-    /// Reads the clock, which takes 0.1 ms; nothing else takes time.
+    /// Reads the clock, which advances it by 0.1 ms. Nothing else advances it.
     pub fn look_at_clock(&self) -> u64 {
         self.clock.fetch_add(LOOK, Ordering::Relaxed)
     }
 
-    /// The frames of an extent, one by one.
+    /// Returns the frames of an extent, one by one.
     fn each(&self, extent: Extent) -> impl Iterator<Item = &Words> {
         (0..extent.frames).map(move |offset| self.frames.words(extent.first.plus(offset)))
     }
@@ -64,7 +64,7 @@ impl PageTables for Memory {
             let leaf = self.frames.walk(root?, page, |table| {
                 lawful &= self.oracle.judge_table(&self.frames, table, page);
             })?;
-            // A walker that marks an entry of a former table writes to another owner's memory.
+            // If a walker marked an entry of a former table, it would write to another owner's memory.
             if !lawful {
                 return None;
             }
@@ -84,7 +84,7 @@ impl PageTables for Memory {
                     entry: marked,
                     size: leaf.level.size()?,
                     global: held.global,
-                    // Read after the entry, so it includes everything that the entry's writer had seen.
+                    // We read this after the entry, so it includes everything that the entry's writer had seen.
                     since: self.frames.moment(),
                 });
             }
@@ -96,14 +96,14 @@ impl PageTables for Memory {
         word & needed == needed
     }
 
-    /// One of eight pages around the last one.
+    /// Returns one of eight pages around the last one.
     fn stray(&self, last: u64, roll: fn(u16) -> u16) -> u64 {
         last ^ u64::from(roll(8))
     }
 }
 
 impl Machine {
-    /// Accesses a word for this CPU's program. Returns the word's (new) value; `None` on a fault.
+    /// Accesses a word for this CPU's program. Returns the word's (new) value, or `None` on a fault.
     pub fn access_word(&self, address: u64, store: Option<u64>) -> Option<u64> {
         let page = Page::containing(address);
         let Memory { frames, oracle, .. } = self.tables();
@@ -120,7 +120,8 @@ impl Machine {
                 held,
             };
             let held = match store {
-                // A store that may not be made is not: it could overwrite a table that the manager then walks for ever.
+                // We don't perform a forbidden store, because it could overwrite a table that the manager then walks
+                // for ever.
                 Some(value) if !oracle.judge(frames, &used(value)) => return value,
                 Some(value) => {
                     word.store(value, Ordering::Relaxed);
@@ -133,8 +134,8 @@ impl Machine {
         })
     }
 
-    /// Looks for interrupts before every fourth step of a program: one that always came before the next access would
-    /// hide an initiator that does not wait.
+    /// Checks for interrupts before one in four steps of a program, on average. If an interrupt always came before the
+    /// next access, it would hide an initiator that doesn't wait.
     pub fn poll_sometimes(&self) {
         if roll(4) == 0 {
             self.poll();
@@ -158,7 +159,7 @@ fn words(offset: usize, bytes: usize) -> std::ops::Range<usize> {
     offset / 8..(offset + bytes) / 8
 }
 
-// SAFETY: frames are words of the machine's own, found by their number; entries are encoded and decoded by one format.
+// SAFETY: frames are the machine's own words, found by their number. Entries are encoded and decoded in one format.
 unsafe impl quell_vm::Machine for Machine {
     fn memory(&self) -> MemoryMap {
         self.tables().frames.map()
@@ -168,7 +169,7 @@ unsafe impl quell_vm::Machine for Machine {
         self.cpus()
     }
 
-    /// CPUs are shared out among the nodes that are not slow.
+    /// Distributes CPUs among the nodes that aren't slow.
     fn home_node(&self, cpu: CpuId) -> usize {
         let map = self.memory();
         let near = map.nodes().iter().filter(|node| !node.slow).count();

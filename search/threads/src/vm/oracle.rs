@@ -12,15 +12,15 @@
 //! * **C4** if the tables now have another frame, the load has returned a value that this frame does not hold, and no
 //!   concurrent call or fault explains it.
 //!
-//! A walk of a former table breaks **C6**, memory handed out as zeroed that is not breaks **C8**, and the run detects
-//! violations of C7 ([`perform`](super::perform)).
+//! A walk of a former table breaks **C6**, memory handed out as zeroed that isn't zero breaks **C8**, and the run
+//! detects violations of C7 ([`perform`](super::perform)).
 //!
 //! # No lock
 //!
-//! An access is a few steps of one thread between two checks for interrupts. Until this CPU has answered, the engine
-//! delays everything that must not happen during it: the frame's next owner, the capture, the return of the call. So
-//! the oracle may look later: every violation remains one. A translation gets the benefit of the doubt if it was
-//! filled while the call that revokes it was under way.
+//! An access consists of a few steps of one thread between two checks for interrupts. Until this CPU has answered, the
+//! engine delays everything that mustn't happen during the access: the frame's next owner, the capture, the return of
+//! the call. So the oracle may check later, because every violation remains one. If a translation was filled while the
+//! call that revokes it was in progress, we give it the benefit of the doubt.
 
 use super::frames::{Frames, History, resolve};
 use crate::tlb::CachedEntry;
@@ -48,24 +48,24 @@ struct OngoingCall {
     began: u64,
 }
 
-/// Rights to a range that calls took away: since which moment each, 0 if never.
+/// The rights to a range that calls removed: the moment of each removal, 0 if never.
 #[derive(Clone, Copy, Default)]
 struct Revocations {
     loads: u64,
     stores: u64,
 }
 
-/// An access that was made, or a store that is about to be.
+/// An access that was made, or a store that is about to be made.
 pub struct AccessRecord {
-    /// By which CPU.
+    /// The CPU that makes it.
     pub cpu: CpuId,
-    /// With which root loaded.
+    /// The root that is loaded.
     pub root: Frame,
-    /// Where.
+    /// The address.
     pub address: u64,
     /// The translation.
     pub cached: CachedEntry,
-    /// To which frame.
+    /// The frame that is accessed.
     pub frame: Frame,
     /// Whether it was a store.
     pub store: bool,
@@ -111,7 +111,7 @@ impl Oracle {
         lock(&self.first).clone()
     }
 
-    /// This CPU, which runs the space of this root, does something in the kernel for as long as `body` takes.
+    /// Runs `body`, and records meanwhile that this CPU is in the kernel. The CPU runs the space of this root.
     pub fn during<R>(
         &self,
         frames: &Frames,
@@ -126,7 +126,8 @@ impl Oracle {
         result
     }
 
-    /// Judges an access that was just made, or a store that is about to be; whether the contract allows it.
+    /// Judges an access that was just made, or a store that is about to be made. Returns whether the contract allows
+    /// it.
     pub fn judge(&self, frames: &Frames, used: &AccessRecord) -> bool {
         let since = used.cached.since;
         let moment = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Oracle {
         ))
     }
 
-    /// Since when no access of this kind may go through a translation of the page.
+    /// Returns the moment from which no access of this kind may use a translation of the page.
     fn was_taken(&self, root: Frame, page: Page, store: bool) -> u64 {
         let taken = lock(&self.taken);
         let of_root = taken.get(&root).into_iter().flatten();
@@ -196,7 +197,7 @@ impl Oracle {
         moments.max().unwrap_or(0)
     }
 
-    /// Returns whether something under way explains that an address of a space reads old for a moment.
+    /// Returns whether a call or fault in progress explains that an address of a space returns old values for a moment.
     fn explained(&self, root: Frame, address: u64) -> bool {
         self.under_way.iter().any(|slot| {
             let Some(under_way) = *lock(slot) else {
@@ -264,7 +265,7 @@ impl Oracle {
         }
     }
 
-    /// A call that took the right to load, or to store, away from a range is about to return.
+    /// Records a call that is about to return and has removed the right to load from a range, or to store to it.
     fn take(
         &self,
         root: Frame,
@@ -291,7 +292,7 @@ impl Oracle {
         }
     }
 
-    /// A walker reads a table; whether the contract allows it.
+    /// Judges a walker's read of a table. Returns whether the contract allows it.
     pub fn judge_table(&self, memory: &Frames, table: Frame, page: Page) -> bool {
         let is_table =
             memory.find(table).is_some() && memory.history(table).is_table.load(Ordering::Relaxed);

@@ -15,11 +15,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The most memory that a workload may touch, in all nodes: the host has to have it.
+/// The maximum amount of memory that a workload may touch, in all nodes, because the host must have it.
 const MOST_BYTES: u64 = 4 << 30;
-/// Ledger entries of the flush clock.
+/// The number of ledger entries.
 const LEDGER_ENTRIES: usize = 64;
-/// Frames from the beginning of one node to that of the next, or a multiple: aligned for the largest page.
+/// The alignment of nodes, in frames: that of the largest page.
 const NODE_ALIGNMENT: u64 = 1 << 18;
 
 /// The inputs of a run.
@@ -27,20 +27,20 @@ const NODE_ALIGNMENT: u64 = 1 << 18;
 pub struct ProgramRun {
     /// The workload.
     pub workload: Workload,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: Policy,
     /// The seed of the workload's random choices; the host determines the interleaving.
     pub seed: u64,
-    /// A rule of the engine or the manager that is not kept, until that is noticed.
+    /// The mutant to turn on, until it is noticed.
     pub without: Option<&'static Mutant>,
 }
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The workload does not run here as it is.
+    /// The workload can't run here as it is.
     #[error("{workload}: {why}")]
     Unfit {
         /// Its name.
@@ -53,19 +53,19 @@ pub enum RunError {
     Failed {
         /// Its file.
         workload: &'static str,
-        /// Where.
+        /// The CPU on which it failed.
         cpu: usize,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// The workload does not get on.
+    /// The workload makes no progress.
     #[error("{workload}: {why}; {at}")]
     Stuck {
         /// Its file.
         workload: &'static str,
         /// The evidence, and the remedy.
         why: &'static str,
-        /// Where its CPUs are.
+        /// The positions of its CPUs.
         at: String,
     },
 }
@@ -73,15 +73,15 @@ pub enum RunError {
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The clause that broke first, if one did; the run has ended early then.
+    /// The first violation, if any. It ends the run early.
     pub violation: Option<Violation>,
-    /// How many operations there were in the measured window, as the workload counts them.
+    /// The number of operations in the measured window, as the workload counts them.
     pub operations: u64,
-    /// Accesses of programs, each of which was checked.
+    /// The number of programs' accesses. Each was checked.
     pub accesses: u64,
-    /// Page faults.
+    /// The number of page faults.
     pub faults: u64,
-    /// System calls.
+    /// The number of system calls.
     pub calls: u64,
     /// The engine's counts over the whole run.
     pub engine: Stats,
@@ -97,7 +97,7 @@ impl ProgramRun {
         }
     }
 
-    /// The memory that it needs.
+    /// Returns the memory that it needs.
     fn map(&self) -> Result<MemoryMap, RunError> {
         self.workload
             .check(self.cpus)
@@ -128,16 +128,16 @@ impl ProgramRun {
         Ok(MemoryMap::new(&nodes))
     }
 
-    /// Performs it.
+    /// Runs the workload.
     ///
     /// # Errors
-    /// See [`RunError`]. A broken contract is no error, but part of the report.
+    /// See [`RunError`]. A broken contract isn't an error, but part of the report.
     ///
     /// # Panics
-    /// If the manager does, and the contract was not broken before: its records were wrong.
+    /// If the manager panics and the contract wasn't broken before. Then the manager's records were wrong.
     pub fn run(&self) -> Result<Report, RunError> {
         let map = self.map()?;
-        // As an x86-64 with few tags.
+        // These are the features of an x86-64 processor with few tags.
         let features = Features {
             tagging: Tagging::PerCpu { count: 6 },
             broadcast: false,
@@ -196,7 +196,7 @@ impl ProgramRun {
         if !oracle.has_found()
             && let Err(account) = vm.check()
         {
-            // A manager that trusts such records hands out memory that is in use.
+            // With such records, the manager would hand out memory that is in use.
             oracle.report(Violation::new(Clause::C1, account));
         }
         let violation = oracle.verdict();
@@ -246,9 +246,9 @@ struct Stage<'m> {
     /// The value of [`User::tally`].
     tally: AtomicU64,
     watch: Watch,
-    /// Why the run was given up, and where its CPUs were then.
+    /// The reason why the run was given up, and the positions of its CPUs.
     stuck: OnceLock<(&'static str, String)>,
-    /// Accesses, faults, calls.
+    /// The numbers of accesses, faults and calls.
     counts: [AtomicU64; 3],
     /// The first failure, with its CPU.
     failure: Mutex<Option<(usize, Failure)>>,
@@ -261,7 +261,7 @@ impl Stage<'_> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the programs are to end.
+    /// Returns whether the programs should end.
     fn is_over(&self) -> bool {
         self.hw.tables().oracle.has_found() || self.hw.is_hung() || self.stuck.get().is_some()
     }
@@ -290,7 +290,7 @@ impl<'s> Program<'s> {
     fn perform(&self, workload: &Workload, seed: u64) {
         if let Err(failure) = workload.run(self, seed) {
             let mut kept = self.stage.failed();
-            // Keep the original error instead of `Elsewhere`.
+            // We keep the original error instead of `Elsewhere`.
             if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
                 *kept = Some((self.cpu, failure));
             }
@@ -301,13 +301,13 @@ impl<'s> Program<'s> {
         }
     }
 
-    /// The program looks at something that others change: it is alive, and takes interrupts.
+    /// Records that the program reads a value that others change. It gives a sign of life and takes interrupts.
     fn look(&self) {
         self.stage.hw.progress();
         self.stage.hw.poll();
     }
 
-    /// Counts work that others may see.
+    /// Counts work that others may notice.
     fn does(&self, much: u64) {
         self.stage.hw.progress();
         if self
@@ -324,7 +324,7 @@ impl<'s> Program<'s> {
         }
     }
 
-    /// Counts turns of passing time.
+    /// Counts idle turns.
     fn idles(&self, turns: u64) {
         let watch = &self.stage.watch;
         if watch.idles(self.cpu, turns, &mut self.seen.borrow_mut()) {
@@ -345,7 +345,7 @@ impl<'s> Program<'s> {
         self.counts[kind].set(self.counts[kind].get() + 1);
     }
 
-    /// Does something in the kernel, which the oracle knows of.
+    /// Runs `body` in the kernel, and reports its activity to the oracle.
     fn in_kernel<R>(&self, doing: Activity, body: impl FnOnce() -> R) -> R {
         let Memory { frames, oracle, .. } = self.stage.hw.tables();
         let at = (self.stage.hw.this_cpu(), self.stage.hw.root());

@@ -2,43 +2,43 @@
 //!
 //! [`life`](crate::life) watches the engine's waits, and a workload itself detects that no CPU can reach a barrier.
 //! This module detects endless loops. Nothing here takes time, so no clock distinguishes a program that computes for
-//! ever from one whose partner gets no time. Instead, each CPU counts its work and its idle turns.
+//! ever from one whose partner gets no time. Instead, we let each CPU count its work and its idle turns.
 //!
-//! * No CPU makes progress once each CPU that has not ended has idled for [`PATIENCE`] turns, and none has done
-//!   anything visible to others since one of them first checked.
-//! * A CPU makes no progress either after [`MOST`] units of work, or up to twice that, without a report of the
-//!   program's progress. This is a limit, not a proof: programs that work longer must report.
+//! * We report that no CPU makes progress if each CPU that hasn't ended has idled for [`PATIENCE`] turns, and none has
+//!   done anything visible to others since one of them first checked.
+//! * We report that one CPU makes no progress after [`MOST`] units of work, or up to twice that, without a report of
+//!   the program's progress. This is a limit, not a proof: programs that work longer must report.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How many turns every CPU has passed time for when the run counts as stuck: as many as a program may perform
-/// statements that let no time pass.
+/// The number of idle turns of every CPU after which the run counts as stuck. It is also the number of statements that
+/// a program may perform without advancing time.
 pub const PATIENCE: u64 = 10_000_000;
-/// The turns that a check of another CPU's word counts for; a nap follows it.
+/// The number of turns that a check of another CPU's word represents. A nap follows it.
 pub const WAIT: u64 = PATIENCE / 1024;
-/// Turns between two checks of the others' work.
+/// The number of turns between two checks of the others' work.
 const LOOK: u64 = 64 * WAIT;
-/// Accesses without a progress report after which a CPU counts as stuck: some minutes.
+/// The number of accesses without a progress report after which a CPU counts as stuck: some minutes.
 pub const MOST: u64 = 1 << 32;
-/// How many accesses a call counts for.
+/// The number of accesses that a call represents.
 pub const CALL: u64 = 64;
 
 /// A CPU's progress, visible to the others.
 #[derive(Default)]
 #[repr(align(128))]
 struct ProgramProgress {
-    /// How much it has done.
+    /// The amount of its work.
     done: AtomicU64,
-    /// For how many turns it has only passed time.
+    /// The number of its idle turns.
     idled: AtomicU64,
-    /// The line of its file that it performs.
+    /// The line of the workload file that it performs.
     line: AtomicU32,
     /// Whether its program has ended.
     ended: AtomicBool,
 }
 
-/// An idle CPU's last view of all CPUs: work and idle turns.
+/// An idle CPU's last view of all CPUs' work and idle turns.
 #[derive(Default)]
 pub struct IdleSnapshot(Vec<[u64; 2]>);
 
@@ -86,7 +86,7 @@ impl Watch {
         endless
     }
 
-    /// Counts a progress report.
+    /// Counts a report of progress.
     pub fn tells(&self) {
         count(&self.told, 1);
     }
@@ -96,7 +96,7 @@ impl Watch {
         self.cpus[cpu].line.store(line, Ordering::Relaxed);
     }
 
-    /// The CPU's program has ended.
+    /// Records that the CPU's program has ended.
     pub fn ends(&self, cpu: usize) {
         count(&self.cpus[cpu].done, 1);
         self.cpus[cpu].ended.store(true, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Watch {
     }
 }
 
-/// Where each CPU is: the first few, and how many more.
+/// Prints the position of each of the first CPUs, and the number of others.
 impl fmt::Display for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (cpu, steps) in self.cpus.iter().enumerate().take(8) {
@@ -152,7 +152,8 @@ impl fmt::Display for Watch {
 mod tests {
     use super::*;
 
-    /// Idles on both CPUs up to twice the limit, with `between` after each round.
+    /// Lets both CPUs idle up to twice the limit, and calls `between` after each round. Returns whether they count as
+    /// stuck.
     fn stuck(watch: &Watch, mut between: impl FnMut()) -> bool {
         let mut seen = [IdleSnapshot::default(), IdleSnapshot::default()];
         (0..2 * PATIENCE / WAIT).any(|_| {
@@ -169,7 +170,7 @@ mod tests {
         assert!(stuck(&watch, || ()));
         let mut seen = IdleSnapshot::default();
         let watch = Watch::new(2);
-        // The other one gets no time.
+        // The other CPU gets no time.
         assert!(!(0..4 * PATIENCE / WAIT).any(|_| watch.idles(0, WAIT, &mut seen)));
         watch.ends(1);
         assert!((0..4 * PATIENCE / WAIT).any(|_| watch.idles(0, WAIT, &mut seen)));

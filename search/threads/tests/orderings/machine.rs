@@ -20,21 +20,21 @@ loom::thread_local! {
     static ME: Cell<u16> = Cell::new(0);
 }
 
-/// From now on this thread is a CPU.
+/// Makes this thread a CPU.
 pub fn be(cpu: u16) {
     ME.with(|me| me.set(cpu));
 }
 
-/// Where in the engine a CPU is held up.
+/// A point in the engine at which a CPU can be paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PausePoint {
-    /// A request was posted, its interrupt sent.
+    /// A request was posted and its interrupt sent.
     Sent,
-    /// An inbox is locked, its request about to be written.
+    /// An inbox is locked and its request is about to be written.
     Locked,
 }
 
-/// Runs while a CPU is paused.
+/// Code that runs while a CPU is paused.
 type Interference = Box<dyn FnOnce()>;
 
 std::thread_local! {
@@ -58,17 +58,18 @@ pub fn reach(moment: PausePoint) {
     }
 }
 
-/// How many pages a space has, and how many frames are behind them.
+/// The number of pages of a space, and of frames behind them.
 const PAGES: usize = 2;
-/// Tags 0 to 7.
+/// There are tags 0 to 7.
 const TAG_BITS: u8 = 3;
 pub const TAGS: usize = 1 << TAG_BITS;
 /// The root of the space that maps these pages.
 const ROOT: u64 = 1;
 
-/// Turns after which loom abandons this execution: two waiters for a third can schedule each other for ever.
+/// The number of iterations of waiting loops after which loom abandons this execution: two CPUs that wait for a third
+/// can schedule each other for ever.
 const ENOUGH_TURNS: usize = 12;
-/// No CPU waits as often as this, unless in vain.
+/// The number of iterations that no wait reaches, unless it is in vain.
 const MANY_TURNS: usize = 200;
 
 /// One CPU's translation hardware.
@@ -76,7 +77,7 @@ const MANY_TURNS: usize = 200;
 struct Tlb {
     root: u64,
     tag: usize,
-    /// The root that an entry was filled from, by tag and page; 0 if empty.
+    /// The root from which each entry was filled, by tag and page; 0 if empty.
     entries: [[u64; PAGES]; TAGS],
 }
 
@@ -98,8 +99,8 @@ impl Tlb {
     }
 }
 
-/// A TLB: its CPU's alone, or, on a machine with broadcasts, behind a lock, for an invalidation has
-/// to do with every access that came before it.
+/// A TLB. Only its CPU uses it, or, on a machine with broadcasts, it is behind a lock. There an invalidation affects
+/// every access that came before it.
 enum Unit {
     Own(UnsafeCell<Tlb>),
     Shared(Mutex<Tlb>),
@@ -108,7 +109,7 @@ enum Unit {
 impl Unit {
     fn with<R>(&self, look: impl FnOnce(&mut Tlb) -> R) -> R {
         match self {
-            // SAFETY: only its CPU looks at it, and loom checks that.
+            // SAFETY: only its CPU uses it, and loom checks that.
             Unit::Own(cell) => cell.with_mut(|tlb| look(unsafe { &mut *tlb })),
             Unit::Shared(lock) => {
                 let mut tlb: MutexGuard<'_, Tlb> = lock.lock().expect("no thread panicked");
@@ -126,13 +127,13 @@ pub struct Machine {
     tlbs: Vec<Unit>,
     /// Whether the table maps a page.
     table: [AtomicBool; PAGES],
-    /// The contents of the frames.
+    /// The content of each frame.
     frames: [UnsafeCell<u64>; PAGES],
-    /// The lock of the table: taken by the CPU that has a page's entry cleared.
+    /// Whether the lock of the table is free. The CPU that clears a page's entry holds it.
     unlocked: AtomicBool,
     /// The number of programs that have ended.
     over: AtomicUsize,
-    /// How often a CPU waited.
+    /// The number of iterations of waiting loops.
     turns: std::sync::atomic::AtomicUsize,
 }
 
@@ -171,7 +172,7 @@ impl Machine {
         self.tlbs[self.this_cpu().index()].with(look)
     }
 
-    /// A program's access: through the TLB, filled by a walk if it holds nothing.
+    /// Accesses a page as a program, through the TLB. A walk fills an empty entry first.
     pub fn access(&self, page: usize) {
         self.tlb(|tlb| {
             assert_eq!(tlb.root, ROOT, "the program's space is not loaded");
@@ -199,7 +200,7 @@ impl Machine {
         });
     }
 
-    /// Drops fetched instructions: here, all entries.
+    /// Drops fetched instructions. Here that means all entries.
     pub fn forget_fetched(&self) {
         self.tlb(|tlb| tlb.invalidate(Invalidate::All));
     }
@@ -210,7 +211,7 @@ impl Machine {
         self.frames[page].with(|cell| unsafe { *cell })
     }
 
-    /// A new owner of the frame writes it.
+    /// Writes a frame as its new owner.
     pub fn own(&self, page: usize) {
         // SAFETY: loom reports it if a CPU still reads through its TLB.
         self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
@@ -221,7 +222,7 @@ impl Machine {
         self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
     }
 
-    /// The tag and the root that a CPU runs under.
+    /// Returns the tag and the root under which a CPU runs.
     pub fn runs(&self, cpu: usize) -> (usize, u64) {
         self.tlbs[cpu].with(|tlb| (tlb.tag, tlb.root))
     }
@@ -236,7 +237,7 @@ impl Broadcast for Machine {
     fn complete(&self) {}
 }
 
-// SAFETY: a machine in software: its translations are words that loom watches.
+// SAFETY: the machine is in software, and its translations are words that loom watches.
 unsafe impl Hardware for Machine {
     type Word = LoomWord;
     type Broadcasts = Self;
@@ -275,7 +276,7 @@ unsafe impl Hardware for Machine {
     }
     fn interrupt(&self, targets: &CpuSet) {
         for cpu in targets.iter() {
-            // A swap, not a store: loom may order a store before a swap that came earlier.
+            // This is a swap instead of a store, because loom may order a store before an earlier swap.
             self.pending[cpu.index()].swap(true, Release);
         }
         reach(PausePoint::Sent);
@@ -296,36 +297,36 @@ unsafe impl Hardware for Machine {
 
 impl Clear for Machine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
-        // SAFETY: loom reports it if another thread looks at the same time.
+        // SAFETY: loom reports it if another thread reads at the same time.
         self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });
     }
 }
 
-/// Everything that the CPUs share.
+/// The state that all CPUs share.
 pub struct World {
     pub hw: &'static Machine,
     pub engine: Engine<'static, Machine>,
     pub space: AddressSpace<Machine>,
     pub other: AddressSpace<Machine>,
     pub third: AddressSpace<Machine>,
-    /// The kernel's own mappings: the same pages, for a program that is the kernel.
+    /// The kernel's own mappings. They are the same pages, for a program that is the kernel.
     pub own: AddressSpace<Machine>,
     pub deferred_flush: DeferredFlush<Machine>,
     pub coalesced: CoalescedFlushes<Machine>,
 }
 
 std::thread_local! {
-    /// Values of this execution, to be dropped when it is over.
+    /// Values of this execution, which are dropped when it has ended.
     static LEAKED: std::cell::RefCell<Vec<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 /// Shares a value with all threads of an execution, however long they live.
 pub fn leak<T: 'static>(value: T) -> &'static T {
     let place = Box::into_raw(Box::new(value));
-    // SAFETY: the place comes from a box, and is freed once.
+    // SAFETY: the place comes from a box and is freed once.
     let free = move || drop(unsafe { Box::from_raw(place) });
     LEAKED.with_borrow_mut(|leaked| leaked.push(Box::new(free)));
-    // SAFETY: the place holds a value until `forget_last`, which is called when no thread uses it any more.
+    // SAFETY: the place contains a value until `forget_last`, which is called when no thread uses it any more.
     unsafe { &*place }
 }
 
@@ -338,7 +339,7 @@ pub fn forget_last() {
 pub type Program = fn(&World);
 
 impl World {
-    /// All CPUs are online, and `prepare` was run on each, on the last one first.
+    /// Creates a world in which all CPUs are online. Each has run `prepare`, the last CPU first.
     pub fn new(
         cpus: usize,
         broadcast: bool,
@@ -357,7 +358,7 @@ impl World {
             space: new_space(&engine, ROOT),
             other: new_space(&engine, ROOT + 1),
             third: new_space(&engine, ROOT + 2),
-            // SAFETY: in this machine in software a root is a number, and every number will do.
+            // SAFETY: in this machine in software a root is just a number, and every number is valid.
             own: unsafe { engine.new_kernel_space(Frame(ROOT), KernelEntries::Global) },
             deferred_flush: DeferredFlush::new(),
             coalesced: CoalescedFlushes::new(),
@@ -380,7 +381,7 @@ impl World {
         self.hw.over.fetch_add(1, Release);
     }
 
-    /// Takes the interrupts that come until all programs are over.
+    /// Takes interrupts until all programs have ended.
     pub fn serve(&self, programs: usize) {
         while self.hw.over.load(Acquire) < programs {
             if self.hw.pending[usize::from(self.me())].swap(false, Acquire) {
@@ -391,15 +392,15 @@ impl World {
         }
     }
 
-    /// Clears the page's entry. The engine makes that visible.
+    /// Clears the page's entry. The engine makes the change visible.
     pub fn clear(&self, page: usize) -> PageRange {
         self.hw.table[page].store(false, Relaxed);
         PageRange::base(Page(page as u64), 1)
     }
 
-    /// Takes a page away, waits for the flush, and gives the frame away.
+    /// Unmaps a page, waits for the flush, and gives the frame to a new owner.
     pub fn unmap(&self, page: usize, purpose: Purpose, scope: Scope) {
-        // Not dropped: where a wait is given up as lost, the batch would flush and wait again.
+        // We don't drop the batch: when a wait is abandoned, it would flush and wait again.
         let mut batch = ManuallyDrop::new(self.engine.batch(purpose));
         let range = self.clear(page);
         match scope {
@@ -411,14 +412,14 @@ impl World {
         }
     }
 
-    /// As [`World::unmap`], where CPU 1 runs the space and more than its receipt is waited for: the
-    /// invalidation itself may then be relied on.
+    /// Unmaps a page like [`World::unmap`], when CPU 1 runs the space and the flush waits for more than its receipt.
+    /// Then the invalidation itself must have been made, and we check that.
     pub fn unmap_for_good(&self, scope: Scope) {
         self.unmap(0, Purpose::Call, scope);
         assert!(!self.hw.holds(1, 0), "the other CPU still holds the page");
     }
 
-    /// Takes page 0 away and defers the flush, if that may be deferred.
+    /// Unmaps page 0, and defers the flush if possible.
     pub fn unmap_lazily(&self) {
         self.deferred_flush.begin();
         let mut batch = self.engine.batch(Purpose::Lazy);
@@ -430,7 +431,7 @@ impl World {
         }
     }
 
-    /// Reuses the frame of page 0 for a new owner; does nothing if it is not deferred.
+    /// Gives the frame of page 0 to a new owner. Does nothing if its flush isn't deferred.
     pub fn flush_before_reuse(&self) {
         if self
             .engine
@@ -441,19 +442,19 @@ impl World {
         }
     }
 
-    /// Lets the table's lock go.
+    /// Drops the table's lock.
     pub fn unlock(&self) {
         self.hw.unlocked.store(true, Release);
     }
 
-    /// Takes the table's lock, if it has been let go.
+    /// Takes the table's lock if it is free. Returns whether it did.
     pub fn locks(&self) -> bool {
         self.hw.unlocked.load(Acquire)
     }
 }
 
-/// A space with that root.
+/// Creates a space with this root.
 pub fn new_space(engine: &Engine<'static, Machine>, root: u64) -> AddressSpace<Machine> {
-    // SAFETY: in this machine in software a root is a number, and every number will do.
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
     unsafe { engine.new_space(Frame(root)) }
 }

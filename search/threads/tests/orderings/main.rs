@@ -1,22 +1,23 @@
 //! Checks the memory orderings of the lock-free parts with loom.
 //!
-//! The engine runs here unchanged on loom's atomics: [`quell::Word`] is its alias for the machine's atomics
-//! ([`word`]). Loom tries the interleavings of small programs (with a bounded number of preemptions) *and* all values
-//! that loads may return under the C11 memory model. A frame is a cell without synchronisation ([`machine`]). The
-//! engine's orderings alone must order a CPU that reads it through a TLB before the new owner that writes it. If one
-//! is too weak, loom reports a race.
+//! The engine runs here unchanged on loom's atomics: [`quell::Word`] is its alias for the machine's atomics ([`word`]).
+//! Loom tries the interleavings of small programs (with a bounded number of preemptions) *and* all values that loads
+//! may return under the C11 memory model. A frame is a cell without synchronisation ([`machine`]). So only the engine's
+//! orderings can order a CPU that reads the frame through a TLB before the new owner that writes it. If one of them is
+//! too weak, loom reports a race.
 //!
-//! Then each ordering stronger than `Relaxed` that a race ([`races`]) passes in the engine, `quell-zero` or `quell-vm`
-//! is weakened by one step: `SeqCst` to acquire and release, `Acquire` or `Release` to `Relaxed`, a fence omitted. A
-//! race that the [`table`] lists for its function must be lost, so no ordering is there in vain. Of `quell-vm`, the
-//! few files with orderings are compiled into this test ([`manager`]), with loom's number as [`shared`].
+//! Then we weaken each ordering stronger than `Relaxed` that a race ([`races`]) passes in the engine, `quell-zero` or
+//! `quell-vm`, by one step. For example, `SeqCst` becomes acquire and release, `Acquire` or `Release` becomes
+//! `Relaxed`, and a fence is omitted. A race that the [`table`] lists for its function must be lost then, so no
+//! ordering is superfluous. Of `quell-vm`, we compile the few files with orderings into this test ([`manager`]), with
+//! loom's number as [`shared`].
 //!
 //! # Not shown
 //!
 //! Loom runs one thread at a time, and no load returns a later store: a load executed early shows only as one that
-//! returns an old value. The races are short and have two threads, though more CPUs may be paused inside the engine.
-//! The adversary tests table walks, store buffers, receipts and NMIs; the stress test on threads the processor's own
-//! reordering.
+//! returns an old value. The races are short and have two threads, though more CPUs may be paused inside the engine. We
+//! test table walks, store buffers, receipts and NMIs with the adversary, and the processor's own reordering with the
+//! stress test on threads.
 
 mod machine;
 mod manager;
@@ -37,7 +38,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use word::{ExercisedOrdering, WeakenedOrdering};
 
-/// Runs a race in every way that loom knows and returns their number. Panics on a violation.
+/// Runs a race in every way that loom knows. Returns the number of ways. Panics on a violation.
 fn check(race: &'static Race) -> usize {
     let executions = std::sync::Arc::new(AtomicUsize::new(0));
     let count = executions.clone();
@@ -53,8 +54,8 @@ fn check(race: &'static Race) -> usize {
     executions.load(Relaxed)
 }
 
-/// Returns the number of ways in which the race holds with an ordering weakened, or the first violation; and the
-/// orderings that it passed, if none was weakened.
+/// Returns the number of ways in which the race holds, or the first violation. An ordering may be weakened; if none is,
+/// also returns the orderings that the race passed.
 fn run(
     race: &'static Race,
     place: Option<&Place>,
@@ -74,18 +75,18 @@ fn run(
         });
         (result, word::seen())
     };
-    // In its own thread, because a panic leaves loom's state behind.
+    // It has its own thread, because a panic leaves loom's state behind.
     let thread = std::thread::spawn(search);
     thread.join().expect("panics are caught")
 }
 
-/// Returns whether a run went wrong by breaking the contract, and not because loom gave up.
+/// Returns whether a run failed because it broke the contract, and not because loom gave up.
 fn breaks_the_contract(why: &str) -> bool {
     why.starts_with("Causality violation")
         || why.starts_with('C') && why[1..2].parse::<u8>().is_ok()
 }
 
-/// Does something to each of `items`, two at a time, and keeps their order.
+/// Applies `act` to each of `items`, two at a time. The results are in the order of the items.
 fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -108,7 +109,7 @@ fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) ->
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs that are meant to panic do so in silence.
+/// Silences the panics of runs that are meant to panic.
 fn quietly() {
     std::panic::set_hook(Box::new(|panic| {
         let name = std::thread::current().name().map(str::to_string);
@@ -118,7 +119,7 @@ fn quietly() {
     }));
 }
 
-/// Returns whether the environment's `QUELL_RACES` is a part of the race's name.
+/// Returns whether the race's name contains the text in the environment variable `QUELL_RACES`.
 fn is_wanted(race: &str) -> bool {
     race.contains(&std::env::var("QUELL_RACES").unwrap_or_default())
 }
@@ -152,7 +153,8 @@ fn is_lost(race: &'static Race, place: &Place) -> bool {
         .is_err_and(|why| breaks_the_contract(&why))
 }
 
-/// `QUELL_RACES=offline` takes only the races whose names contain the text, and the orderings that need one of them.
+/// With `QUELL_RACES=offline`, for example, this tests only the races whose names contain that text, and the orderings
+/// that need one of them.
 #[test]
 fn each_ordering_suffices_and_none_is_there_in_vain() {
     quietly();
@@ -171,8 +173,8 @@ fn each_ordering_suffices_and_none_is_there_in_vain() {
     println!("{} weakened orderings, each noticed", places.len());
 }
 
-/// Tries every race with each ordering of a function weakened, and prints the races lost: some minutes for each
-/// function.
+/// Tries every race with each ordering of a function weakened, and prints the races that are lost. It takes some
+/// minutes for each function.
 #[test]
 #[ignore = "a search for the race that needs an ordering: QUELL_FUNCTION=record"]
 fn search() {

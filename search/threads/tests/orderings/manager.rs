@@ -1,7 +1,7 @@
-//! The races of the manager: its locks, the names of its tables, the length of a file.
+//! The manager's races: its locks, the names of its tables, and the length of a file.
 //!
-//! The manager as a whole is too long for loom. Its orderings are in three small files, which are compiled here
-//! unchanged; each race replaces the code around them by a line.
+//! The manager as a whole is too long for loom. Its orderings are in three small files, which we compile here
+//! unchanged. In each race, a line replaces the code around them.
 
 #[path = "../../../../testbed/vm/src/length.rs"]
 mod length;
@@ -45,7 +45,7 @@ impl Memory {
     }
 
     fn write(&self, value: u64) {
-        // SAFETY: loom reports it if another thread looks at the same time.
+        // SAFETY: loom reports it if another thread accesses it at the same time.
         self.0.with_mut(|cell| unsafe { *cell = value });
     }
 }
@@ -62,7 +62,7 @@ fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Mac
     other.join().expect("it ended");
 }
 
-/// Both wait for the lock, or take it if it is free.
+/// One CPU waits for the lock, while the other takes it only if it is free.
 pub fn lock() {
     type Shared = (RawLock<LoomWord>, Memory);
     fn wait((lock, memory): &Shared, machine: &Machine) {
@@ -91,7 +91,7 @@ pub fn read_and_write() {
     meet(RwLock::new(Memory::new()), read, write);
 }
 
-/// Two write.
+/// Races two writers.
 pub fn write_twice() {
     type Shared = RwLock<LoomWord, Memory>;
     fn write(lock: &Shared, machine: &Machine) {
@@ -100,7 +100,7 @@ pub fn write_twice() {
     meet(RwLock::new(Memory::new()), write, write);
 }
 
-/// A CPU prepares a table and links it; a walk on another follows the link.
+/// A CPU prepares a table and links it. A walk on another CPU follows the link.
 pub fn walk() {
     type Shared = (TableName<LoomWord>, Memory);
     fn name() -> TableId {
@@ -118,8 +118,8 @@ pub fn walk() {
     meet((TableName::new(), Memory::new()), link, walk);
 }
 
-/// A truncation passes by a slot that is not made; a fault makes it and uses the page. The slot is taken as locked
-/// by the CPU that makes it.
+/// A truncation skips a slot that doesn't exist, while a fault creates it and uses the page. Only the CPU that creates
+/// the slot uses it, as if it were locked.
 pub fn truncate() {
     struct Shared {
         length: Length<LoomWord>,

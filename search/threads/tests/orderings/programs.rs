@@ -61,7 +61,7 @@ pub fn defer_there(world: &World) {
     }
 }
 
-/// A page went in a batch that has no place for its space, and that is not finished.
+/// Prepares a page that was cleared in an unfinished batch without a place for its space. CPU 1 runs the space.
 pub fn overflow_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
@@ -85,7 +85,7 @@ pub fn unmap_one_by_one(world: &World) {
     world.unmap(0, Purpose::Reclaim, Scope::Leaf);
 }
 
-/// CPU 1 runs its program, and does not want to be disturbed.
+/// Unmaps a page, and shares the flush.
 pub fn unmap_coalesced(world: &World, page: usize) {
     world.clear(page);
     world
@@ -95,6 +95,7 @@ pub fn unmap_coalesced(world: &World, page: usize) {
     world.hw.own(page);
 }
 
+/// Prepares CPU 1 to run its program undisturbed.
 pub fn in_user_there(world: &World) {
     run_there(world);
     if world.me() == 1 {
@@ -103,11 +104,11 @@ pub fn in_user_there(world: &World) {
 }
 
 pub fn enter_user(world: &World) {
-    // SAFETY: programs access the kernel's mappings after they have entered the kernel.
+    // SAFETY: programs access the kernel's mappings only after they have entered the kernel.
     unsafe { world.engine.this_cpu().enter_user() };
 }
 
-/// The same, and CPU 0 has left a flush of the kernel's mappings to its entry.
+/// Prepares an undisturbed program on CPU 1, and a flush of the kernel's mappings that CPU 0 has left to CPU 1's entry.
 pub fn deferring_there(world: &World) {
     in_user_there(world);
     if world.me() == 0 {
@@ -115,7 +116,7 @@ pub fn deferring_there(world: &World) {
     }
 }
 
-/// Takes a page of the kernel's own away, and gives its frame to a new owner.
+/// Unmaps a page of the kernel's half, and gives its frame to a new owner.
 pub fn unmap_own(world: &World) {
     unmap_own_page(world, 0);
 }
@@ -129,27 +130,28 @@ fn unmap_own_page(world: &World, page: usize) {
     }
 }
 
-/// CPU 1 is offline.
+/// Prepares CPU 1 to be offline.
 pub fn offline_there(world: &World) {
     if world.me() == 1 {
         world.engine.cpu_offline(None);
     }
 }
 
-/// Includes the full barrier of the invalidation of everything, which would hide missing orderings in other races.
+/// Brings a CPU online. This includes the full barrier of an invalidation of everything, which would hide missing
+/// orderings in other races.
 pub fn come_online(world: &World) {
     world.engine.cpu_online();
     quell::Hardware::fence(world.hw);
 }
 
-/// The page holds instructions that are not fetched any more.
+/// Replaces instructions that are not fetched any more.
 pub fn change_text(world: &World) {
     world.clear(0);
     world.engine.this_cpu().synchronize_text();
     world.hw.own(0);
 }
 
-/// Clears the entry under the table's lock, and flushes after letting it go.
+/// Clears the entry under the table's lock, and flushes after dropping it.
 pub fn unmap_under_lock(world: &World) {
     let mut batch = world.engine.batch(Purpose::Call);
     let range = world.clear(0);
@@ -165,7 +167,7 @@ pub fn flush_pending(world: &World) {
     world.engine.flush_pending(&world.space);
 }
 
-/// A later observer finds the entry cleared and relies on it.
+/// Finds the entry cleared as a later observer, and relies on that.
 pub fn rely(world: &World) {
     if world.locks() {
         flush_pending(world);
@@ -251,7 +253,7 @@ pub fn flush_whole(world: &World) {
     world.hw.access(0);
 }
 
-/// The page table of the space is freed when the space is retired; a lazy CPU walks it.
+/// Retires a space, whose page table is then freed, while a lazy CPU walks it.
 pub fn retire(world: &World) {
     world.engine.retire(&world.space);
     world.hw.own(0);
@@ -263,7 +265,7 @@ pub fn nothing_lost(world: &World) {
     assert!(!lost, "C1: a request was lost");
 }
 
-/// No two CPUs run two spaces under one tag.
+/// Checks that no two CPUs run two spaces under one tag.
 pub fn tags_differ(world: &World) {
     let ((tag, root), (other_tag, other_root)) = (world.hw.runs(0), world.hw.runs(1));
     assert!(
@@ -272,11 +274,11 @@ pub fn tags_differ(world: &World) {
     );
 }
 
-/// All tags are dealt; CPU 1 runs the other space and has entries of the first.
+/// Prepares a machine whose tags are all assigned. CPU 1 runs the other space and has entries of the first one.
 pub fn use_up_tags(world: &World) {
     if world.me() == 1 {
         run_other_there(world);
-        // The first is never dealt, and the space and the other have theirs.
+        // Tag 0 is never assigned, and the space and the other one have their tags.
         for root in 3..TAGS as u64 {
             let passing = leak(new_space(&world.engine, 6 + root));
             world
@@ -293,7 +295,7 @@ pub fn use_up_tags(world: &World) {
     }
 }
 
-/// The same, and CPU 0 runs the space and has page 0 in its TLB.
+/// Prepares the same machine, with CPU 0 running the space. Its TLB holds page 0.
 pub fn use_up_tags_elsewhere(world: &World) {
     use_up_tags(world);
     if world.me() == 0 {
@@ -324,7 +326,7 @@ pub fn free_table_there(world: &World) {
 /// The only frame of the pool: its memory is a cell.
 struct PoolFrame;
 
-// SAFETY: the program makes two, one for each CPU, and loom reports it if they are used at the same time.
+// SAFETY: the program creates two, one for each CPU, and loom reports it if they are used at the same time.
 unsafe impl Clearable for PoolFrame {
     fn extent(&self) -> Extent {
         Extent {
@@ -343,7 +345,7 @@ impl Pooled for PoolFrame {
     }
 }
 
-/// One CPU clears a frame and puts it in, another takes it out and uses it.
+/// One CPU zeroes a frame and puts it into the pool. Another CPU takes it out and uses it.
 pub fn pool() {
     let slots: &'static mut [LoomWord; 1] = Box::leak(Box::new([LoomWord::new(0)]));
     let pool: &'static Pool<'static, LoomWord, PoolFrame> = leak(Pool::new(slots, 4096));

@@ -9,13 +9,13 @@ use quell::{Policy, Purpose, Scope};
 pub struct Race {
     /// Its name in the table of orderings.
     pub name: &'static str,
-    /// The most preemptions that loom tries.
+    /// The maximum number of preemptions that loom tries.
     pub preemptions: usize,
     pub body: Body,
 }
 
 pub enum Body {
-    /// The engine on CPUs.
+    /// The engine, on several CPUs.
     Engine(Setup),
     /// Anything else.
     Free(fn()),
@@ -31,10 +31,10 @@ pub struct Setup {
     pub ledger: usize,
     /// Each CPU's preparation.
     pub prepare: Program,
-    /// CPU 0's, CPU 1's and so on. All but CPU 0 then take interrupts until all are over.
+    /// The program of each CPU. After it, all but CPU 0 take interrupts until all programs have ended.
     pub programs: &'static [Program],
-    /// Where CPU 2 and later ones are paused before the programs start, each while it unmaps page 1. They continue
-    /// after CPU 0 ends, and are no threads.
+    /// The points at which CPU 2 and later ones are paused before the programs start, each while it unmaps page 1. They
+    /// continue after CPU 0 ends, and have no threads of their own.
     pub held_up: &'static [PausePoint],
     /// The check after all programs.
     pub finally: Program,
@@ -49,7 +49,7 @@ pub const fn race(name: &'static str, setup: Setup) -> Race {
     }
 }
 
-/// A race without the engine.
+/// Creates a race without the engine.
 pub const fn free(name: &'static str, run: fn()) -> Race {
     Race {
         name,
@@ -79,7 +79,7 @@ impl Race {
     }
 }
 
-/// These programs, with everything on, while CPU 1 runs the space and has page 0 in its TLB.
+/// Creates the setup of these programs with every mechanism on. CPU 1 runs the space, and its TLB holds page 0.
 pub const fn meet(programs: &'static [Program]) -> Setup {
     Setup {
         policy: Policy::ALL,
@@ -93,7 +93,7 @@ pub const fn meet(programs: &'static [Program]) -> Setup {
     }
 }
 
-/// Options of a race.
+/// The options of a race.
 impl Setup {
     pub const fn under(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -132,7 +132,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// Runs the programs with that many CPUs held up already.
+    /// Runs the programs. `held_up` CPUs are paused already.
     fn run(self, world: &'static World, held_up: usize) {
         let Some(&moment) = self.held_up.get(held_up) else {
             return self.start(world);

@@ -7,14 +7,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// An ordering in the source, and one that is a step weaker.
+/// An ordering in the source, and a weaker one.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub seen: ExercisedOrdering,
     pub to: Ordering,
-    /// The function that holds it.
+    /// The function that contains it.
     pub function: &'static str,
-    /// The races of which at least one is lost without it.
+    /// The races of which at least one is lost if it is weakened.
     pub races: &'static [&'static str],
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The name in the last line up to this one that begins a function.
+/// Returns the name in the last line up to this one that begins a function.
 fn function_at(text: &str, line: u32) -> &str {
     let names = text.lines().take(line as usize).filter_map(|line| {
         let (before, after) = line.split_once("fn ")?;
@@ -40,7 +40,7 @@ fn function_at(text: &str, line: u32) -> &str {
 /// Returns every one-step weakening of the orderings seen that a wanted race needs.
 ///
 /// # Panics
-/// If [`LOST`] lacks a row for one, or has a row for none; lists the functions.
+/// If [`LOST`] lacks a row for an ordering, or has a row without one. The message lists the functions.
 pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut places, mut wrong) = (Vec::new(), Vec::new());

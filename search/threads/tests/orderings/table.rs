@@ -1,9 +1,9 @@
 //! The races that are lost if an ordering is one step weaker, by function.
 //!
 //! A function with several orderings lists the races of all of them, quick ones first. `places` finds the orderings
-//! themselves as races pass them.
+//! themselves, because races pass them.
 
-/// File, function, and the races.
+/// Each file, function, and its races.
 pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/asid.rs",

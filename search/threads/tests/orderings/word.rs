@@ -1,10 +1,10 @@
 //! The engine's words on loom's atomics; each ordering can be weakened.
 //!
-//! Loom treats a sequentially consistent access as acquire and release. Such an access adds *one total order that
-//! every thread respects*. It is supplied here without a fence, which would order neighbouring accesses too and hide
-//! their mistakes. The order is that of loom's execution: a sequentially consistent load returns no value older than
-//! the last sequentially consistent store. It may miss any later store that was weaker. This is C++20's definition of
-//! such a load.
+//! Loom treats a sequentially consistent access as acquire and release. Such an access adds *one total order that every
+//! thread respects*. We supply it without a fence, because that would also order neighbouring accesses and hide their
+//! mistakes. The order is that of loom's execution: a sequentially consistent load returns no value older than the last
+//! sequentially consistent store. It may miss any later store that was weaker. This is C++20's definition of such a
+//! load.
 
 use crate::machine::{PausePoint, reach};
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
@@ -24,16 +24,16 @@ const SOURCES: [&str; 3] = [
 /// An ordering above `Relaxed` that a race has passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExercisedOrdering {
-    /// From the root of the workspace.
+    /// The file's path from the root of the workspace.
     pub file: String,
     pub line: u32,
-    /// Which of the orderings above `Relaxed` of this call.
+    /// Its index among the orderings above `Relaxed` of this call.
     pub nth: usize,
     pub operation: Operation,
     pub order: Ordering,
 }
 
-/// One ordering that is weakened.
+/// A weakened ordering.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WeakenedOrdering {
     pub place: ExercisedOrdering,
@@ -45,7 +45,7 @@ type Access = (&'static Location<'static>, usize, Operation, Ordering);
 
 std::thread_local! {
     static WEAK: Cell<Option<&'static WeakenedOrdering>> = const { Cell::new(None) };
-    /// Loom runs a race on one thread of the host.
+    /// The accesses of this thread. Loom runs a race on one thread of the host.
     static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -67,12 +67,12 @@ pub fn seen() -> Vec<ExercisedOrdering> {
     places.collect()
 }
 
-/// From now on this thread weakens that ordering, if any.
+/// Makes this thread weaken an ordering from now on, or none.
 pub fn weaken(weak: Option<&'static WeakenedOrdering>) {
     WEAK.set(weak);
 }
 
-/// `order`, unless it is the one to be weakened, being the `nth` on the caller's line.
+/// Returns `order`, or its weaker form if it is the ordering to weaken. It is the `nth` on the caller's line.
 #[track_caller]
 fn nth_ordered(order: Ordering, nth: usize, operation: Operation) -> Ordering {
     if order == Relaxed {
@@ -106,8 +106,10 @@ const NEVER: u64 = 0xdead_dead_dead_dead;
 
 pub struct LoomWord {
     cell: AtomicU64,
-    /// Makes loom try both orders of loads by different threads. Of the accesses before a store it remembers only one,
-    /// and would otherwise overlook one thread's load behind a later load of another.
+    /// Makes loom try both orders of loads by different threads.
+    ///
+    /// Of the accesses before a store, loom remembers only one, and would otherwise overlook one thread's load behind a
+    /// later load of another thread.
     loads: AtomicBool,
     written: Mutex<LastStores>,
 }
@@ -150,11 +152,12 @@ impl LoomWord {
     }
 }
 
-// SAFETY: loom's atomics; an ordering is weakened only to see that loom notices, in memory that loom watches.
+// SAFETY: the words are loom's atomics. We weaken an ordering only to check that loom notices, in memory that loom
+// watches.
 unsafe impl Word for LoomWord {
     fn new(value: u64) -> Self {
         let cell = AtomicU64::new(value);
-        // Loom does not count the value that a word is made with as consistently written.
+        // Loom doesn't count the initial value of a word as written with sequential consistency.
         cell.store(value, SeqCst);
         LoomWord {
             cell,
@@ -178,13 +181,13 @@ unsafe impl Word for LoomWord {
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
         let order = ordered(order, Operation::Load);
-        // Fails, so it orders nothing.
+        // This exchange fails, so it orders nothing.
         let _ = self.loads.compare_exchange(true, true, Relaxed, Relaxed);
         let value = self.cell.load(order);
         if order != SeqCst || self.may_return(value) {
             return value;
         }
-        // Too old. An exchange that fails reads the newest.
+        // The value is too old. An exchange that fails reads the newest one.
         match self.cell.compare_exchange(NEVER, NEVER, AcqRel, Acquire) {
             Ok(value) | Err(value) => value,
         }
@@ -237,7 +240,7 @@ unsafe impl Word for LoomWord {
     }
 }
 
-/// The orderings one step below `order`, for a load, a store, a fence or a modification.
+/// Returns the orderings one step below `order`, for a given operation.
 pub fn weaker(order: Ordering, operation: Operation) -> Vec<Ordering> {
     match (order, operation) {
         (SeqCst, Operation::Load) => vec![Acquire],
@@ -248,7 +251,7 @@ pub fn weaker(order: Ordering, operation: Operation) -> Vec<Ordering> {
     }
 }
 
-/// The operation of an ordering.
+/// The kind of operation that has an ordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Load,

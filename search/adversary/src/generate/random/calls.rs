@@ -1,25 +1,25 @@
-//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes
-//! programs of them.
+//! The operations available to programs over the memory manager, and the phrases that consist of them.
+//! [`whole_calls`](super::whole_calls) builds programs of these.
 
 use super::pages::few_of;
 use crate::generated::program::{CallOp, FLAGS, Lane, WINDOW};
 use crate::schedule::Rng;
 
-/// What a program over the manager may do.
+/// The operations that a program over the manager may use.
 #[derive(Clone)]
 pub(super) struct CallSwarm {
     pub(super) kinds: Vec<CallKind>,
     pub(super) pages: Vec<u64>,
-    /// How many files there are when the run begins, and how long they are.
+    /// The number of files at the beginning of the run, and their length in pages.
     pub(super) files: u32,
     pub(super) length: u64,
     pub(super) large: bool,
-    /// Small pages are put together to a large one; else a large one is taken apart.
+    /// Whether base pages are collapsed into a large one. Otherwise a large page is split.
     pub(super) collapses: bool,
-    /// The range that most of it is about.
+    /// The range to which most operations apply.
     pub(super) focus: (u64, u64),
     pub(super) theme: Option<&'static [CallKind]>,
-    /// The kind that one side of a duel is, if that is known.
+    /// The kind of one side of a duel, if it is fixed.
     pub(super) centre: Option<CallKind>,
 }
 
@@ -35,10 +35,10 @@ pub(super) enum CallKind {
     Protect,
     PageOut,
     Remap,
-    /// Puts small pages together to a large one; where there are none, writes a file back.
+    /// Collapses base pages into a large one. In programs without large pages, writes a file back.
     Collapse,
     Fork,
-    /// Goes on in another process.
+    /// Continues in another process.
     Enter,
     Exit,
     WriteFile,
@@ -48,12 +48,12 @@ pub(super) enum CallKind {
     Migrate,
     Demote,
     Reclaim,
-    /// Goes idle, or leaves and comes back.
+    /// Becomes idle, or is taken offline and returns.
     Presence,
-    /// Makes code executable, runs it, and takes it away.
+    /// Makes code executable, runs it, and removes the right.
     Code,
     Signal,
-    /// Gives frames one life after another.
+    /// Lets frames be freed and used again.
     Turnover,
 }
 
@@ -63,69 +63,70 @@ use CallKind::{
     WriteFile,
 };
 
-/// Every kind, as often as it is drawn.
+/// Every kind, repeated by how often it is drawn.
 const KINDS: [CallKind; 26] = [
     Read, Write, Map, MapFile, Unmap, Discard, Protect, PageOut, PageOut, Remap, Collapse, Fork,
     Enter, Exit, WriteFile, ReadFile, Truncate, Sync, Migrate, Migrate, Demote, Reclaim, Presence,
     Code, Signal, Turnover,
 ];
 
-/// Kinds that use memory and do no more: the first of all.
+/// Kinds that only use memory. They come first in the list of all kinds.
 pub(super) const USES: [CallKind; 2] = [Read, Write];
 
-/// Kinds that are about one thing, as in programs over the engine.
+/// Kinds with a common subject, as in programs over the engine.
 const THEMES: [&[CallKind]; 5] = [
     // Memory is short.
     &[PageOut, Discard, Migrate, Demote, Reclaim, Turnover],
-    // One life of a frame after another.
+    // Frames are freed and used again.
     &[PageOut, Discard, Turnover],
     // Files.
     &[
         MapFile, PageOut, Discard, WriteFile, ReadFile, Truncate, Sync, Migrate,
     ],
-    // Processes that share.
+    // Processes that share memory.
     &[Fork, Fork, Enter, Exit, Unmap, Protect, PageOut, Reclaim],
-    // What lies where.
+    // Changes of mappings and rights.
     &[Map, Unmap, Discard, Remap, Protect, Code],
 ];
 
-/// The same in programs with large pages.
+/// The same for programs with large pages.
 const LARGE_THEMES: [&[CallKind]; 2] = [
-    // One CPU takes a large page apart while another takes hold of it.
+    // One CPU splits a large page while another takes hold of it.
     &[Unmap, Discard, Protect, PageOut, Migrate, Migrate, Reclaim],
-    // Processes that share one.
+    // Processes that share a large page.
     &[Fork, Enter, Discard, Protect, Write],
 ];
 
-/// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
+/// The page and the number of pages of an area for memory that is only allocated and freed. Where memory is short, it
+/// takes all that is free.
 pub(super) const ELSEWHERE: (u64, u64) = (100, 4);
 
-/// Kinds that are about files.
+/// Kinds that use files.
 const OF_FILES: [CallKind; 5] = [MapFile, WriteFile, ReadFile, Truncate, Sync];
 
-/// Kinds that take a large page apart where they are about a part of it.
+/// Kinds that split a large page if they apply to a part of it.
 pub(super) const SPLITS: [CallKind; 7] = [Unmap, Discard, Protect, PageOut, Fork, Migrate, Reclaim];
 
-/// Kinds that take entries or rights away. Other calls' duties are mostly about them.
+/// Kinds that remove entries or rights. Most duties of other calls concern them.
 pub(super) const CLEARS: [CallKind; 10] = [
     Unmap, Discard, Protect, PageOut, Remap, Fork, Truncate, Migrate, Demote, Reclaim,
 ];
 
-/// How often a program over the manager is about large pages. Its runs take long then.
+/// How often a program over the manager uses large pages. Such programs have long runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LargePages {
-    /// One in sixteen.
+    /// One in sixteen programs.
     Seldom,
-    /// One in three.
+    /// One in three programs.
     Often,
-    /// Each.
+    /// Every program.
     Always,
-    /// None.
+    /// No program.
     Never,
 }
 
 impl CallSwarm {
-    /// The same, about the pages that a program has used so far.
+    /// Restricts it to pages that a program already uses.
     pub(super) fn about(mut self, pages: &[u64], rng: &mut Rng) -> Self {
         if !pages.is_empty() {
             self.pages = pages.to_vec();
@@ -134,7 +135,7 @@ impl CallSwarm {
         self
     }
 
-    /// Other kinds of calls for one CPU of a duel: the kind that is its part, or accesses alone.
+    /// Restricts it to one CPU's part in a duel: the given kind, or accesses alone.
     pub(super) fn part(&self, kind: Option<CallKind>) -> Self {
         CallSwarm {
             kinds: kind.map_or(USES.to_vec(), |kind| vec![kind]),
@@ -162,7 +163,7 @@ impl CallSwarm {
         let themes: &[&'static [CallKind]] = if large { &LARGE_THEMES } else { &THEMES };
         let theme = rng.one_in(2).then(|| rng.pick(themes));
         for _ in 0..1 + rng.few(4) {
-            // Each as often as the two that are always there.
+            // Each is as likely as one of the two that are always there.
             let kind = match theme {
                 Some(theme) => rng.pick(theme),
                 None => rng.pick(&KINDS),
@@ -170,7 +171,7 @@ impl CallSwarm {
             kinds.extend([kind; 2]);
         }
         let far = if large { WINDOW } else { 4 };
-        // Now and then ranges reach into another leaf table.
+        // Sometimes ranges extend into another leaf table.
         let from = if !large && rng.one_in(8) {
             WINDOW - 2
         } else {
@@ -197,7 +198,7 @@ impl CallSwarm {
         }
     }
 
-    /// The same about one of these kinds of calls, and what goes with it.
+    /// Restricts it to one of these kinds and related ones.
     pub(super) fn about_kinds(mut self, kinds: &[CallKind], rng: &mut Rng) -> Self {
         if kinds.is_empty() {
             return self;
@@ -222,7 +223,7 @@ impl CallSwarm {
         rng.pick(&self.pages)
     }
 
-    /// A page to use: one that the program is about, or another that may lie in the same large one, or the same range.
+    /// Draws a page to access: one of the program's, or another that may belong to the same large page or range.
     fn used(&self, rng: &mut Rng) -> u64 {
         let page = self.page(rng);
         match rng.below(if self.large { 4 } else { 16 }) {
@@ -241,7 +242,8 @@ impl CallSwarm {
         }
     }
 
-    /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or any.
+    /// Draws a kind for one side of a duel: a kind of the theme, a kind of the swarm that does more than use memory, or
+    /// any.
     pub(super) fn any_kind(&self, rng: &mut Rng) -> CallKind {
         if let Some(theme) = self.theme {
             return rng.pick(theme);
@@ -286,7 +288,7 @@ impl CallSwarm {
     pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<CallOp>) {
         let (page, pages) = self.range(rng);
         let file = rng.below(self.files.max(1).into()) as u32;
-        // Now and then beyond the end.
+        // Sometimes the page is beyond the end of the file.
         let beyond = rng.below(3) / 2;
         let at = match beyond {
             0 => rng.below(self.length.max(1)),
@@ -386,7 +388,7 @@ impl CallSwarm {
         into.push(op);
     }
 
-    /// A page goes, its frame is used elsewhere, is free, and the page comes back.
+    /// Pages out a page, uses its frame elsewhere, frees the frame, and accesses the page again.
     fn turn_over(&self, rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp {
         if rng.below(3) > 0 {
             into.push(CallOp::PageOut { page, pages });
@@ -404,7 +406,7 @@ impl CallSwarm {
     }
 }
 
-/// Pages move; then comes what is there now, perhaps with a stop on the way.
+/// Moves pages. Then accesses their old or new place.
 fn remap(rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp {
     let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
     into.push(CallOp::Remap { page, pages, to });
@@ -415,7 +417,7 @@ fn remap(rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp
     }
 }
 
-/// A process forks, and goes on as itself or as another, mostly writing.
+/// Forks, and continues as the same process or as another, mostly with a write.
 fn fork(rng: &mut Rng, page: u64, process: u32, into: &mut Vec<CallOp>) -> CallOp {
     into.push(CallOp::Fork);
     match rng.below(4) {
@@ -428,7 +430,7 @@ fn fork(rng: &mut Rng, page: u64, process: u32, into: &mut Vec<CallOp>) -> CallO
     }
 }
 
-/// The pages that programs map and use, the first few of them.
+/// Returns the first few pages that programs map and use.
 pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
         CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
@@ -436,7 +438,7 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
     })
 }
 
-/// The kinds of calls that a program makes in its run, accesses aside.
+/// Returns the kinds of calls that a program makes in its run, without accesses.
 pub(super) fn kinds_of(cpu: &[Lane<CallOp>]) -> Vec<CallKind> {
     let kind = |op: &CallOp| match *op {
         CallOp::Fill { page, .. } if page == ELSEWHERE.0 => Some(Turnover),

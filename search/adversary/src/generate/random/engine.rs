@@ -16,18 +16,18 @@ pub(super) struct Swarm {
     pub(super) pages: Vec<u64>,
     pub(super) files: Vec<u8>,
     pub(super) spaces: u64,
-    /// The space that most of it is about.
+    /// The space to which most operations apply.
     pub(super) home: u8,
     pub(super) batches: std::ops::Range<u64>,
-    /// Pages of the kernel's own half.
+    /// The pages of the kernel's own half that it uses.
     pub(super) own: Vec<u8>,
-    /// It is about flushes in the middle of each other.
+    /// Whether flushes interrupt each other.
     pub(super) nests: bool,
-    /// It is about more spaces than a batch has room for.
+    /// Whether it has more spaces than a batch has room for.
     pub(super) crowded: bool,
-    /// It is about tags that run out.
+    /// Whether tags run out.
     pub(super) goes_round: bool,
-    /// Most of it is about the kind that comes last.
+    /// Whether most operations are of the last kind.
     pub(super) centre: bool,
 }
 
@@ -37,12 +37,13 @@ impl Swarm {
         let mut kinds = vec![(8, Kind::Read)];
         let crowded = spaces > PLACES as u64 && rng.one_in(4);
         if crowded {
-            // More than a batch takes: operations on all of them at once, and later observers that find them done.
+            // A batch has no room for all spaces. So we draw operations on all of them at once, and later observers
+            // that find the entries cleared.
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        // Kinds of a theme are equally likely, and nearly as likely as accesses: kinds that are rare elsewhere meet
-        // there.
+        // Kinds of a theme are equally likely, and nearly as likely as accesses. So kinds that are rare in other
+        // programs meet here.
         let likely = |(weight, kind): (u64, Kind)| match theme {
             Some(theme) => 4 * u64::from(theme.contains(&kind)),
             None => weight,
@@ -98,7 +99,7 @@ impl Swarm {
         }
     }
 
-    /// The same, about the pages that a program has used so far.
+    /// Restricts it to pages that a program already uses.
     pub(super) fn about(mut self, pages: &[u64]) -> Self {
         if !pages.is_empty() {
             self.pages = pages.to_vec();
@@ -106,7 +107,7 @@ impl Swarm {
         self
     }
 
-    /// The same about one of these kinds, and another.
+    /// Restricts it mostly to one of these kinds.
     pub(super) fn about_kinds(mut self, kinds: &[Kind], rng: &mut Rng) -> Self {
         if kinds.is_empty() {
             return self;
@@ -120,11 +121,11 @@ impl Swarm {
         self
     }
 
-    /// Draws one CPU's part: its kind in a duel, accesses alone, or anything; mostly with its own batch.
+    /// Draws one CPU's part: its kind in a duel, accesses alone, or anything. Mostly the CPU has its own batch.
     pub(super) fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
         let mut part = self.clone();
         if let Some(kinds) = duel {
-            // Now and then there are two on a side.
+            // Sometimes there are two CPUs on a side.
             let side = if rng.one_in(3) { cpu % 2 } else { cpu };
             part.kinds = match kinds.get(side) {
                 Some(&kind) => vec![kind],
@@ -141,7 +142,7 @@ impl Swarm {
         part
     }
 
-    /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
+    /// Draws a kind for one side of a duel: a kind of the swarm that does more than use memory, or any.
     pub(super) fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
         if self.centre && rng.one_in(2) {
             return self.kinds[self.kinds.len() - 1];
@@ -149,13 +150,13 @@ impl Swarm {
         let (weight, kind) = rng.pick(&self.kinds);
         match kind {
             Kind::Read | Kind::Write if rng.one_in(2) => rng.pick(&KINDS[2..]),
-            // Mostly there is another.
+            // Mostly the last kind is another one.
             Kind::Read | Kind::Write => self.kinds[self.kinds.len() - 1],
             kind => (weight, kind),
         }
     }
 
-    /// Returns whether there are undisturbed programs.
+    /// Returns whether CPUs run undisturbed programs.
     pub(super) fn leaves_alone(&self) -> bool {
         self.kinds
             .iter()
@@ -167,7 +168,7 @@ impl Swarm {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Block)
     }
 
-    /// Returns whether CPUs turn idle, or leave.
+    /// Returns whether CPUs become idle or go offline.
     pub(super) fn goes_idle(&self) -> bool {
         { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Kind::Idle | Kind::Hotplug))
     }
@@ -253,7 +254,7 @@ impl Swarm {
     }
 }
 
-/// Makes a page one of code.
+/// Makes a page executable.
 pub(super) fn allow(space: u8, page: u64) -> EngineOp {
     EngineOp::Unprotect {
         space,
@@ -262,7 +263,7 @@ pub(super) fn allow(space: u8, page: u64) -> EngineOp {
     }
 }
 
-/// The pages that programs map and use, the first few of them.
+/// Returns the first few pages that programs map and use.
 pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
         EngineOp::Read { page } | EngineOp::Write { page } | EngineOp::Map { page, .. } => {

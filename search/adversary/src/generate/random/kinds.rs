@@ -1,8 +1,8 @@
-//! The kinds of phrases that programs over the engine are drawn from.
+//! The kinds of phrases from which programs over the engine are drawn.
 
 use crate::generated::program::{EngineOp, Right};
 
-/// Kinds of phrases over the engine.
+/// A kind of phrase of a program over the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Map,
     MapFile,
     MapLarge,
-    /// Maps blocks of contiguous entries, and takes them away, or one of them.
+    /// Maps blocks of contiguous entries, and unmaps them or one of their pages.
     Block,
     Unmap,
     Protect,
@@ -42,24 +42,24 @@ pub(super) enum Kind {
     Tour,
     /// Uses the kernel's own half.
     Own,
-    /// Takes pages of it away.
+    /// Unmaps pages of it.
     UnmapOwn,
-    /// The same without a flush.
+    /// Unmaps pages of it lazily.
     OwnLazily,
-    /// Takes all of it away, and the table.
+    /// Unmaps all of it, with its table.
     UnlinkOwn,
     /// Writes its text.
     Patch,
-    /// Runs a program that is not to be disturbed.
+    /// Runs an undisturbed program.
     Undisturbed,
-    /// Flushes without waiting.
+    /// Flushes without waiting for the flush.
     Start,
     /// Flushes without a batch.
     AtOnce,
 }
 
 impl Kind {
-    /// The kind of phrases that an operation is from, if it is not just an access.
+    /// Returns the kind of phrases to which an operation belongs, unless it is just an access.
     pub(super) fn of(op: &EngineOp) -> Option<Self> {
         Some(match *op {
             EngineOp::Switch { .. } => Kind::Tour,
@@ -115,14 +115,14 @@ impl Kind {
         })
     }
 
-    /// Returns whether it revokes something of the kernel's own half, or writes there.
+    /// Returns whether it removes pages of the kernel's own half, or writes there.
     pub(super) fn changes_own(self) -> bool {
         use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
         matches!(self, UnmapOwn | OwnLazily | UnlinkOwn | Patch)
     }
 }
 
-/// Every kind, with how often it is drawn.
+/// Every kind with its weight.
 pub(super) const KINDS: [(u64, Kind); 42] = [
     (8, Kind::Read),
     (5, Kind::Write),
@@ -168,9 +168,9 @@ pub(super) const KINDS: [(u64, Kind); 42] = [
     (2, Kind::AtOnce),
 ];
 
-/// Kinds with a common subject: some mistakes show only if several of them meet.
+/// Kinds with a common subject. Some mistakes show only if several of them meet.
 pub(super) const THEMES: [&[Kind]; 7] = [
-    // CPUs and spaces that come and go.
+    // CPUs and spaces that appear and disappear.
     &[
         Kind::Switch,
         Kind::Tour,
@@ -180,9 +180,9 @@ pub(super) const THEMES: [&[Kind]; 7] = [
         Kind::Unmap,
         Kind::Unlink,
     ],
-    // Spaces that end, CPUs that go, and lazy CPUs.
+    // Spaces that end, CPUs that go offline, and lazy CPUs.
     &[Kind::Retire, Kind::Hotplug, Kind::Idle, Kind::Unlink],
-    // Flushes that are deferred.
+    // Deferred flushes.
     &[
         Kind::FileReclaim,
         Kind::Lazily,
@@ -194,14 +194,14 @@ pub(super) const THEMES: [&[Kind]; 7] = [
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
-    // Flushes of both halves that are deferred at once, and CPUs that are not disturbed for one of them.
+    // Flushes of both halves that are deferred together, and CPUs that run undisturbed during one of them.
     &[
         Kind::Lazily,
         Kind::Reuse,
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
-    // The kernel's own half, and its users.
+    // The kernel's own half and its users.
     &[
         Kind::Own,
         Kind::UnmapOwn,
@@ -216,7 +216,7 @@ pub(super) const THEMES: [&[Kind]; 7] = [
     ROUND,
 ];
 
-/// Tags that run out while CPUs change their loaded spaces.
+/// Tags that run out while CPUs switch between spaces.
 pub(super) const ROUND: &[Kind] = &[
     Kind::Tour,
     Kind::Switch,
@@ -225,7 +225,7 @@ pub(super) const ROUND: &[Kind] = &[
     Kind::Hotplug,
 ];
 
-/// Flushes in the middle of each other: there, threads that preempt others matter.
+/// Flushes that interrupt each other, for example by threads that preempt others.
 pub(super) const NESTED: &[Kind] = &[
     Kind::Unmap,
     Kind::Reclaim,

@@ -1,9 +1,9 @@
 //! Draws programs at random, and changes them.
 //!
-//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a few pages
-//! only, drawn anew every time. So its operations meet, and omitted operations cannot hide anything. Operations come
-//! in *phrases* (open a batch, change something, finish it), which are cut, spread over CPUs and mixed. Each grammar
-//! has its own module of phrases: [`phrases`], [`calls`].
+//! We draw programs by swarms (Groce et al., ISSTA 2012): each program may use only a few kinds of operations and a few
+//! pages, drawn anew every time. So its operations meet, and operations that were left out can't hide anything.
+//! Operations come in *phrases* (for example: open a batch, change an entry, finish the batch), which are cut, spread
+//! over CPUs and mixed. Each grammar has its own module of phrases: [`phrases`], [`calls`].
 
 mod calls;
 mod engine;
@@ -44,7 +44,7 @@ impl Rng {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// Draws one of them, by weight.
+    /// Draws one of them by weight.
     pub(super) fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
         let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in of {
@@ -56,7 +56,7 @@ impl Rng {
         of[0].1
     }
 
-    /// Small numbers more often.
+    /// Draws a number from 1 to `most`. Small numbers are more likely.
     fn few(&mut self, most: u64) -> u64 {
         let mut count = 1;
         while count < most && self.below(5) < 3 {
@@ -66,7 +66,7 @@ impl Rng {
     }
 }
 
-/// A program on a machine, all drawn.
+/// Draws a program and its machine.
 pub fn draw(rng: &mut Rng) -> Recorded {
     let program = if rng.below(5) < 3 {
         engine_program(rng)
@@ -86,7 +86,7 @@ pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
     rng.pick(&all)
 }
 
-/// Puts a program on some machine under some policy.
+/// Draws a machine and a policy for a program.
 pub fn place(rng: &mut Rng, program: Program) -> Recorded {
     Recorded {
         kind: rng.pick(MachineKind::ALL),
@@ -120,7 +120,7 @@ fn policy(rng: &mut Rng) -> Policy {
     }
 }
 
-/// Changes a program a little, now and then its machine, too.
+/// Changes a program a little, and sometimes its machine too.
 pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
     for _ in 0..rng.few(4) {
         match rng.below(16) {
@@ -174,7 +174,7 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
     recorded.schedule.clear();
 }
 
-/// The most operations of one CPU's run that changes lead to.
+/// The number of operations in a CPU's run above which changes add none.
 const LONGEST: usize = 24;
 
 fn change_lanes<O: Copy>(

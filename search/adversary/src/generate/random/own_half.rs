@@ -13,7 +13,7 @@ impl Swarm {
         self.kinds.iter().any(|&(_, kind)| uses(kind))
     }
 
-    /// A phrase that takes something away there, or writes text.
+    /// Draws a phrase that unmaps pages there, or writes text.
     pub(super) fn change_own(&self, kind: Kind, rng: &mut Rng, into: &mut Vec<EngineOp>) {
         let own = rng.pick(&self.own);
         match kind {
@@ -53,7 +53,7 @@ impl Swarm {
         }
     }
 
-    /// An access.
+    /// Draws an access.
     pub(super) fn use_own(&self, rng: &mut Rng) -> EngineOp {
         let own = rng.pick(&self.own);
         if rng.one_in(3) {

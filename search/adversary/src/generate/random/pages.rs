@@ -2,10 +2,10 @@
 
 use crate::generated::program::Lane;
 
-/// How many of the pages that a program has used the changes to it are about.
+/// The maximum number of a program's pages to which we apply changes.
 const PAGES_USED: usize = 3;
 
-/// The pages that operations of a program name, each once, the first few.
+/// Returns the first few pages in operations of a program, each once.
 pub(super) fn few_of<O>(cpu: &[Lane<O>], page: impl Fn(&O) -> Option<u64>) -> Vec<u64> {
     let mut pages = Vec::new();
     for page in cpu.iter().flat_map(Lane::all).filter_map(page) {

@@ -13,13 +13,13 @@ struct Phrase<'p> {
     page: u64,
     file: u8,
     batch: u8,
-    /// The table that holds the page.
+    /// The number of the page's leaf table.
     window: u8,
     into: &'p mut Vec<EngineOp>,
 }
 
 impl Swarm {
-    /// A phrase.
+    /// Draws a phrase.
     pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<EngineOp>) {
         let space = self.space(rng);
         let page = self.page(rng);
@@ -112,7 +112,7 @@ impl Phrase<'_> {
         self.put(EngineOp::Finish { batch });
     }
 
-    /// Ends the batch: mostly as it should be, now and then by forgetting it, or not at all.
+    /// Ends the batch. Mostly finishes it, but sometimes forgets it or leaves it open.
     fn end(&mut self, rng: &mut Rng) {
         let batch = self.batch;
         match rng.below(12) {
@@ -122,7 +122,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Unmaps a range, or takes the right to write there away.
+    /// Unmaps a range, or removes the right to write there.
     fn take_away(&mut self, protects: bool, rng: &mut Rng) {
         self.put(self.swarm.change(rng, self.batch, protects));
     }
@@ -137,7 +137,7 @@ impl Phrase<'_> {
         });
     }
 
-    /// Unmaps the first page of a block: the whole block, or that page alone.
+    /// Unmaps the first page of a block, or the whole block.
     fn break_block(&mut self, rng: &mut Rng) {
         let (page, pages) = (self.page & !1, 1 + rng.below(2));
         let report = rng.pick(&[Reported::Each, Reported::Each, Reported::Range]);
@@ -152,7 +152,7 @@ impl Phrase<'_> {
         self.end(rng);
     }
 
-    /// A batch that takes pages or rights away.
+    /// Opens a batch that unmaps pages or removes rights.
     fn change(&mut self, kind: Kind, rng: &mut Rng) {
         let mixed = kind == Kind::Mixed;
         self.open(match kind {
@@ -167,7 +167,7 @@ impl Phrase<'_> {
         self.end(rng);
     }
 
-    /// Unmaps a page in every space. Results about one page must not be used for another.
+    /// Unmaps a page in every space. The engine mustn't use the results of one page for another.
     fn sweep(&mut self, rng: &mut Rng) {
         let (batch, page) = (self.batch, self.page);
         self.open(rng.pick(&[For::Call, For::Reclaim]));
@@ -197,7 +197,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Makes a page one of code, takes that away, or runs it.
+    /// Makes a page executable, removes that right, or executes the page.
     fn code(&mut self, rng: &mut Rng) {
         let (space, page) = (self.space, self.page);
         match rng.below(4) {
@@ -219,7 +219,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Turns idle, and mostly resumes.
+    /// Becomes idle, and mostly resumes.
     fn idle(&mut self, rng: &mut Rng) {
         let (space, page) = (self.space, self.page);
         self.put(match rng.below(4) {
@@ -252,7 +252,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Loads one space after the other, so that tags run out, mostly twice; then perhaps unmaps a page there.
+    /// Loads one space after the other, so that tags run out, mostly twice. Then it may unmap a page there.
     fn go_round(&mut self, rng: &mut Rng) {
         let spaces = self.swarm.spaces;
         let first = rng.below(spaces);
@@ -276,7 +276,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Reclaims files without a flush, and perhaps reuses the frames.
+    /// Reclaims files lazily, and perhaps reuses the frames.
     fn reclaim_lazily(&mut self, rng: &mut Rng) {
         let file = self.file;
         let others = match rng.below(3) {
@@ -298,7 +298,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Takes the CPU offline, and mostly online again. Most kernels let an idle one leave.
+    /// Takes the CPU offline, and mostly online again. Most kernels take only idle CPUs offline.
     fn leave(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             self.put(EngineOp::Lazy);
@@ -311,7 +311,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Ends a space; mostly its mappings are removed first, with their tables.
+    /// Ends a space. Mostly removes its mappings first, with their tables.
     fn retire(&mut self, rng: &mut Rng) {
         let space = self.space;
         self.put(EngineOp::Lazy);
@@ -327,7 +327,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// As a kernel that flushes under a lock that interrupt handlers take.
+    /// Flushes with interrupts off, like a kernel that flushes under a lock that interrupt handlers take.
     fn flush_masked(&mut self, rng: &mut Rng) {
         self.put(EngineOp::Mask { on: true });
         self.open(For::Call);
@@ -336,7 +336,7 @@ impl Phrase<'_> {
         self.put(EngineOp::Mask { on: false });
     }
 
-    /// A flush that is begun and not waited for.
+    /// Starts a flush without waiting for it.
     fn start(&mut self, rng: &mut Rng) {
         let batch = self.batch;
         self.open(rng.pick(&[For::Call, For::Reclaim]));
@@ -347,7 +347,7 @@ impl Phrase<'_> {
         self.put(EngineOp::Start { batch });
     }
 
-    /// A flush without a batch.
+    /// Flushes without a batch.
     fn flush_at_once(&mut self, rng: &mut Rng) {
         let (space, page, window) = (self.space, self.page, self.window);
         let whole = rng.one_in(4);

@@ -1,9 +1,9 @@
-//! Draws the sizes of the machine under a program over the engine: each small, or at its limit, often enough.
+//! Draws the sizes of the machine under a program over the engine. Each size is often small, or at its limit.
 
 use crate::generated::program::{SPACES, Shape};
 use crate::schedule::Rng;
 
-/// The sizes of a machine.
+/// Draws the sizes of a machine.
 pub(super) fn shape(rng: &mut Rng) -> Shape {
     let spaces = rng.weigh(&[(7, 1), (11, 2), (6, 3), (4, 4), (2, 6), (1, SPACES as u8)]);
     let mask = |rng: &mut Rng| 1 | rng.below(1 << spaces) as u16;

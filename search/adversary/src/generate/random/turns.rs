@@ -1,11 +1,11 @@
-//! Makes CPUs alternate, so that one acts between two actions of another, and repeat their actions, so that there are
-//! more such moments.
+//! Makes CPUs alternate, so that one acts between two actions of another. Also makes them repeat their actions, so that
+//! there are more such moments.
 
 use crate::generated::program::Lane;
 use crate::schedule::Rng;
 
-/// Makes the first or second CPU wait somewhere until the other has performed part of its work, and the other wait for
-/// that. `tells` and `waits` are two otherwise unused flags in ascending order.
+/// Makes the first or second CPU wait somewhere until the other has performed a part of its work, and makes the other
+/// wait, too. `tells` and `waits` contain two flags in ascending order that the program doesn't use otherwise.
 pub(super) fn take_turns<O: Copy>(
     rng: &mut Rng,
     cpu: &mut [Lane<O>],
@@ -25,10 +25,10 @@ pub(super) fn take_turns<O: Copy>(
     run.insert(from, waits[0]);
 }
 
-/// The most operations of a run that are repeated.
+/// The number of operations up to which a run is repeated.
 const SHORT: usize = 6;
 
-/// Makes each CPU mostly repeat its work several times.
+/// Makes most CPUs repeat their work several times.
 pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [Lane<O>]) {
     for lane in cpu {
         let times = rng.below(4) as usize;

@@ -1,6 +1,6 @@
 //! Draws whole programs over the engine.
 //!
-//! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
+//! Every program begins with mapped pages and loaded spaces, because nothing can fail without them.
 
 use super::engine::{Swarm, allow, kinds_of};
 use super::kinds::Kind;
@@ -12,12 +12,12 @@ use crate::generated::program::{
 };
 use crate::schedule::Rng;
 
-/// A program over the engine.
+/// Draws a program over the engine.
 pub fn engine_program(rng: &mut Rng) -> Program {
     engine_program_like(rng, None)
 }
 
-/// Draws a program with the subject of another one, and mostly on a machine of the same sizes.
+/// Draws a program with the subject of another one, mostly on a machine of the same sizes.
 pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Program>) -> Program {
     let mut shape = shape(rng);
     let like = match like {
@@ -34,14 +34,14 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         swarm = swarm.about_kinds(&kinds_of(cpu), rng);
     }
     if swarm.goes_round {
-        // Hardly more tags than CPUs, and more spaces than tags.
+        // There are hardly more tags than CPUs, and more spaces than tags.
         shape.spare_bits = 0;
         shape.spaces = shape.spaces.max(4);
         swarm.spaces = shape.spaces.into();
     }
     shape.nmi_page = rng.pick(&swarm.pages);
-    // A thread that preempts a flush then has another space than the code that it interrupts: the flush must not
-    // confuse the two.
+    // A thread that preempts a flush then has another space than the interrupted code. The flush mustn't confuse the
+    // two.
     let strangers = swarm.nests && shape.spaces > 1 && rng.one_in(2);
     if strangers || swarm.nests && rng.one_in(2) {
         shape.preemptions = 1;
@@ -70,7 +70,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
             part.phrase(rng, &mut lane.run);
         }
-        // A CPU that has done something uses it, too.
+        // A CPU that has changed a page then uses it.
         if duel.is_some() && rng.one_in(2) {
             lane.run.push(swarm.look(rng));
         }
@@ -101,7 +101,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         let waits = [0, 1].map(|flag| EngineOp::Wait { flag });
         take_turns(rng, &mut cpu, tells, waits);
     }
-    // Now and then the end of one CPU's work is left to another.
+    // Sometimes one CPU's last operation moves to another CPU.
     if rng.one_in(5) {
         let from = rng.below(cpus as u64) as usize;
         let to = rng.below(cpus as u64) as usize;
@@ -141,7 +141,7 @@ fn map_all(rng: &mut Rng, shape: &Shape, swarm: &Swarm, first: &mut Vec<EngineOp
     }
 }
 
-/// Maps a page, or its table.
+/// Draws an operation that maps a page, or its whole table as a large page.
 fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
     let write = rng.below(3) > 0;
     let window = (page / WINDOW) as u8;
@@ -155,15 +155,15 @@ fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
     }
 }
 
-/// Which space each CPU is mostly about.
+/// The choice of a space for each CPU, to which most of its operations apply.
 struct Homes {
     spaces: u8,
-    /// Each CPU has its own space, and the preempting thread another's: their effects on each other must not hide
-    /// mistakes.
+    /// Whether each CPU has its own space, and a preempting thread another CPU's. Then their effects on each other
+    /// don't hide mistakes.
     apart: bool,
-    /// All are about one that no CPU has had loaded before.
+    /// Whether all CPUs use a space that none has loaded before.
     fresh: bool,
-    /// All are about the last, of more spaces than a batch has room for.
+    /// Whether all CPUs use the last of more spaces than a batch has room for.
     last: bool,
 }
 
@@ -189,7 +189,7 @@ impl Homes {
         }
     }
 
-    /// Which spaces the CPU has loaded before the run; the last one stays.
+    /// Loads spaces before the run; the last one stays.
     fn load(&self, rng: &mut Rng, part: &Swarm, lane: &mut Lane<EngineOp>) {
         let loaded = u64::from(self.spaces - u8::from(self.fresh));
         for _ in 0..rng.few(3) - 1 {
@@ -207,8 +207,10 @@ impl Homes {
     }
 }
 
-/// Makes every other program a duel: one CPU performs one kind of operation, another one another or the same kind, and
-/// the rest use the pages concerned, perhaps only after one of the two signals that it is done.
+/// Draws the two kinds of a duel.
+///
+/// Every other program is a duel: one CPU performs one kind of operation, and another the same or another kind. The
+/// remaining CPUs use the pages concerned, perhaps only after one of the two has signalled that it is done.
 fn duel(rng: &mut Rng, swarm: &Swarm) -> [(u64, Kind); 2] {
     let first = swarm.any_kind(rng);
     let second = match rng.one_in(4) {
@@ -218,7 +220,7 @@ fn duel(rng: &mut Rng, swarm: &Swarm) -> [(u64, Kind); 2] {
     [first, second]
 }
 
-/// In which state a CPU is when the run begins.
+/// Draws the state of a CPU at the beginning of the run.
 fn begin(rng: &mut Rng, swarm: &Swarm, start: &mut Vec<EngineOp>) {
     if swarm.leaves_alone() && rng.one_in(2) {
         start.push(EngineOp::Undisturbed);

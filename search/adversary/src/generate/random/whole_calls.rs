@@ -1,6 +1,6 @@
-//! Whole programs over the memory manager, drawn.
+//! Draws whole programs over the memory manager.
 //!
-//! Every program begins with memory and files mapped, and mostly used, because nothing can go wrong before.
+//! Every program begins with mapped memory and files, which are mostly used, because nothing can fail without them.
 
 use super::calls::{CLEARS, CallKind, CallSwarm, ELSEWHERE, LargePages, SPLITS, USES, kinds_of};
 use super::turns::{repeat, take_turns};
@@ -8,12 +8,12 @@ use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
 use crate::schedule::Rng;
 
-/// A program over the memory manager.
+/// Draws a program over the memory manager.
 pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
     calls_program_like(rng, large, None)
 }
 
-/// A program over the memory manager, about what another is about.
+/// Draws a program over the memory manager with the subject of another one.
 pub(in crate::generate) fn calls_program_like(
     rng: &mut Rng,
     large: LargePages,
@@ -23,7 +23,7 @@ pub(in crate::generate) fn calls_program_like(
     if let Some(Program::Calls { cpu, .. }) = like {
         swarm = swarm.about_kinds(&kinds_of(cpu), rng);
     }
-    // What a fault maps may be a large page, too.
+    // A fault may map a large page, too.
     let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
     let duel = rng.one_in(2).then(|| duel(rng, &swarm, untouched));
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
@@ -35,7 +35,7 @@ pub(in crate::generate) fn calls_program_like(
     }
     map_pages(rng, &swarm, untouched, first);
     if duel.is_some() && rng.one_in(2) {
-        // Whatever else is there.
+        // The duel is then about a single page.
         let one = rng.pick(&swarm.pages);
         swarm.pages = vec![one];
         swarm.focus.0 = one;
@@ -44,9 +44,10 @@ pub(in crate::generate) fn calls_program_like(
     if forked {
         first.push(CallOp::Fork);
     }
-    // Then some run the parent, others the child: each as it comes, or one this and all others that.
+    // After the fork, some CPUs run the parent and others the child. Either we draw a process for each CPU, or one CPU
+    // runs one of the two processes alone, and all others run the other.
     let alone = rng.one_in(2).then(|| rng.below(2) as usize);
-    // A page beside them, so that their table stays.
+    // A page beside them keeps their table.
     if !swarm.large && (swarm.kinds.contains(&CallKind::Turnover) || rng.below(3) > 0) {
         let (page, pages) = ELSEWHERE;
         first.push(CallOp::Map {
@@ -65,7 +66,7 @@ pub(in crate::generate) fn calls_program_like(
     for (number, lane) in cpu.iter_mut().enumerate() {
         let part = match duel {
             Some(kinds) => {
-                // Now and then there are two on a side.
+                // Sometimes there are two CPUs on a side.
                 let side = if rng.one_in(3) { number % 2 } else { number };
                 swarm.part(kinds.get(side).copied())
             }
@@ -99,8 +100,11 @@ pub(in crate::generate) fn calls_program_like(
     Program::Calls { memory, cpu }
 }
 
-/// Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the rest
-/// of them use what it is done to; perhaps not before one of the two says that it is done.
+/// Draws the two kinds of a duel.
+///
+/// Every other program is a duel: one CPU makes one kind of call, and another CPU makes another kind or only uses
+/// memory. The remaining CPUs use the memory concerned, perhaps only after one of the two has signalled that it is
+/// done.
 fn duel(rng: &mut Rng, swarm: &CallSwarm, untouched: bool) -> [CallKind; 2] {
     let second = match rng.one_in(if untouched { 2 } else { 4 }) {
         true => rng.pick(&USES),
@@ -118,7 +122,7 @@ fn duel(rng: &mut Rng, swarm: &CallSwarm, untouched: bool) -> [CallKind; 2] {
     }
 }
 
-/// The files that there are when the run begins, mostly written, and mostly on their device.
+/// Creates the files of a program. Mostly they are written, and mostly also on their device.
 fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
     for file in 0..swarm.files {
         first.push(CallOp::Create {
@@ -139,7 +143,7 @@ fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
     }
 }
 
-/// Memory for a large page: one that is there, if it is touched, or small ones to put together.
+/// Maps memory for a large page: either a large page, or base pages to collapse.
 fn map_large(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<CallOp>) {
     let large = !swarm.collapses;
     first.push(CallOp::Map {
@@ -157,14 +161,14 @@ fn map_large(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
     }
 }
 
-/// The pages that a program is about: of files or anonymous, mostly used, now and then taken out.
+/// Maps the pages that a program uses, of files or anonymous. Mostly they are accessed, and sometimes paged out.
 fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<CallOp>) {
     let mut mapped = None;
     for &page in &swarm.pages {
-        // A file cuts the range of a large page.
+        // A file would cut the range of a large page.
         if swarm.files > 0 && rng.below(5) < if swarm.large { 1 } else { 3 } {
             let map = swarm.map_file(rng, page);
-            // Now and then what lies elsewhere already, the other way.
+            // Sometimes we map the same part of the file again, private instead of shared or vice versa.
             let again = mapped.filter(|_| rng.one_in(2));
             let map = again.map_or(map, |before| mapped_again(before, page));
             mapped = Some(map);
@@ -192,7 +196,8 @@ fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
     }
 }
 
-/// What a file is mapped to once more, the other way: that is used, and perhaps taken out again.
+/// Maps the same part of a file once more, private instead of shared or vice versa. That mapping is used, and perhaps
+/// paged out.
 fn map_beside(rng: &mut Rng, map: CallOp, page: u64, first: &mut Vec<CallOp>) {
     first.push(mapped_again(map, page));
     first.push(CallOp::Read { page });
@@ -201,7 +206,7 @@ fn map_beside(rng: &mut Rng, map: CallOp, page: u64, first: &mut Vec<CallOp>) {
     }
 }
 
-/// Whether there are a parent and a child when the run begins.
+/// Draws whether there are a parent and a child at the beginning of the run.
 fn forks(rng: &mut Rng, swarm: &CallSwarm) -> bool {
     let about_processes =
         swarm.kinds.contains(&CallKind::Fork) || swarm.kinds.contains(&CallKind::Enter);
@@ -212,7 +217,7 @@ fn forks(rng: &mut Rng, swarm: &CallSwarm) -> bool {
     })
 }
 
-/// What one CPU does: its part, if it has one in a duel, and which of the CPUs of that it is.
+/// Draws the work of one CPU. `in_duel` is the CPU's number if the program is a duel.
 fn draw_lane(
     rng: &mut Rng,
     swarm: &CallSwarm,
@@ -220,31 +225,31 @@ fn draw_lane(
     in_duel: Option<usize>,
     lane: &mut Lane<CallOp>,
 ) {
-    // Those that a duel is not left to have used what it is about: what is left behind is in their TLBs.
+    // The CPUs beside a duel have used its pages, so their TLBs may hold stale translations.
     if in_duel.is_some_and(|number| number > 1) && rng.one_in(2) {
         lane.start.push(swarm.access(rng));
     }
-    // What lies behind the start of a run: pages taken out, moved, shared with a child.
+    // Before the run, pages may have been paged out, moved, or shared with a child.
     if rng.one_in(3) {
         swarm.phrase(rng, &mut lane.start);
     }
     for _ in 0..rng.few(if in_duel.is_some() { 2 } else { 4 }) {
         part.phrase(rng, &mut lane.run);
     }
-    // A CPU that has done something uses it, too.
+    // A CPU that has changed memory then uses it.
     if in_duel.is_some() && rng.one_in(2) {
         lane.run.push(swarm.access(rng));
     }
 }
 
-/// The sizes of the machine under a program, which may be about frames that come and go.
+/// Draws the sizes of the machine under a program. With `turns_over`, the program needs frames to be reused.
 pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memory {
     let fast = if swarm.collapses {
         2072
     } else if swarm.large {
         rng.pick(&[1040, 1110])
     } else if turns_over && rng.one_in(2) {
-        // Frames come back where there are few.
+        // With few frames, each is soon used again.
         rng.weigh(&[(3, 6), (2, 7), (1, 8)])
     } else {
         rng.weigh(&[(1, 6), (1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
@@ -252,7 +257,7 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
     Memory {
         fast,
         slow: match swarm.large {
-            // Room for a large page, too.
+            // There may be room for a large page, too.
             true => rng.weigh(&[(4, 0), (2, 4), (1, 8), (3, 560)]),
             false => rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
         },
@@ -261,7 +266,7 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
     }
 }
 
-/// The same of a file at another page: privately where it was shared, shared where it was private.
+/// Returns a mapping of the same part of a file at another page: private if it was shared, shared if it was private.
 fn mapped_again(before: CallOp, at: u64) -> CallOp {
     match before {
         CallOp::MapFile {

@@ -1,4 +1,4 @@
-//! Batches, wherever they are open, and the effects of their end.
+//! Open batches, wherever they were opened, and the effects of their end.
 
 use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
 use crate::cell::AdversaryWord;
@@ -29,15 +29,15 @@ pub(super) fn purpose_of(batch: For) -> Purpose {
 struct Changed {
     slot: usize,
     range: PageRange,
-    /// The revoked right; all of them if `None`.
+    /// The right that was removed; `None` for all rights.
     right: Option<Right>,
 }
 
-/// The rights that a protection revokes.
+/// The change that a protection makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Takes {
     pub(super) right: Right,
-    /// The page's content is captured afterwards.
+    /// Whether the page's content is captured afterwards.
     pub(super) capture: bool,
 }
 
@@ -49,10 +49,10 @@ struct Capture {
     frame: Frame,
 }
 
-/// How many ranges and how many captures a batch keeps.
+/// The maximum number of ranges and of captures that a batch remembers.
 const KEPT: usize = 8;
 
-/// Ends a batch whose flush may be deferred. Returns its stamp. The caller handles the frames.
+/// Ends a batch whose flush may be deferred. Returns the stamp if it was. The caller handles the frames.
 pub(super) fn defer(batch: &mut SmallBatch<'_, Frame>) -> Option<Stamp> {
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => {
@@ -67,15 +67,15 @@ pub(super) fn defer(batch: &mut SmallBatch<'_, Frame>) -> Option<Stamp> {
     }
 }
 
-/// A batch, and the effects of its end.
+/// An open batch, and the effects that its end will have.
 pub(super) struct Open<'k, 'm> {
     batch: SmallBatch<'k, Held<'k, 'm>>,
     purpose: Purpose,
-    /// When the first call began that it is for.
+    /// When the first call that it serves began.
     began: Moment,
     changed: [Option<Changed>; KEPT],
     captures: [Option<Capture>; KEPT],
-    /// Spaces in which it has met entries that another CPU has changed.
+    /// The spaces in which it found entries that another CPU had changed, as bits.
     unflushed: u16,
 }
 
@@ -99,14 +99,14 @@ impl Open<'_, '_> {
     }
 }
 
-/// The kernel's threads, and the batches that they have open, wherever.
+/// The kernel's threads and the batches that they have open.
 pub(super) struct Desk<'k, 'm> {
     pub(super) kernel: &'k Kernel<'m>,
     pub(super) lanes: &'k [Lane<EngineOp>],
-    /// Each is touched only by the CPU that has it marked busy. Those of a run that was cut short are
-    /// forgotten, not dropped: no CPU is left to flush.
+    /// Only the CPU that has marked a batch busy uses it. We forget the batches of a run that was cut short instead of
+    /// dropping them, because no CPU is left to flush.
     pub(super) open: ManuallyDrop<[RefCell<Option<Open<'k, 'm>>>; BATCHES]>,
-    /// The run has begun: before, there is no other CPU to wait for.
+    /// Whether the run has begun. Before, there is no other CPU for which to wait.
     pub(super) begun: Cell<bool>,
 }
 
@@ -120,7 +120,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
     }
 
-    /// Uses a batch, unless another CPU uses it; `key` identifies the operation.
+    /// Runs `body` on a batch, unless another CPU uses it. `key` identifies the operation.
     pub(super) fn with(&self, batch: u8, key: u64, body: impl FnOnce(&mut Option<Open<'k, 'm>>)) {
         let kernel = self.kernel;
         let busy = &kernel.busy[usize::from(batch)];
@@ -135,7 +135,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             Some(open) if open.batch.is_empty() && open.changed[0].is_none() => {
                 set(trace, 1 + open.purpose as u64);
             }
-            // When something was reported is part of it: returned calls are compared with that.
+            // The moment of the report is part of the state, because returned calls are compared with it.
             Some(_) => {
                 let now = context::with(|core| core.now);
                 let mixed = FxBuildHasher.hash_one((peek(trace), key, now));
@@ -220,12 +220,12 @@ impl<'k, 'm> Desk<'k, 'm> {
                     open.batch.hold(held(What::Single(frame)));
                 }
                 let gone = match whole {
-                    // It was removed with its last entry.
+                    // The block is reported with its last entry.
                     Some(block) if at + 1 < block.end().0 => None,
                     Some(block) => Some(block),
                     None => Some(PageRange::base(Page(at), 1)),
                 };
-                // All of a block, for the reason in `BareKernel::unmap_block`. [mutant BlockReportedAsPage]
+                // We report the whole block, for the reason in `BareKernel::unmap_block`. [mutant BlockReportedAsPage]
                 if let (Reported::Each, Some(range)) = (report, gone) {
                     open.batch.changed(space, range, Scope::Leaf);
                 }
@@ -245,7 +245,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             Reported::All if any => open.batch.changed_all(space, Scope::Leaf),
             _ => {}
         }
-        // Nothing of the huge mapping is looked for twice: the CPU that cleared it may not have flushed.
+        // The CPU that cleared an entry may not have flushed yet. We don't check each entry of the huge mapping, so it
+        // always counts.
         if found_empty || end > HUGE || !any {
             open.unflushed |= 1 << slot;
         }
@@ -338,7 +339,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
         let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        // Another CPU may have mapped something meanwhile, and a marker shows the flush to make.
+        // Another CPU may have mapped something meanwhile, and a marker stands for a flush that is still to be made.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)
@@ -372,7 +373,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 held & rights == tables::PRESENT && held >> 12 == frame.0
             });
             if protected {
-                // It may have been given the right back, and lost it again.
+                // The page may have got the right back and lost it again.
                 kernel.engine.flush_pending_batches(space);
                 kernel.capture(frame, 1);
             }
@@ -391,8 +392,8 @@ impl<'k, 'm> Desk<'k, 'm> {
         });
     }
 
-    /// Starts a flush, and checks whether it is over whenever another CPU has answered something. With interrupts off,
-    /// and in code that preempts another thread, it waits instead.
+    /// Starts a flush, and polls it whenever another CPU has answered a flush. With interrupts off, and in code that
+    /// has preempted another thread, it waits instead.
     pub(super) fn start(&self, batch: u8) {
         let here = self.kernel.here();
         if here.masked || here.preempts || !self.begun.get() {

@@ -1,9 +1,9 @@
-//! Flushes that tasks share.
+//! Flushes that several tasks share.
 //!
 //! A task that unmaps its page flushes after it has dropped the space's lock, so several such tasks can share flushes.
 //! Later observers can't see such a flush. So this kernel counts outstanding ones under the lock, as Linux's
-//! `tlb_flush_pending` does, and a CPU that takes the lock meanwhile flushes first. A task that shares a flush relies
-//! on no entry of another task, so it doesn't flush first. A space is not retired while one of its flushes is
+//! `tlb_flush_pending` does, and a CPU that takes the lock meanwhile flushes first. A task that shares a flush doesn't
+//! flush first, because it relies on no entry of another task. A space isn't retired while one of its flushes is
 //! outstanding.
 
 use super::state::{Kernel, Space, What, peek, set};
@@ -13,7 +13,7 @@ use quell::{Frame, Page, PageRange, Scope, Word};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 impl Kernel<'_> {
-    /// Takes a page away that is no file's, and shares the flush.
+    /// Unmaps a page that doesn't belong to a file, and shares the flush.
     pub(super) fn unmap_coalesced(&self, slot: usize, page: u64) {
         if Self::file_at(page).is_some() || self.here().masked {
             return;
@@ -42,7 +42,8 @@ impl Kernel<'_> {
         self.quit(slot);
     }
 
-    /// Flushes before any code relies on an entry of a space whose lock was just taken.
+    /// Flushes if a shared flush is outstanding. Called before code relies on an entry of a space whose lock was just
+    /// taken.
     pub(super) fn flush_pending_shared(&self, slot: usize, space: &Space) {
         if peek(&self.sharing[slot]) != 0 {
             self.engine.this_cpu().flush(space, None, Scope::Tables);

@@ -1,6 +1,6 @@
 //! Maps blocks of contiguous entries, and splits them before one of their entries changes.
 //!
-//! All of it happens under the space's lock. Calls that remove a whole block need not split it.
+//! Both happen under the space's lock. Calls that remove a whole block needn't split it.
 
 use super::layout::SINGLES;
 use super::mapping::entry_order;
@@ -11,7 +11,7 @@ use quell::{Frame, Page, PageRange, Word};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-/// As many frames as a block has, as a set.
+/// A set of as many adjacent frames as a block has.
 const RUN: u64 = (1 << BLOCK) - 1;
 
 fn block_of(page: u64) -> PageRange {
@@ -23,7 +23,7 @@ fn pages(of: PageRange) -> Range<u64> {
 }
 
 impl Kernel<'_> {
-    /// The block that the entry of a page is one of.
+    /// Returns the block of a page, if the page's entry is part of one.
     pub(super) fn block_at(&self, slot: usize, page: u64) -> Option<PageRange> {
         let contiguous = tables::PRESENT | CONTIGUOUS;
         let held = self.entry(slot, page)?.load(Relaxed);
@@ -59,10 +59,11 @@ impl Kernel<'_> {
         self.unlock(slot);
     }
 
-    /// Prepares the change of one page's entry: if it is part of a block, each entry of the block is independent
-    /// afterwards.
+    /// Prepares the change of one page's entry. If it's part of a block, afterwards each entry of the block is
+    /// independent.
     pub(super) fn break_block(&self, slot: usize, page: u64) {
-        // All of the block, for the reason in `BareKernel::unmap_from_block`. [mutant BlockBrokenInPart]
+        // We clear and flush the whole block, for the reason in `BareKernel::unmap_from_block`. [mutant
+        // BlockBrokenInPart]
         let Some(block) = self.block_at(slot, page) else {
             return;
         };
@@ -80,7 +81,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Free frames for a block, aligned as it is: the first of them.
+    /// Takes free frames for a block, aligned as it is. Returns the first of them.
     fn take_run(&self) -> Option<Frame> {
         let word = &self.free_singles;
         let mut free = word.load(Relaxed);

@@ -1,5 +1,5 @@
-//! Files of one page that several spaces map: read in, written, reclaimed at once or lazily, reused, reinstated. All
-//! under the lock of the file.
+//! Files of one page that several spaces map: read in, written, reclaimed at once or lazily, reused, reinstated. All of
+//! this happens under the lock of the file.
 
 use super::batches::defer;
 use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
@@ -15,13 +15,13 @@ impl<'m> Kernel<'m> {
         self.file_locks[file].store(0, Release);
     }
 
-    /// The spaces that may map the file.
+    /// Returns the spaces that may map the file.
     fn mappers(&self, file: usize) -> impl Iterator<Item = usize> + use<> {
         let shape = self.shape;
         (0..usize::from(shape.spaces)).filter(move |&slot| shape.maps(slot, file))
     }
 
-    /// The frame of a file's page, which is read in if need be.
+    /// Returns the frame of a file's page. Reads the page in if necessary.
     pub(super) fn filled(&self, file: usize) -> Option<Frame> {
         if let frame @ 1.. = peek(&self.slots[file]) {
             return Some(Frame(frame));
@@ -79,7 +79,7 @@ impl<'m> Kernel<'m> {
             self.flush_all_pending(unflushed);
             set(&self.disks[file], self.content(Frame(frame)));
             self.capture(Frame(frame), 1);
-            // Bytes stored between the two are in the frame, and no CPU can store there any more.
+            // The frame includes all bytes stored before the flush, and no CPU can store to it any more.
             set(&self.slots[file], 0);
             self.release(What::Single(Frame(frame)));
         }
@@ -97,7 +97,7 @@ impl<'m> Kernel<'m> {
         for file in (0..FILES).filter(|&file| wanted(file)) {
             self.lock_word(&self.file_locks[file]);
         }
-        // Every space that maps one of them.
+        // We lock every space that maps one of the files.
         let mut held = 0u16;
         for slot in 0..usize::from(self.shape.spaces) {
             let maps = (0..FILES).any(|file| wanted(file) && self.shape.maps(slot, file));
@@ -123,7 +123,7 @@ impl<'m> Kernel<'m> {
             }
             let frame = Frame(frame);
             for slot in self.mappers(file).filter(|&slot| held >> slot & 1 != 0) {
-                // Entries that lost the right to write, or all of it, and are not flushed.
+                // Entries may have lost the right to write, or all rights, in a batch that isn't flushed yet.
                 self.engine.flush_pending_batches(self.space(slot));
             }
             set(&self.disks[file], self.content(frame));
@@ -144,7 +144,7 @@ impl<'m> Kernel<'m> {
             set(&self.slots[file], 0);
         }
         let taken_own = own.and_then(|own| Some((own, self.take_own_lazily(own, &mut batch)?)));
-        // Later observers may come: the entries are cleared and reported, and have no stamp yet.
+        // From here on later observers may come. The entries are cleared and reported, but have no stamp yet.
         for slot in (0..SPACES).filter(|slot| held >> slot & 1 != 0) {
             self.unlock(slot);
         }
@@ -176,7 +176,8 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the locked file.
+    /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the file that the caller has
+    /// locked, if any.
     pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
         if self
             .engine
@@ -188,7 +189,7 @@ impl<'m> Kernel<'m> {
         self.hw.happen(Happening::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.fill(frame, SECRET);
-        // The frame is ours, so no other CPU changes its file.
+        // The frame is ours now, so no other CPU changes its file.
         let file = peek(self.deferrer(frame)) as usize;
         if locked != Some(file) {
             self.lock_word(&self.file_locks[file]);
@@ -220,7 +221,8 @@ impl<'m> Kernel<'m> {
                         && let held = entry.load(Relaxed)
                         && held & !tables::EXECUTABLE == frame.0 << 12 | MARKER
                     {
-                        // With the rights that it had: a mapping that lost one meanwhile would get it back.
+                        // The marker keeps the right to execute. If the mapping loses it meanwhile, reinstating doesn't
+                        // return it.
                         let executable = held & tables::EXECUTABLE;
                         entry.store(Self::leaf_word(frame, false) | executable, Release);
                     }

@@ -3,9 +3,9 @@
 use crate::generated::program::{EngineOp, Lane, Shape, WINDOW};
 use quell::Frame;
 
-/// Data frames of one page each.
+/// The number of data frames of one page.
 pub(super) const SINGLES: u64 = 24;
-/// Ranges of frames for a large page, or for the used part of a huge one.
+/// The number of frame ranges for a large page, or for the used part of a huge one.
 pub(super) const BLOCKS: u64 = 2;
 
 /// The layout of physical memory: tables first, then data.
@@ -15,12 +15,12 @@ pub(in crate::generated) struct Layout {
     pub(super) blocks: u64,
     /// Whether the kernel has its own half.
     pub(super) own: bool,
-    /// CPUs leave during the program.
+    /// Whether CPUs go offline during the program.
     pub(super) leaves: bool,
 }
 
 impl Layout {
-    /// For a program of this shape.
+    /// Creates the layout for a program of this shape.
     pub(in crate::generated) fn of(shape: &Shape, cpu: &[Lane<EngineOp>]) -> Self {
         let large = |op: &EngineOp| {
             matches!(
@@ -49,18 +49,18 @@ impl Layout {
         1 + 2 * self.spaces
     }
 
-    /// How many frames may be leaf tables.
+    /// Returns the number of frames that may be leaf tables.
     pub(super) fn leaves(self) -> u64 {
         2 * self.spaces + 4
     }
 
-    /// The tables of the kernel's own half below its root, if it has one: the middle one and the leaf table.
+    /// Returns the tables of the kernel's own half below its root: the middle table and the first leaf table.
     pub(super) fn own_tables(self) -> [Frame; 2] {
         let first = self.first_leaf() + self.leaves();
         [Frame(first), Frame(first + 1)]
     }
 
-    /// Frames that may be tables.
+    /// Returns the number of frames that may be tables.
     pub(in crate::generated) fn tables(self) -> usize {
         let own = if self.own { 2 } else { 0 };
         (self.first_leaf() + self.leaves() + own) as usize
@@ -74,7 +74,7 @@ impl Layout {
         Frame(self.tables() as u64 + SINGLES + index * WINDOW)
     }
 
-    /// The frame after the last.
+    /// Returns the number of frames.
     pub(in crate::generated) fn frames(self) -> usize {
         self.block(self.blocks).0 as usize
     }

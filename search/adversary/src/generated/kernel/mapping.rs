@@ -1,4 +1,4 @@
-//! Maps things, and moves mappings: each move with its own flush, under the space's lock.
+//! Maps pages, and moves mappings. Each move makes its own flush, under the space's lock.
 
 use super::state::{Held, Kernel, Space, What, bit};
 use crate::cell::AdversaryWord;
@@ -9,7 +9,7 @@ use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::Machine;
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
 
-/// Returns the ordering for an entry that publishes content filled in before, as in the manager.
+/// Returns the ordering of an entry that publishes content, which was written before. It is the manager's.
 pub(super) fn entry_order() -> Ordering {
     // [mutant VmMapsBeforeContent]
     Release
@@ -40,7 +40,7 @@ impl<'m> Kernel<'m> {
         if entry.load(Relaxed) & tables::PRESENT == 0
             && let Some(index) = self.take_bit(&self.free_blocks)
         {
-            // A table may have gone from there.
+            // A table may have been unlinked there.
             self.engine.flush_pending_tables(space);
             entry.store(Self::leaf_word(self.layout.block(index), true), Release);
         }
@@ -99,7 +99,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Unmaps a page without a batch.
+    /// Unmaps a page without a batch. Flushes the `whole` space or only the page.
     pub(super) fn unmap_at_once(&self, slot: usize, page: u64, whole: bool) {
         let began = context::with(|core| core.now);
         let Some(space) = self.lock(slot) else { return };
@@ -120,7 +120,7 @@ impl<'m> Kernel<'m> {
         self.unlock(slot);
     }
 
-    /// Frees a leaf table that maps nothing, without a batch.
+    /// Frees a leaf table that maps nothing, without a batch. Flushes the `whole` space or only the table's range.
     pub(super) fn unlink_at_once(&self, slot: usize, window: u64, whole: bool) {
         let Some(space) = self.lock(slot) else { return };
         let upper = self.window_entry(slot, window);
@@ -132,7 +132,8 @@ impl<'m> Kernel<'m> {
             .filter_map(|page| self.entry(slot, page));
         if table && pages.all(|entry| entry.load(Relaxed) == 0) {
             upper.swap(0, AcqRel);
-            // Reported as base pages: where these are more than a machine names one by one, it flushes the whole space.
+            // We report base pages: if these are more than a machine invalidates one by one, it flushes the whole
+            // space.
             let range = PageRange::base(Page(window * WINDOW), WINDOW);
             self.engine
                 .this_cpu()
@@ -199,7 +200,7 @@ impl<'m> Kernel<'m> {
         {
             let block = Frame(large.swap(0, AcqRel) >> 12);
             let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
-            // Pages of another size follow: a receipt is not enough everywhere.
+            // An entry of another page size follows, so on some machines a receipt isn't enough.
             let scope = self.resizing();
             self.engine.this_cpu().flush(space, Some(range), scope);
             self.capture(block, WINDOW);
@@ -251,7 +252,7 @@ impl<'m> Kernel<'m> {
             let what = What::Table(Frame(held >> 12));
             batch.table_unlinked(space, range, Held { kernel: self, what });
             drop(batch.finish());
-            // What others have cleared here and not flushed.
+            // Other CPUs may have cleared entries here and not flushed yet.
             self.engine.flush_pending_tables(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);

@@ -1,47 +1,47 @@
 //! The kernel under generated programs over the engine: an embedder that keeps every rule.
 //!
-//! It is larger than the [bare kernel](crate::bare_kernel) and just as literal: three levels of tables, base,
-//! large and huge pages, private memory, files that several spaces map, frames with owners, batches
-//! that any CPU may go on with. This kernel does what the rules of the engine demand of an embedder, each in one
-//! place, so a run that goes wrong goes wrong in the engine:
+//! It's larger than the [bare kernel](crate::bare_kernel) and just as literal. It has three levels of tables, base,
+//! large and huge pages, private memory, files that several spaces map, frames with owners, and batches that any CPU
+//! may continue. It keeps each of the engine's rules for embedders in a single place, so a run that fails is a failure
+//! of the engine:
 //!
-//! * an entry is changed under the lock of its space, and reported before that is dropped;
-//! * a page goes to a place that was emptied only after [`Engine::flush_pending_batches`], and after
-//!   [`Engine::flush_before_refill`] where a marker stands;
-//! * a CPU that relies on an entry that another has cleared or protected flushes what is pending first;
-//! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
-//!   its deferred flush begins before the first entry is cleared, and is recorded before the file's lock is dropped
-//!   (those of the spaces are dropped earlier); the page comes back by reinstating the frame, or with another frame
-//!   after the deferred flush was made;
-//! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
-//!   that any use of an old translation is one of a frame with a new owner (C1);
-//! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
-//! * later observers can't see a coalesced flush, so a CPU that takes the space's lock while one is outstanding flushes
-//!   first;
-//! * a frame that bears no speculation goes after [`Cpu::quiesce`];
-//! * content is captured after the flush, under the lock, while the entry is still protected;
-//! * a space ends when no CPU runs it; an idle CPU does not count;
-//! * a CPU that returns to an undisturbed program says so last, and enters the kernel first, on every way back.
+//! * It changes an entry under the lock of its space, and reports the change before it drops the lock.
+//! * It maps a page at an emptied place only after [`Engine::flush_pending_batches`], and if there is a marker, after
+//!   [`Engine::flush_before_refill`].
+//! * A CPU that relies on an entry that another CPU has cleared or protected makes the pending flushes first.
+//! * It reclaims a file's page lazily only if the page is mapped read-only everywhere and every earlier change has been
+//!   flushed. The deferred flush begins before the first entry is cleared, and is recorded before the file's lock is
+//!   dropped, but after those of the spaces are. The page returns by reinstating the frame, or with another frame after
+//!   the deferred flush was made.
+//! * A frame is free when its batch returns it. The kernel owns it from that moment, so any use of an old translation
+//!   reaches a frame with a new owner (C1).
+//! * It splits a block of contiguous entries before it changes one of them, unless it removes all of them.
+//! * Later observers can't see a coalesced flush, so a CPU that takes the space's lock while one is outstanding flushes
+//!   first.
+//! * It calls [`Cpu::quiesce`] before it reuses a frame that speculative loads must not reach.
+//! * It captures content after the flush, under the lock, while the entry is still protected.
+//! * It ends a space when no CPU runs it. Idle CPUs don't count.
+//! * A CPU that returns to an undisturbed program reports that last, and enters the kernel first, on every path.
 //!
-//! Data that a lock protects lies in words that are read and written without a point: between taking
-//! the lock and giving it back no other CPU looks at them.
+//! We keep data that a lock protects in words that are read and written without a point, because no other CPU uses them
+//! while the lock is held.
 //!
-//! | module | what happens there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`layout`] | where tables and frames lie |
-//! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
-//! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
-//! | [`mapping`] | mapping, and moving what is mapped |
+//! | [`layout`] | the places of tables and frames |
+//! | [`state`] | the kernel's state: locks, frames with owners, entries |
+//! | [`spaces`] | running, idling, accesses; spaces that end and begin again |
+//! | [`mapping`] | mapping pages and moving mappings |
 //! | [`contiguous`] | blocks of contiguous entries |
-//! | [`coalesced`] | pages that go with a flush that tasks share |
-//! | [`withdrawn`] | frames that bear no speculation |
-//! | [`postconditions`] | what calls promise when they return |
-//! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
-//! | [`own_state`] | what the kernel knows of them |
+//! | [`coalesced`] | flushes that several tasks share |
+//! | [`withdrawn`] | frames that speculative loads must not reach |
+//! | [`postconditions`] | the promises of calls that return |
+//! | [`own_half`] | the kernel's own mappings: unmapped, reused, and its text |
+//! | [`own_state`] | the kernel's state for these |
 //! | [`files`] | files of one page, reclaimed at once or lazily |
-//! | [`batches`] | batches, and what their end means |
-//! | [`operations`] | what each operation of a program does; interrupts, NMIs, preemption |
-//! | [`undisturbed`] | CPUs that run a program and are not to be disturbed |
+//! | [`batches`] | batches, and the effects of their end |
+//! | [`operations`] | the effect of each operation of a program; interrupts, NMIs, preemption |
+//! | [`undisturbed`] | CPUs that run an undisturbed program |
 //! | [`run`] | a run, from the machine to the timeline |
 //!
 //! [`Cpu::quiesce`]: quell::Cpu::quiesce

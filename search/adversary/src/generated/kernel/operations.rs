@@ -14,7 +14,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let kernel = self.kernel;
         kernel.hw.say(|| format!("{op:?}"));
         let here = kernel.here();
-        // A CPU that has left still signals and waits. Otherwise others would wait for it for ever.
+        // An offline CPU still signals and waits. Otherwise others would wait for it for ever.
         let there = matches!(
             op,
             EngineOp::Online | EngineOp::Tell { .. } | EngineOp::Wait { .. }
@@ -101,7 +101,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::UnmapOwn { own, purpose } => {
                 kernel.unmap_own(own.into(), purpose_of(purpose))
             }
-            // Before the run some CPUs have yet to come.
+            // Before the run, some CPUs aren't online yet.
             EngineOp::UnlinkOwn if self.begun.get() => kernel.unlink_own(),
             EngineOp::UnlinkOwn => {}
             EngineOp::UnmapOwnLazily { own } => kernel.unmap_own_lazily(own.into()),
@@ -138,7 +138,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
     }
 
-    /// Returns the CPU's next value to store: its number, shifted by this many bits, and its count of stores.
+    /// Returns the CPU's next value to store: the CPU's number shifted by `bits`, and its count of stores.
     fn next_value(&self, bits: u32) -> u64 {
         let kernel = self.kernel;
         kernel.update(|here| here.stores = here.stores.wrapping_add(1));
@@ -178,7 +178,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.hw.happen(Happening::Offline);
         kernel.update(|here| here.pinned = true);
         kernel.hw.mask_interrupts();
-        // A kernel that forgets a space as its CPU is evicted does not name it.
+        // A kernel that forgets the space of an evicted CPU doesn't name it.
         let current = kernel
             .loaded()
             .filter(|_| !kernel.engine.this_cpu().is_detached());
@@ -239,7 +239,7 @@ impl context::Kernel for Desk<'_, '_> {
         });
     }
 
-    /// Runs another thread here for a while. The loaded space cannot end meanwhile, and is loaded again afterwards,
+    /// Runs another thread here for a while. The loaded space can't end meanwhile. It is loaded again afterwards,
     /// unless the preempted thread detects the change itself ([`Shape::leaves_space`]).
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
@@ -288,7 +288,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Runs a handler in the kernel. An interrupted undisturbed program continues undisturbed.
+    /// Runs a handler in the kernel. If it interrupted an undisturbed program, this continues undisturbed.
     fn in_kernel(&self, handler: impl FnOnce()) {
         let undisturbed = self.kernel.enter_kernel();
         handler();

@@ -1,7 +1,7 @@
-//! The kernel's own half: mappings that every CPU has under any root. All changes are made under one lock.
+//! The kernel's own half: mappings that every CPU has under any root. We make all changes under one lock.
 //!
-//! The first half of its pages have global entries, the others do not. A lazily unmapped page may be mapped again once
-//! its stamp is flushed, and its frame gets a new owner by a reuse.
+//! The first half of its pages have global entries, the others don't. A lazily unmapped page may be mapped again after
+//! its stamp is flushed, and its frame gets a new owner when it is reused.
 
 use super::batches::defer;
 use super::own_state::Taken;
@@ -16,9 +16,9 @@ use quell::{Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Its root.
+/// The root of the kernel's half.
 pub(super) const ROOT: Frame = Frame(0);
-/// Its first page: that of the last entry that programs leave alone.
+/// The first page of the kernel's half. Its root entry comes after those that programs use.
 const FIRST: u64 = 3 * HUGE;
 
 fn link_own(word: &AdversaryWord, table: Frame) {
@@ -26,13 +26,13 @@ fn link_own(word: &AdversaryWord, table: Frame) {
     word.store(pointer, Release);
 }
 
-/// The page of this number.
+/// Returns the page of this number.
 fn page_of(own: usize) -> u64 {
     FIRST + own as u64
 }
 
 impl Kernel<'_> {
-    /// Before any CPU is online.
+    /// Links the tables of the kernel's half. Called before any CPU is online.
     pub(super) fn link_own_half(&self) {
         if !self.layout.own {
             return;
@@ -43,18 +43,18 @@ impl Kernel<'_> {
         context::with(|core| core.use_kernel(ROOT.0 as u32, FIRST));
     }
 
-    /// The entry that leads to the leaf table.
+    /// Returns the entry that points to the leaf table.
     fn own_link(&self) -> &AdversaryWord {
         &self.hw.table(self.layout.own_tables()[0])[0]
     }
 
-    /// The entry of a page, if there is a table for it.
+    /// Returns the entry of a page, if there is a table for it.
     fn own_entry(&self, own: usize) -> Option<&AdversaryWord> {
         let link = self.own_link().load(Relaxed);
         (link & tables::PRESENT != 0).then(|| &self.hw.table(Frame(link >> 12))[own])
     }
 
-    /// The same, with a new table if there is none.
+    /// Returns the entry of a page. Adds a new table if there is none.
     fn own_entry_made(&self, own: usize) -> Option<&AdversaryWord> {
         if self.own_link().load(Relaxed) & tables::PRESENT == 0 {
             let table = self.take_table()?;
@@ -72,7 +72,8 @@ impl Kernel<'_> {
         own < OWN_PAGES / 2
     }
 
-    /// Does something under the lock, unless it is held by a thread that was preempted for this one.
+    /// Runs `body` under the lock. Does nothing if this thread has preempted one that may hold the lock, and the lock
+    /// is taken.
     fn with_own(&self, body: impl FnOnce()) {
         if self.here().preempts {
             if self
@@ -115,7 +116,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// Clears the entry of a page; the frame that was there.
+    /// Clears the entry of a page. Returns the frame that it mapped.
     fn clear_own(&self, own: usize) -> Option<Frame> {
         let old = self.own_entry(own)?.swap(0, AcqRel);
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
@@ -125,7 +126,7 @@ impl Kernel<'_> {
         &self.own.spaces[usize::from(!Self::is_global(own))]
     }
 
-    /// Unmaps a page. The lock is held to the end: no CPU maps something else there before the flush.
+    /// Unmaps a page. It holds the lock to the end, so that no CPU maps anything there before the flush.
     pub(super) fn unmap_own(&self, own: usize, purpose: Purpose) {
         self.with_own(|| {
             let began = context::with(|core| core.now);
@@ -144,8 +145,10 @@ impl Kernel<'_> {
         });
     }
 
-    /// Unmaps everything, with the table, in one flush. While a CPU has left, its walker may be anywhere in the
-    /// kernel's half, and no flush reaches it.
+    /// Unmaps all pages and frees their table, with one flush.
+    ///
+    /// It does nothing in programs whose CPUs go offline: the walker of such a CPU may be anywhere in the kernel's
+    /// half, and no flush reaches it.
     pub(super) fn unlink_own(&self) {
         if self.layout.leaves {
             return;
@@ -173,7 +176,7 @@ impl Kernel<'_> {
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
-            // Others were unmapped before, and defer their flush.
+            // Pages that were unmapped earlier may have deferred flushes, so we don't report these.
             for range in unmapped.into_iter().flatten() {
                 self.hw.note(Event::ReturnedUnmap { root: ROOT, range });
             }
@@ -195,7 +198,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// The same with one batch for pages of files, too.
+    /// Unmaps pages of files and a page of the kernel's half lazily, in one batch.
     pub(super) fn reclaim_with_own(&self, files: u8, own: usize) {
         self.with_own(|| {
             self.give_away_own(own);
@@ -203,7 +206,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// Takes a page away for a batch that may defer its flush. Called under the lock of the half.
+    /// Unmaps a page for a batch that may defer its flush. The caller holds the lock of the kernel's half.
     pub(super) fn take_own_lazily<'k>(
         &'k self,
         own: usize,
@@ -219,7 +222,7 @@ impl Kernel<'_> {
         Some(frame)
     }
 
-    /// The flush is deferred as of that stamp, or done.
+    /// Records the end of a lazy unmap: the flush is deferred with that stamp, or was made.
     pub(super) fn has_taken_own(&self, own: usize, frame: Frame, stamp: Option<Stamp>) {
         match stamp {
             Some(stamp) => {
@@ -235,7 +238,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Gives the frame that was taken away lazily at a page to a new owner.
+    /// Gives the frame of a lazily unmapped page to a new owner.
     pub(super) fn reuse_own(&self, own: usize) {
         self.with_own(|| self.give_away_own(own));
     }
@@ -276,7 +279,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// Judges the present state of the own half, whenever a program may enter the kernel, or an NMI arrive.
+    /// Judges the kernel's possible accesses to its half on each CPU that may enter the kernel or take an NMI.
     pub(super) fn judge_own(&self) {
         if !self.layout.own {
             return;
@@ -293,7 +296,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// Uses a page of the kernel's own half.
+    /// Accesses a page of the kernel's own half.
     pub(super) fn access_own(&self, own: usize, kind: AccessKind) {
         context::point(Op::Access(kind));
         let me = self.me();

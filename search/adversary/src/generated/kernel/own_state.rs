@@ -1,4 +1,4 @@
-//! The kernel's state of its own half: the spaces of its pages, and lazily unmapped ones.
+//! The kernel's state for its own half: the spaces of its pages, and lazily unmapped pages.
 
 use crate::cell::AdversaryWord;
 use crate::generated::program::OWN_PAGES;
@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) frame: Frame,
-    /// `None` if it was flushed after all.
+    /// The stamp of its deferred flush, or `None` if it was flushed after all.
     pub(super) stamp: Option<Stamp>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct OwnHalf {
     /// The space of the pages with global entries, and that of the others.
     pub(super) spaces: [AddressSpace<Hw>; 2],
     pub(super) lock: AdversaryWord,
-    /// Under the lock.
+    /// The lazily unmapped pages. Protected by the lock.
     pub(super) taken: [Cell<Option<Taken>>; OWN_PAGES],
 }
 

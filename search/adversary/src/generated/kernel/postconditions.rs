@@ -1,4 +1,4 @@
-//! The promises of calls: that a range, or a right to it, is revoked when they return.
+//! The promises of calls: when they return, a range is unmapped or a right to it is removed.
 
 use super::state::Kernel;
 use crate::context;
@@ -10,7 +10,7 @@ use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Kernel<'_> {
-    /// A call that took a range, or a right to it, away returns.
+    /// Reports that a call that unmapped a range, or removed a right to it, returns.
     pub(super) fn returned(
         &self,
         slot: usize,

@@ -1,4 +1,4 @@
-//! Runs the kernel on its machine: prepares it, starts its CPUs, and names its words.
+//! Runs the kernel on its machine: prepares the kernel, starts its CPUs, and names its words.
 
 use super::batches::Desk;
 use super::layout::{Layout, SINGLES};
@@ -51,8 +51,8 @@ pub(in crate::generated) fn perform(
     let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory)
         .with_unscheduled(shape.unscheduled);
     let hw = stage.broken(machine);
-    // On the stack, like all other words of the kernel: in the same order and distances in every run, independent of
-    // the host's allocator. Mostly there are few.
+    // The words are on the stack, like all others of the kernel. So they have the same order and distances in every
+    // run, whatever the host's allocator does. Mostly there are few CPUs.
     let (few, many): (
         [PerCpu<'_, Hw>; MAX_CPUS],
         [PerCpu<'_, Hw>; FIRST_CPU + MAX_CPUS],
@@ -73,9 +73,9 @@ pub(in crate::generated) fn perform(
     stage.weaken(cpus);
     let engine = Engine::new(&hw, cpus, ledger, policy)
         .expect("the engine runs on every machine that is tried on");
-    // SAFETY: in this machine in software a root is a number, and every number will do.
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
-    // SAFETY: a root is a number here, too; which entries are global is decided by page.
+    // SAFETY: a root is just a number here, too, and the page decides whether an entry is global.
     let own = |entries| unsafe { engine.new_kernel_space(own_half::ROOT, entries) };
     let word = |value: u64| AdversaryWord::new(value);
     let kernel = Kernel {
@@ -112,7 +112,7 @@ pub(in crate::generated) fn perform(
         kernel.link(top, layout.middle(slot));
     }
     kernel.link_own_half();
-    // As many batches as the threads of a busy program hold open while they are preempted.
+    // The batches that preempted threads of a busy program would hold open.
     let mut preempted: Vec<ManuallyDrop<Batch<'_, &Space>>> = Vec::new();
     for (cpu, lane) in lanes.iter().enumerate() {
         stage.prepare(cpu, &desk, || {
@@ -142,7 +142,7 @@ pub(in crate::generated) fn perform(
 }
 
 impl Kernel<'_> {
-    /// The name of a word, for timelines.
+    /// Returns the name of a word, for timelines.
     fn name(
         &self,
         cpus: &[PerCpu<'_, Hw>],

@@ -1,4 +1,4 @@
-//! CPUs that run spaces, idle in them and access memory there; spaces that end and begin anew.
+//! CPUs that run spaces, idle in them and access memory; spaces that end and begin again.
 
 use super::state::{
     ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, Space, USERS, What, life_of, peek,
@@ -37,11 +37,11 @@ impl Kernel<'_> {
         self.lives[slot].fetch_add(0u64.wrapping_sub(ONE_USER), Release);
     }
 
-    /// This CPU joins the protocol, for the first time or again.
+    /// Brings this CPU online, for the first time or again.
     pub(super) fn come_online(&self) {
         self.hw.online();
         self.engine.cpu_online();
-        // No CPU told it of text that was written until now.
+        // While it was offline, no CPU notified it of changed text.
         if self.layout.own {
             self.hw.synchronize_text();
         }
@@ -57,12 +57,12 @@ impl Kernel<'_> {
         if before.runs && before.loaded.is_some_and(|(at, _)| usize::from(at) == slot) {
             return;
         }
-        // A thread that preempts would load another space.
+        // A thread that preempts us now would load another space.
         self.update(|here| here.pinned = true);
         let Some(life) = self.join(slot) else {
             return self.update(|here| here.pinned = false);
         };
-        // The old one's last access is over: it may end while its root is still loaded.
+        // The old space has had its last access, so it may end while its root is still loaded.
         if let (true, Some((old, _))) = (before.runs, before.loaded) {
             self.quit(old.into());
         }
@@ -87,7 +87,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Goes idle for long, from a program or from a shorter sleep.
+    /// Leaves the root for a long idle time, from a program or from a shorter sleep.
     pub(super) fn leave_root(&self) {
         let here = self.here();
         let Some(space) = self.loaded() else { return };
@@ -99,7 +99,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Goes on in the space that this CPU has kept, if that has not ended.
+    /// Continues in the space that this CPU has kept, if it hasn't ended.
     pub(super) fn resume(&self) {
         let here = self.here();
         let Some((slot, life)) = here.loaded.filter(|_| !here.runs) else {
@@ -118,7 +118,7 @@ impl Kernel<'_> {
         self.update(|here| here.pinned = false);
     }
 
-    /// The space whose program runs on a CPU.
+    /// Returns the space whose program runs on a CPU.
     pub(super) fn program_of(&self, cpu: usize) -> Option<usize> {
         let there = self.current[cpu].get();
         // Programs run with interrupts on.
@@ -126,7 +126,8 @@ impl Kernel<'_> {
         slot.map(|(slot, _)| slot.into())
     }
 
-    /// The CPU is back in its program, if it runs one; the kernel may use its own half there, as anywhere.
+    /// Records that the CPU is back in its program, if it runs one. Also judges the kernel's possible accesses to its
+    /// own half.
     pub(super) fn back_in_program(&self) {
         let me = self.me();
         if self.layout.own && !self.here().offline && self.here().mode == Mode::Kernel {
@@ -137,7 +138,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// What programs could load through translations left behind is what their files hold.
+    /// Checks that stale translations of files give programs the present content of the files.
     pub(super) fn compare_all(&self) {
         for cpu in 0..MAX_CPUS {
             let Some(slot) = self.program_of(cpu) else {
@@ -159,7 +160,7 @@ impl Kernel<'_> {
             return;
         }
         let loud = context::point(Op::Access(kind));
-        // A thread that has preempted this CPU may have left another space loaded.
+        // A thread that preempted this CPU may have left another space loaded.
         let Some(slot) = self.program_of(me) else {
             return;
         };
@@ -180,12 +181,13 @@ impl Kernel<'_> {
         }
     }
 
-    /// A load or a fetch went through a translation left behind: of a file it must return what the file holds.
+    /// Checks the result of a load or fetch through a stale translation. If the page belongs to a file, it must be the
+    /// file's present content.
     fn compare(&self, slot: usize, page: u64, frame: u32, held: u64) {
         let Some(file) = Self::file_at(page).filter(|&file| self.shape.maps(slot, file)) else {
             return;
         };
-        // A large page that was here is no file's.
+        // The frame belongs to a large page that was mapped here, not to a file.
         if u64::from(frame) >= self.layout.block(0).0 {
             return;
         }
@@ -220,8 +222,8 @@ impl Kernel<'_> {
         self.engine.retire(space);
         let root = self.layout.root(slot);
         self.hw.note(Event::SpaceRetired { root });
-        // No walker is there any more. Its entries must be out of every walker's sight, too, before
-        // these tables, or the frames, are used again.
+        // No walker uses this root any more. Before the tables or frames are used again, we also clear its entries, and
+        // make walkers see that.
         let mut freed = [None; PAGES.len() + 3];
         let mut free = |what: What| {
             if let Some(place) = freed.iter_mut().find(|place| place.is_none()) {

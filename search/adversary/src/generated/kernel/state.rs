@@ -1,4 +1,4 @@
-//! What the kernel keeps, and what lies at its bottom: locks, frames with owners, the entries of tables.
+//! The kernel's state, and its lowest layer: locks, frames with owners, the entries of tables.
 
 use super::layout::{Layout, SINGLES};
 use super::own_state::OwnHalf;
@@ -20,16 +20,16 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// How often a space number can be used.
+/// How many times a space number can be used.
 pub(super) const LIVES: usize = 2;
-/// An entry that was emptied lazily names the frame that it mapped, so that this bit is set.
+/// The bit that marks an entry that was emptied lazily. The entry also names the frame that it mapped.
 pub(super) const MARKER: u64 = 1 << 9;
-/// What a freed frame holds.
+/// The content of a freed frame.
 pub(super) const SECRET: u64 = 0x5ec2e7;
 
 pub(super) type Space = AddressSpace<Hw>;
 
-/// A frame, by what it is used for.
+/// A frame, by its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
     Single(Frame),
@@ -56,67 +56,68 @@ pub(super) struct Kernel<'m> {
     pub(super) shape: Shape,
     pub(super) layout: Layout,
     pub(super) spaces: [[Space; LIVES]; SPACES],
-    /// Of each space number: how many CPUs run it, which of its lives it is in, and whether it lives.
+    /// For each space number, the number of CPUs that run it, its current life, and whether it is alive.
     pub(super) lives: [AdversaryWord; SPACES],
     pub(super) locks: [AdversaryWord; SPACES],
-    /// What tasks that share flushes of a space ask, of each of its lives.
+    /// The state of coalesced flushes, for each life of a space.
     pub(super) coalesced: ManuallyDrop<[[CoalescedFlushes<Hw>; LIVES]; SPACES]>,
-    /// How many of these are outstanding. Under the space's lock, but for the end of one.
+    /// The number of outstanding coalesced flushes of each space. It changes under the space's lock, except at the end
+    /// of a flush.
     pub(super) sharing: [AdversaryWord; SPACES],
     pub(super) file_locks: [AdversaryWord; FILES],
-    /// The frame that holds a file's page; 0 if it is not in memory. Under the file's lock.
+    /// The frame with a file's page; 0 if the page isn't in memory. Protected by the file's lock.
     pub(super) slots: [AdversaryWord; FILES],
-    /// What a file holds while it is not in memory. Under the file's lock.
+    /// A file's content while its page isn't in memory. Protected by the file's lock.
     pub(super) disks: [AdversaryWord; FILES],
-    /// The frame that was taken from the file lazily; 0 if none. Under the file's lock.
+    /// The frame that was lazily taken from the file; 0 if none. Protected by the file's lock.
     pub(super) shadows: [AdversaryWord; FILES],
-    /// The file that a lazily taken frame was taken from. Whose the frame is alone may look.
+    /// The file from which each frame was lazily taken. Only the frame's owner may read this.
     pub(super) deferrers: [AdversaryWord; SINGLES as usize],
     pub(super) deferred_flushes: [DeferredFlush<Hw>; SINGLES as usize],
-    /// Which frames are free, as sets.
+    /// The free frames, as sets.
     pub(super) free_singles: AdversaryWord,
     pub(super) free_blocks: AdversaryWord,
     pub(super) free_tables: AdversaryWord,
     pub(super) told: [AdversaryWord; FLAGS],
-    /// Which batches some CPU is busy with.
+    /// Whether a CPU is using each batch.
     pub(super) busy: [AdversaryWord; BATCHES],
-    /// What has become of each batch so far, as a number: for searches that tell states apart.
+    /// A digest of each batch's history, for searches that distinguish states.
     pub(super) traces: [AdversaryWord; BATCHES],
     pub(super) current: [Cell<Current>; MAX_CPUS],
     pub(super) flags: Flags,
     pub(super) own: OwnHalf,
 }
 
-/// Where a CPU is, as far as the kernel's own mappings go.
+/// The relation of a CPU to the kernel's own mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Mode {
-    /// It uses them.
+    /// The CPU uses them.
     #[default]
     Kernel,
-    /// It is on its way to a program, or from there.
+    /// The CPU is entering or leaving a program.
     Crossing,
-    /// It runs a program that is not to be disturbed.
+    /// The CPU runs an undisturbed program.
     Undisturbed,
 }
 
-/// What a CPU does; only it looks.
+/// The state of a CPU. No other CPU's code reads it, only judges do.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Current {
-    /// The space that it has loaded last, with its life.
+    /// The space that it loaded last, with its life.
     pub(super) loaded: Option<(u8, u8)>,
-    /// It runs user code there.
+    /// Whether it runs user code there.
     pub(super) runs: bool,
     pub(super) offline: bool,
     pub(super) masked: bool,
-    /// Nothing may preempt what it does now.
+    /// Whether its present code mustn't be preempted.
     pub(super) pinned: bool,
-    /// The running code has preempted a thread, and waits for no lock: the preempted thread may hold it.
+    /// Whether the running code has preempted a thread. It waits for no lock, because that thread may hold it.
     pub(super) preempts: bool,
-    /// Where it is, as far as the kernel's own half goes.
+    /// Its relation to the kernel's own half.
     pub(super) mode: Mode,
-    /// The flag that it has come by last.
+    /// The last flag that it has set or waited for.
     pub(super) flag: u8,
-    /// How many stores its programs have made.
+    /// The number of stores that its programs have made.
     pub(super) stores: u8,
 }
 
@@ -124,7 +125,7 @@ pub(super) fn peek(word: &AdversaryWord) -> u64 {
     word.peek()
 }
 
-/// Sets what a lock protects.
+/// Sets a word that a lock protects.
 pub(super) fn set(word: &AdversaryWord, value: u64) {
     context::quiet_store(word, value);
 }
@@ -133,10 +134,10 @@ pub(super) const ALIVE: u64 = 1;
 pub(super) const ONE_USER: u64 = 2;
 pub(super) const USERS: u64 = 0xfe;
 pub(super) const LIFE_SHIFT: u32 = 8;
-/// The space has ended, and its tables may be used again.
+/// Marks a space that has ended and whose tables may be used again.
 pub(super) const GONE: u64 = 1 << 63;
 
-/// The bit of an entry that grants a right.
+/// Returns the bit of an entry that grants a right.
 pub(super) fn bit(right: Right) -> u64 {
     match right {
         Right::Write => tables::WRITABLE,
@@ -173,7 +174,7 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn lock_word(&self, word: &AdversaryWord) {
         while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            // The CPU that holds it may wait for this one to flush.
+            // The CPU that holds the lock may wait for this one to flush.
             if self.here().masked {
                 self.engine.this_cpu().poll();
             }
@@ -181,15 +182,15 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes the lock of a space that lives, and makes the flushes that others share and have not seen done; the space,
-    /// or `None`, and the lock is not taken.
+    /// Takes the lock of a living space, and makes the shared flushes that are outstanding. Returns the space, or
+    /// `None` without the lock.
     pub(super) fn lock(&self, slot: usize) -> Option<&Space> {
         let space = self.lock_to_share(slot)?;
         self.flush_pending_shared(slot, space);
         Some(space)
     }
 
-    /// The same without those flushes.
+    /// Takes the lock of a living space without those flushes.
     pub(super) fn lock_to_share(&self, slot: usize) -> Option<&Space> {
         if slot >= usize::from(self.shape.spaces) {
             return None;
@@ -210,7 +211,7 @@ impl<'m> Kernel<'m> {
         Some(&self.spaces[slot][life_of(life)])
     }
 
-    /// The space that has, or had last, this number.
+    /// Returns the space that has this number, or had it last.
     pub(super) fn space(&self, slot: usize) -> &Space {
         &self.spaces[slot][life_of(peek(&self.lives[slot]))]
     }
@@ -249,12 +250,12 @@ impl<'m> Kernel<'m> {
             frames: 1,
         };
         let strategy = quell_zero::Strategy::Stores;
-        // SAFETY: nobody else has the frame: it was free.
+        // SAFETY: the frame was free, so nobody else uses it.
         unsafe { self.hw.zero(extent, strategy) };
         Some(frame)
     }
 
-    /// The frame has lost its user; the kernel owns it.
+    /// Records that a frame has lost its user. The kernel owns it now.
     pub(super) fn release(&self, what: What) {
         match what {
             What::Single(frame) => {
@@ -294,7 +295,7 @@ impl<'m> Kernel<'m> {
         &self.deferrers[(frame.0 - self.layout.single(0).0) as usize]
     }
 
-    // Tables. All under the lock of the space.
+    // Tables. The lock of the space protects them.
 
     pub(super) fn window_entry(&self, slot: usize, window: u64) -> &AdversaryWord {
         &self.hw.table(self.layout.middle(slot))[window as usize]
@@ -304,7 +305,7 @@ impl<'m> Kernel<'m> {
         &self.hw.table(self.layout.root(slot))[1]
     }
 
-    /// The entry of a base page, if there is a table for it.
+    /// Returns the entry of a base page, if there is a table for it.
     pub(super) fn entry(&self, slot: usize, page: u64) -> Option<&AdversaryWord> {
         if page >= 2 * WINDOW {
             return None;
@@ -314,7 +315,7 @@ impl<'m> Kernel<'m> {
         table.then(|| &self.hw.table(Frame(word >> 12))[(page % WINDOW) as usize])
     }
 
-    /// The same, with a table made if nothing is there.
+    /// Returns the entry of a base page. Adds a table if nothing is there.
     pub(super) fn entry_made(&self, slot: usize, page: u64) -> Option<&AdversaryWord> {
         if page >= 2 * WINDOW {
             return None;
@@ -322,7 +323,7 @@ impl<'m> Kernel<'m> {
         let window = self.window_entry(slot, page / WINDOW);
         if window.load(Relaxed) & tables::PRESENT == 0 {
             let table = self.take_table()?;
-            // Another table, or a large page, may have gone from there, and its flush be outstanding.
+            // Another table or a large page may have been unlinked there, and its flush be outstanding.
             if self.hw.tlb_rules().break_before_make != Break::Never {
                 self.engine.flush_pending_tables(self.space(slot));
             }
@@ -349,7 +350,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Before an empty entry is written: everything that went from there has been flushed.
+    /// Makes the outstanding flushes of an empty entry's earlier content, before the entry is written.
     pub(super) fn make_ready(&self, space: &Space, held: u64) {
         if held & MARKER != 0 {
             self.engine

@@ -1,19 +1,19 @@
-//! CPUs that run an undisturbed program: the way into it, and every entry into the kernel.
+//! CPUs that run an undisturbed program: the way to the program, and every entry into the kernel.
 //!
-//! Such a program loads, stores and fetches, and signals others or waits for them. The CPU enters the kernel first for
-//! everything else: an operation, an interrupt, a thread that preempts the program, an NMI. The program continues
-//! undisturbed afterwards.
+//! Such a program loads, stores and fetches, and signals others or waits for them. For everything else the CPU enters
+//! the kernel first: an operation, an interrupt, a thread that preempts the program, an NMI. Afterwards the program
+//! continues undisturbed.
 //!
-//! While a CPU enters or leaves it uses none of the kernel's mappings, and an NMI may arrive: its handler enters the
-//! kernel too, and leaves the CPU there. So judges examine a CPU's kernel half only if it is in the kernel for
-//! certain. Once it has entered, everything in its TLB of that half must match the tables.
+//! While a CPU enters or leaves, it uses none of the kernel's mappings. An NMI may arrive meanwhile: its handler also
+//! enters the kernel, and leaves the CPU in that state. So we judge a CPU's kernel half only if the CPU is certainly in
+//! the kernel. Once it has entered, everything that its TLB holds of that half must match the tables.
 
 use super::state::{Kernel, Mode};
 use crate::context;
 use quell::Hardware;
 
 impl Kernel<'_> {
-    /// Returns the CPU to its program, if it runs one, undisturbed.
+    /// Returns the CPU to its program, if it runs one. The program is undisturbed from now on.
     pub(super) fn enter_user(&self) {
         let here = self.here();
         if self.program_of(self.me()).is_none() || here.preempts || here.mode != Mode::Kernel {
@@ -24,16 +24,15 @@ impl Kernel<'_> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// The same with interrupts masked, or from an NMI handler that returns to such a program.
+    /// Returns to an undisturbed program, with interrupts masked or from an NMI handler.
     pub(super) fn leave_kernel(&self) {
         self.update(|here| here.mode = Mode::Crossing);
-        // SAFETY: from here until `enter_kernel` this kernel uses no page of its own half, and NMI handlers call that
-        // first.
+        // SAFETY: until `enter_kernel`, this kernel uses no page of its own half, and NMI handlers call that first.
         unsafe { self.engine.this_cpu().enter_user() };
         self.update(|here| here.mode = Mode::Undisturbed);
     }
 
-    /// Enters the kernel. Returns whether from a program that is to continue undisturbed.
+    /// Enters the kernel. Returns whether an undisturbed program was interrupted, which is to continue undisturbed.
     pub(super) fn enter_kernel(&self) -> bool {
         if self.here().mode == Mode::Kernel {
             return false;
@@ -44,7 +43,7 @@ impl Kernel<'_> {
         was == Mode::Undisturbed
     }
 
-    /// The same for an NMI handler, which may have come in the middle of that.
+    /// Enters the kernel from an NMI handler, which may have interrupted an entry.
     pub(super) fn enter_kernel_from_nmi(&self) -> bool {
         self.here().mode != Mode::Kernel && self.cross() == Mode::Undisturbed
     }

@@ -1,9 +1,9 @@
-//! Frames that speculative loads must not reach: their memory type changes, a guest gets exclusive use of them, or
-//! they leave the machine. Here they are used again afterwards.
+//! Frames that speculative loads must not reach: for example, their memory type changes, a guest gets exclusive use of
+//! them, or they leave the machine. Here we use them again afterwards.
 //!
-//! The change is reported as one of leaf entries. It interrupts no CPU that has the space loaded lazily, nor did
-//! earlier changes that unmapped the frame. So the judge examines CPUs that run a space, and not those that are just
-//! resuming one.
+//! We report the change as one of leaf entries. So neither this change nor the earlier ones that unmapped the frame
+//! interrupt a CPU that has the space loaded lazily. Therefore the judge examines only CPUs that run a space, and not
+//! those that are just resuming one.
 
 use super::state::{Kernel, What};
 use crate::context;

@@ -32,7 +32,7 @@ fn y() -> &'static AdversaryWord {
     word(1)
 }
 
-/// Returns the word for a CPU's results, each value in its own digit.
+/// Returns the word for a CPU's results. Each value is a decimal digit.
 fn result(cpu: usize) -> &'static AdversaryWord {
     word(WORDS - 1 - cpu)
 }
@@ -42,8 +42,8 @@ fn tell(cpu: usize, read: &[u64]) {
     result(cpu).fetch_add(digits, Relaxed);
 }
 
-/// Before each run: these words are the host's, and a session that begins where its program was ready does not know
-/// them.
+/// Clears the results before a run. These words are the host's, so a session that resumes from a saved beginning
+/// doesn't restore them.
 fn forget_results() {
     (0..WORDS).for_each(|number| word(number).poke(0));
 }
@@ -67,8 +67,8 @@ fn results(cpus: usize) -> Vec<u64> {
     (0..cpus).map(|cpu| result(cpu).peek()).collect()
 }
 
-/// Returns the results of a program, by each kind of search. Random results are among those of the search of all
-/// schedules, with and without distinguishing states.
+/// Returns the results of a program by each kind of search. Checks that random results are among those of the
+/// exhaustive search, with and without distinguishing states.
 fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
     let every = |by_state: bool| {
         let mut found = BTreeSet::new();
@@ -124,7 +124,7 @@ fn at_random(machine: &str, cpus: usize, body: Body, runs: u64) -> BTreeSet<Vec<
     found
 }
 
-/// Checks whether `body` can have `outcome` on machines that reorder; it never can on one that does not.
+/// Checks whether `body` can have `outcome` on machines that reorder. It never can on a machine that doesn't.
 fn reordering_allows(allowed: bool, cpus: usize, outcome: &[u64], body: Body) {
     for machine in REORDERING {
         let found = outcomes(machine, cpus, body);
@@ -134,7 +134,7 @@ fn reordering_allows(allowed: bool, cpus: usize, outcome: &[u64], body: Body) {
     assert!(!found.contains(outcome), "arm-asid8: {found:?}");
 }
 
-/// CPU 0 writes a message and then a flag; CPU 1 `reads` the flag and the message.
+/// CPU 0 writes a message and then a flag. CPU 1 `reads` the flag and then the message.
 macro_rules! message {
     ($writes:expr, $reads:expr) => {
         |_, cpu| match cpu {
@@ -189,7 +189,7 @@ fn a_message_is_seen_by_a_cpu_that_acquires() {
             }
         ),
     );
-    // So does a full one; one that releases does not.
+    // A full fence does so, too, but one that only releases doesn't.
     reordering_allows(
         false,
         2,
@@ -233,7 +233,7 @@ fn an_exchange_acquires_as_it_says() {
             x().load(Relaxed)
         ]),
     );
-    // One that fails is a load.
+    // An exchange that fails is a load.
     reordering_allows(
         true,
         2,
@@ -252,7 +252,7 @@ fn an_exchange_acquires_as_it_says() {
             [held.unwrap_or_else(|held| held), x().load(Relaxed)]
         }),
     );
-    // And may have come early: the flag is seen up, and then an exchange finds it down.
+    // That load may be early: the CPU sees the flag set, and its exchange then reads an older value of the message.
     reordering_allows(true, 2, &[0, 10], |_, cpu| match cpu {
         0 => {
             x().store(1, Release);
@@ -300,7 +300,7 @@ fn consistent_accesses_and_fences_do_not_cross() {
         crossed,
         crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)),
     );
-    // The store of an exchange may come later than a load that follows it.
+    // The store of an exchange may become visible later than a load that follows.
     reordering_allows(
         true,
         2,
@@ -349,7 +349,7 @@ fn a_word_is_coherent() {
             10,
             "{machine}: every other outcome is possible"
         );
-        // A CPU does not find its own store undone.
+        // A CPU doesn't read a value older than its own store.
         let found = outcomes(machine, 2, |_, cpu| match cpu {
             0 => x().store(1, Relaxed),
             _ => {
@@ -366,7 +366,7 @@ fn a_word_is_coherent() {
     }
 }
 
-/// Two CPUs see the stores of two others in one order, if they read in order.
+/// Checks that two CPUs see the stores of two others in one order, if they read in order.
 #[test]
 fn stores_reach_all_others_at_once() {
     macro_rules! independent {
@@ -395,7 +395,7 @@ fn stores_reach_all_others_at_once() {
     });
 }
 
-/// A CPU that makes more stores than a buffer has places.
+/// Makes more stores than a buffer has places.
 fn long() {
     x().store(1, Relaxed);
     AdversaryWord::fence(Release);
@@ -406,7 +406,8 @@ fn long() {
 
 #[test]
 fn stores_wait_without_bound() {
-    // Nothing becomes visible before it must: is the first still unseen after all?
+    // With the fixed scheduler nothing becomes visible before it must. We check whether the first store is still
+    // invisible at the end.
     let body: Body = |_, cpu| {
         if cpu == 0 {
             long();
@@ -438,7 +439,7 @@ fn stores_wait_without_bound() {
         let found = at_random(machine, 2, overtaken, 20_000);
         assert!(found.contains(&vec![0, 10]), "{machine}: {found:?}");
     }
-    // But not a fence.
+    // But it doesn't overtake a fence.
     let fenced: Body = |_, cpu| match cpu {
         0 => long(),
         _ => tell(cpu, &[word(10).load(Acquire), x().load(Relaxed)]),
@@ -452,7 +453,7 @@ fn stores_wait_without_bound() {
     }
 }
 
-/// A store before an interrupt is sent is visible to its handler.
+/// Checks that a store before an interrupt is visible to the interrupt's handler.
 #[test]
 fn an_interrupt_tells_what_was_stored() {
     let mut past = Past::default();
@@ -467,7 +468,7 @@ fn an_interrupt_tells_what_was_stored() {
     assert_eq!(older(&past), [0; 0]);
 }
 
-/// A store that took effect by a barrier, or in a frame, comes before a load after a fence.
+/// Checks that a load after a fence comes after earlier effects of a barrier or a store to a frame.
 #[test]
 fn a_fence_waits_for_more_than_words() {
     let mut past = Past::default();

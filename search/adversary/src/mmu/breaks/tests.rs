@@ -10,7 +10,7 @@ const BASE: Entry = Entry {
     word: 7 << 12 | PRESENT,
 };
 
-/// The word of an entry that maps this frame.
+/// Returns an entry that maps this frame.
 fn frame(frame: u64) -> u64 {
     frame << 12 | PRESENT
 }
@@ -56,7 +56,7 @@ fn the_manuals_changes_contradict_and_others_do_not() {
         (table(7), LARGE, true),
         (table(7), table(7), false),
         (table(7), table(8), true),
-        // The target of a table differs from the table.
+        // An entry below a table isn't compared with the table.
         (table(7), BASE, false),
         (BASE, table(7), false),
         (BASE, global, true),

@@ -41,7 +41,7 @@ fn an_invalidation_drops_what_translates_the_pages_that_it_names() {
                     stride,
                 };
                 for leaf in &leaves {
-                    // One invalidation after the other, each of one page.
+                    // Hardware invalidates one page after the other.
                     let named = (0..strides).map(|at| start + at * stride.pages());
                     let translated = named.clone().any(|page| leaf.covers(page));
                     let same_size = leaf.pages() == stride.pages();
