@@ -1,8 +1,8 @@
 //! Measures how many accesses a second one core of the host simulates, with the oracle on.
 //!
-//! The three patterns are those that trace-driven TLB simulators use: 32 pages that always hit, 1024 pages that always
-//! miss the first level and hit the second, and random accesses over 256 MB on 8 CPUs. Run with `cargo bench -p
-//! quell-clock`.
+//! We run the three patterns that trace-driven TLB simulators use: 32 pages that always hit, 1024 pages that always
+//! miss the first level and hit the second, and random accesses over 256 MB on 8 CPUs. Run with
+//! `cargo bench -p quell-clock`.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ use support::{Hooks, Toy, haswell, run};
 
 const ACCESSES: u64 = 2_000_000;
 
-/// How many times each pattern runs; the median is printed.
+/// Runs of each pattern; the median is printed.
 const RUNS: usize = 10;
 
 fn pattern(name: &str, cpus: usize, pages: u64, next: impl Fn(u64, &mut Pcg64) -> u64) {

@@ -30,7 +30,7 @@ impl Architecture {
         names
     };
 
-    /// Its name in machine files.
+    /// Returns its name in machine files.
     pub const fn name(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86-64",
@@ -38,7 +38,7 @@ impl Architecture {
         }
     }
 
-    /// Its name in Linux (`uname -m`).
+    /// Returns its name in Linux (`uname -m`).
     pub const fn in_linux(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86_64",
@@ -46,7 +46,7 @@ impl Architecture {
         }
     }
 
-    /// Returns whether its processors have the tags that a machine file calls so (`tlb.tags`).
+    /// Returns whether its processors have the tags with this name in machine files (`tlb.tags`).
     pub(crate) fn has_tags(self, tags: &str) -> bool {
         match self {
             _ if tags == "none" => true,
@@ -55,7 +55,7 @@ impl Architecture {
         }
     }
 
-    /// The word of a present entry.
+    /// Returns the word of a present entry.
     pub(crate) fn encode(self, entry: Entry, level: Level) -> u64 {
         match self {
             Architecture::X86_64 => x86_64::entry::encode(entry, level),
@@ -72,7 +72,7 @@ impl Architecture {
         }
     }
 
-    /// Returns the table that a word of a table of `level` points to, if any. A walk needs nothing else above the
+    /// Returns the table to which a word of a table of `level` points, if any. A walk needs nothing else above the
     /// leaf.
     #[inline(always)]
     pub(crate) fn table(self, raw: u64, level: Level) -> Option<Frame> {
@@ -88,7 +88,7 @@ impl Architecture {
         }
     }
 
-    /// The word after a walker used it: accessed, and dirty after a store.
+    /// Returns the word after a walker used it: accessed, and dirty after a store.
     #[inline]
     pub(crate) fn used(self, raw: u64, write: bool) -> u64 {
         match self {
@@ -100,7 +100,8 @@ impl Architecture {
         }
     }
 
-    /// Returns whether an invalidation of leaf entries names their level, and leaves those of other levels alone.
+    /// Returns whether an invalidation of leaf entries names their level and keeps entries of other levels (Arm's level
+    /// hint, for example).
     #[inline]
     pub(crate) fn hints_level(self) -> bool {
         match self {
@@ -109,7 +110,7 @@ impl Architecture {
         }
     }
 
-    /// Returns whether an invalidation of a page drops all that the walker caches hold under its tag (INVLPG).
+    /// Returns whether an invalidation of a page drops everything under its tag in the walker caches (INVLPG).
     #[inline]
     pub(crate) fn page_drops_walkers(self) -> bool {
         match self {

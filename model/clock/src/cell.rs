@@ -1,8 +1,8 @@
 //! A word of the machine's memory: eight bytes without cost or order.
 //!
-//! A [`ModelWord`] has the size of the word that a kernel would use, so structures keep their layout and share lines
-//! as they would there. It is an atomic of the host only so that no `unsafe` is needed. The module `word` defines the
-//! time and cost of a CPU's operation on it.
+//! A [`ModelWord`] has the size of a kernel's word, so structures keep their layout and share lines as they would
+//! there. We use an atomic of the host only to avoid `unsafe`. The module `word` defines the time and cost of a CPU's
+//! operation on it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ impl ModelWord {
         ModelWord(AtomicU64::new(value))
     }
 
-    /// The value, without cost and without giving another CPU the chance to step in.
+    /// Returns the value, without cost and without letting another CPU run.
     #[inline]
     pub(crate) fn peek(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the value in the same way.
+    /// Sets the value, without cost and without letting another CPU run.
     #[inline]
     pub(crate) fn poke(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

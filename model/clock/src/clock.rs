@@ -2,17 +2,20 @@
 //!
 //! # Exactness
 //!
-//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or set a bit or need
-//! a line from another core) happen in exact order of virtual time: a CPU performs one only while no other CPU is
-//! behind it. Ties go to the lower number. No CPU sees another's TLB hits and computation, and no CPU can affect
-//! another sooner than the shortest interrupt latency. So each CPU may run ahead by that much in private
+//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or set a bit or need a
+//! line from another core) happen in exact order of virtual time: a CPU performs one only while no other CPU is behind
+//! it. Ties are won by the lower number. No CPU sees another's TLB hits and computation, and no CPU can affect another
+//! sooner than the shortest interrupt latency. So we let each CPU run ahead by that much in private
 //! ([`Clock::lookahead`]) without changing the result: conservative parallel simulation, on one thread.
 //!
 //! Two things stay inexact on purpose. A walk that only reads runs ahead too, so it may read an entry up to one such
-//! latency early, as if the walker had filled on speculation; the shared cache then sees reads of several CPUs in
+//! latency early, as if the walker had filled on speculation. The shared cache then sees reads of several CPUs in
 //! another order. Programs that communicate through the measured memory, instead of the words of
 //! [`User::shared`](quell_vm::User::shared), may see each other's stores up to one such latency early or late. Every
 //! run still repeats exactly.
+//!
+//! For example, with a latency of 1 µs, CPU 0 at 10.0 µs may compute alone until 11.0 µs while CPU 1 is still at 10.0
+//! µs. It may store to a shared word only when CPU 1 has reached its time.
 //!
 //! A CPU that waits for its next interrupt costs one agenda entry, however long it waits.
 
@@ -22,18 +25,18 @@ use crate::file::Time;
 /// The kind of operation that a CPU is about to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Point {
-    /// Others can see it.
+    /// Other CPUs can see it.
     Shared,
-    /// No CPU can.
+    /// No other CPU can see it.
     Local,
 }
 
-/// The decision of the scheduler at a point.
+/// The scheduler's decision at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// The operation.
+    /// Performs the operation.
     Go,
-    /// Nothing, until it is its turn.
+    /// Waits until it's this CPU's turn.
     Suspend,
     /// Takes an interrupt first.
     Interrupt,
@@ -44,47 +47,47 @@ pub enum Step {
 /// The clocks up to which the running CPU need not consult the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// For operations that others can see: only while its clock is below this.
+    /// For operations that others can see. They need a clock below this.
     pub shared: Time,
     /// For private ones.
     pub local: Time,
 }
 
-/// Chooses the CPU that runs next, and what each may do when.
+/// Chooses the CPU that runs next, and the time of each operation.
 ///
-/// The machine asks the scheduler at every point that matters, and keeps the clocks itself.
+/// The machine calls the scheduler at every point that matters, and keeps the clocks itself.
 pub trait Scheduler {
-    /// Chooses the CPU that continues, with its clock set; `None` if none ever will.
+    /// Chooses the CPU that continues, with its clock set; `None` if none can ever continue.
     fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)>;
 
-    /// Decides what CPU `current` does at a point beyond its limits.
+    /// Decides the next step of CPU `current` at a point beyond its limits.
     fn step(&mut self, cpus: &mut [Cpu], current: usize, point: Point) -> Step;
 
     /// Suspends CPU `current` until its clock reaches `until` or an interrupt arrives.
     fn wait(&mut self, cpus: &mut [Cpu], current: usize, until: Time);
 
-    /// Something arrives at CPU `target` at a time, sent by the CPU that runs. Returns the limits of
-    /// the latter.
+    /// Records that an interrupt or invalidation arrives at CPU `target` at a time, sent by the running CPU. Returns
+    /// the running CPU's limits.
     fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits;
 
     /// Lets waiting CPU `target` continue at a time. Returns the limits of the running CPU.
     fn wake(&mut self, target: usize, at: Time) -> Limits;
 }
 
-/// How many low bits of a key name the CPU.
+/// The low bits of a key, which name the CPU.
 const CPU_BITS: u32 = quell::MAX_CPUS.next_power_of_two().trailing_zeros();
 
-/// A key of the agenda: time and CPU, ordered by both.
+/// Returns a key of the agenda: time and CPU, ordered by both.
 #[inline]
 fn key(at: Time, cpu: usize) -> u64 {
     debug_assert!(at < 1 << (64 - CPU_BITS));
     at << CPU_BITS | cpu as u64
 }
 
-/// A tournament: the least key of all CPUs is at the root, a change costs one path.
+/// A tournament: the root has the least key of all CPUs, and a change updates one path.
 #[derive(Clone, Debug)]
 struct Agenda {
-    /// Node 1 is the root, the leaves begin at `leaves`.
+    /// Node 1 is the root; the leaves begin at `leaves`.
     nodes: Vec<u64>,
     leaves: usize,
 }
@@ -114,7 +117,7 @@ impl Agenda {
         }
     }
 
-    /// The least key of all CPUs but one.
+    /// Returns the least key of all CPUs except one.
     #[inline]
     fn least_but(&self, cpu: usize) -> u64 {
         let mut node = self.leaves + cpu;
@@ -137,10 +140,10 @@ impl Agenda {
     }
 }
 
-/// The longest turn: a millisecond. Between turns, the loop that runs the CPUs checks whether to stop the run.
+/// The longest turn: a millisecond. Between turns, our main loop checks whether to stop the run.
 const TURN: Time = 1_000_000_000;
 
-/// The clock.
+/// The scheduler: chooses the CPU that is furthest behind.
 #[derive(Clone, Debug)]
 pub struct Clock {
     agenda: Agenda,
@@ -153,10 +156,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock for CPUs that all are ready at their own time.
+    /// Creates a clock for CPUs that are all ready at their own time.
     ///
-    /// `lookahead` must not exceed the shortest time in which one CPU can affect another; 0 is exact
-    /// for walks too, and slower.
+    /// `lookahead` must not exceed the shortest time in which one CPU can affect another; 0 is exact for walks too, but
+    /// slower.
     pub fn new(cpus: &[Cpu], lookahead: Time, idle_wake: Time) -> Self {
         let mut agenda = Agenda::new(cpus.len());
         for (number, cpu) in cpus.iter().enumerate() {
@@ -175,11 +178,11 @@ impl Clock {
         }
     }
 
-    /// The limits of the running CPU. The agenda's own entry for it is old and does not count.
+    /// Returns the limits of the running CPU. Its own entry in the agenda is outdated and doesn't count.
     #[inline]
     fn limit(&self) -> Limits {
         let least = self.agenda.least_but(self.running);
-        // A CPU whose turn ends before any other's begins is chosen again, so nothing else changes.
+        // A CPU whose turn ends before any other's begins would be chosen again, so nothing else changes.
         if least == NEVER || least >> CPU_BITS > self.turn_ends {
             return Limits {
                 shared: self.turn_ends,
@@ -219,8 +222,8 @@ impl Scheduler for Clock {
 
     fn step(&mut self, cpus: &mut [Cpu], current: usize, point: Point) -> Step {
         let cpu = &cpus[current];
-        // An interrupt is taken with all others that have arrived by then: not before it is known
-        // that no more will.
+        // We take an interrupt together with all others that have arrived by then, and so not before we know that no
+        // more will arrive.
         if cpu.due() <= cpu.now && cpu.now < self.limits.local {
             return match cpu.nmi {
                 Some(at) if at <= cpu.now => Step::Nmi,

@@ -1,7 +1,7 @@
 //! The machine that runs on this thread, for operations that have no reference to it.
 //!
-//! A word is eight bytes and cannot refer to its machine. So [`enter`](Context::enter) sets a thread-local pointer to the
-//! machine's state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two
+//! A word is eight bytes and can't refer to its machine. So [`enter`](Context::enter) sets a thread-local pointer to
+//! the machine's state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two
 //! closures nest. No closure may suspend.
 
 use crate::clock::{Point, Step};
@@ -19,9 +19,9 @@ pub(crate) struct Context {
     core: RefCell<Core>,
     /// The kernel that serves interrupts, once it exists.
     kernel: Cell<Option<NonNull<dyn Kernel>>>,
-    /// Words cost nothing and are no points while this is set: the oracle looks, or no CPU runs.
+    /// While set, words cost nothing and are no points: the oracle reads them, or no CPU runs.
     quiet: Cell<bool>,
-    /// The guards that are left out, by the numbers of their mutants.
+    /// The omitted guards, by the numbers of their mutants.
     without: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Context {
         body()
     }
 
-    /// Runs CPUs with this kernel while `body` runs: words cost, and are points.
+    /// Runs CPUs with this kernel while `body` runs; words then cost time and are points.
     pub(crate) fn serve<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
         struct KernelGuard<'c>(&'c Context);
         impl Drop for KernelGuard<'_> {
@@ -84,7 +84,7 @@ impl Context {
 }
 
 impl Context {
-    /// The kernel that is served, while it is.
+    /// Returns the kernel, while one is served.
     fn kernel(&self) -> Option<&dyn Kernel> {
         let kernel = self.kernel.get()?;
         // SAFETY: `serve` set the pointer from a reference that lives until it takes the pointer
@@ -94,10 +94,10 @@ impl Context {
     }
 }
 
-/// The machine of this thread, if one is at work.
+/// Returns the machine of this thread, if one runs.
 #[inline]
 fn current<'c>() -> Option<&'c Context> {
-    // Every access of a program runs this; `CURRENT.get()` would be two calls.
+    // Every access of a program runs this, so we avoid `CURRENT.get()`, which would be two calls.
     let context = CURRENT.try_with(Cell::get).unwrap_or(ptr::null());
     if context.is_null() {
         return None;
@@ -111,7 +111,7 @@ fn number_of(mutant: &str) -> u32 {
     list::named(mutant).map_or_else(|| panic!("no mutant is called {mutant}"), |one| one.number)
 }
 
-/// Returns whether the machine at work on this thread leaves the guard of this mutant out.
+/// Returns whether this thread's machine omits the guard of this mutant.
 fn leaves_out(number: u32) -> bool {
     current().is_some_and(|context| context.without.contains(&number))
 }
@@ -128,13 +128,13 @@ pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     }
 }
 
-/// Returns whether CPUs run: neither the time before and after, nor the oracle's.
+/// Returns whether CPUs run. They don't before and after a run, nor while the oracle reads.
 #[inline]
 pub(crate) fn running() -> bool {
     current().is_some_and(|context| !context.quiet.get())
 }
 
-/// Lets the oracle look at the kernel: words cost nothing, and no CPU steps in.
+/// Lets the oracle read the kernel's state: words cost nothing, and no other CPU runs.
 pub(crate) fn quietly<R>(body: impl FnOnce(&dyn Kernel) -> R) -> Option<R> {
     struct QuietGuard<'c>(&'c Context);
     impl Drop for QuietGuard<'_> {
@@ -161,7 +161,7 @@ pub(crate) fn word_access(address: usize, kind: LineUse, order: Ordering) {
     }
 }
 
-/// Forgets the line of a word that is dropped.
+/// Forgets the line of a dropped word.
 #[inline]
 pub(crate) fn forget_word(address: usize) {
     if let Some(context) = current()
@@ -179,7 +179,7 @@ pub(crate) fn attend(point: Point) {
             Step::Go => return,
             Step::Suspend => {
                 fiber::suspend();
-                // Mostly it is this CPU's turn then, and nothing has arrived.
+                // Usually it's our CPU's turn then, and nothing has arrived.
                 if with(|core| core.may(point)) {
                     return;
                 }
@@ -223,7 +223,7 @@ pub(crate) fn private<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     with(body)
 }
 
-/// Waits until the CPU may do something whose place in the order of time matters, then does it.
+/// Waits until the CPU may perform an operation whose place in the order of time matters, then performs it.
 #[inline]
 pub(crate) fn shared<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     if running() && !with(|core| core.may_share()) {
@@ -232,8 +232,7 @@ pub(crate) fn shared<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     with(body)
 }
 
-/// A fence between shared words: an instruction on Arm, on x86 only if it is sequentially
-/// consistent.
+/// Executes a fence between shared words: an instruction on Arm, on x86 only if it is sequentially consistent.
 #[inline]
 pub(crate) fn fence(order: Ordering) {
     if running() {

@@ -1,7 +1,7 @@
 //! The machine's state, and the effect and cost of each operation.
 //!
-//! A [`Core`] is plain data; its methods never suspend. An operation whose place in time matters is performed only if
-//! [`Core::may_share`] allows it: `context` checks, and otherwise lets other CPUs run. Shared words, interrupts and
+//! A [`Core`] is plain data; its methods never suspend. An operation whose place in time matters needs
+//! [`Core::may_share`]: `context` checks it, and otherwise lets other CPUs run. Shared words, interrupts and
 //! translation have their own files.
 
 mod interrupts;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(crate) struct Core {
     pub costs: Costs,
     pub cpus: Vec<Cpu>,
-    /// The CPU that runs.
+    /// The running CPU.
     pub current: usize,
     pub memory: Memory,
     pub tables: Arc<Tables>,
@@ -36,27 +36,27 @@ pub(crate) struct Core {
     lines: Lines,
     scheduler: Box<dyn Scheduler>,
     limits: Limits,
-    /// Up to when the CPU that runs may do shared and private operations without looking: its
-    /// limits, and the next interrupt.
+    /// The times up to which the running CPU may perform shared and private operations without a check: its limits, and
+    /// the next interrupt.
     shared_until: Time,
     local_until: Time,
-    /// When each node's memory has served its requests.
+    /// The end of each node's pending memory requests.
     pub node_busy: Vec<Time>,
-    /// When the last interrupt from another socket arrived at each socket.
+    /// The arrival of the last interrupt from another socket at each socket.
     link_busy: Vec<Time>,
-    /// Until when each of the kernel's locks is held, and by which CPU.
+    /// The time until which each of the kernel's locks is held, and the CPU that holds it.
     locks: BTreeMap<KernelLock, (Time, usize)>,
-    /// When the interconnect has carried the last broadcast.
+    /// The time at which the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
-    /// When the program was last a step further.
+    /// The time of the program's last step.
     pub stepped: Time,
-    /// How many CPUs' programs have not ended.
+    /// The number of CPUs whose programs haven't ended.
     pub programs: usize,
     /// The time and the counts of all CPUs at the program's first mark.
     begin: Option<(Time, Counts)>,
     pub window: Option<(Time, Counts)>,
-    /// How long the calls took that ended in between.
+    /// The durations of the calls that ended in between.
     pub latencies: Latencies,
 }
 
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Everything that building the kernel cost is forgotten: the machine comes up at time 0.
+    /// Forgets the costs of building the kernel: the machine starts at time 0.
     pub fn come_up(&mut self) {
         self.node_busy.fill(0);
         self.link_busy.fill(0);
@@ -111,7 +111,7 @@ impl Core {
         cpu.counts = Counts::default();
     }
 
-    /// The program's measurement begins or ends.
+    /// Begins or ends the program's measurement.
     pub fn mark_window(&mut self, mark: quell_vm::Mark) {
         let now = self.cpu().now;
         let mut all = Counts::default();
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// A call of the running CPU has ended that began at `start`.
+    /// Records that a call of the running CPU has ended that began at `start`.
     pub fn call_ended(&mut self, call: &'static str, start: Time) {
         if self.begin.is_some_and(|(begin, _)| begin <= start) && self.window.is_none() {
             let now = self.cpu().now;
@@ -162,7 +162,7 @@ impl Core {
         Some(chosen)
     }
 
-    /// Recomputes how far the CPU may run; called after any change of what its limits depend on.
+    /// Recomputes the running CPU's limits. Call it after a change of anything on which they depend.
     #[inline]
     fn refresh(&mut self) {
         let due = self.cpus[self.current].due();
@@ -203,7 +203,7 @@ impl Core {
         self.programs -= 1;
     }
 
-    /// One step of waiting until the clock is at `goal`, taking interrupts.
+    /// Performs one step of waiting until the clock reaches `goal`, taking interrupts.
     pub fn wait_step(&mut self, goal: Time, activity: Activity) -> Step {
         let local_until = self.limits.local;
         let cpu = &mut self.cpus[self.current];
@@ -241,7 +241,7 @@ impl Core {
         self.shared_core(time)
     }
 
-    /// Returns how long work takes on this CPU: more while another CPU of its core works, too.
+    /// Returns the duration of work on this CPU, which is longer while another CPU of its core works too.
     #[inline]
     pub fn shared_core(&self, time: Time) -> Time {
         let Topology { per_core, .. } = self.costs.topology;

@@ -35,7 +35,7 @@ pub struct TlbGeometry {
     pub replacement: Replacement,
 }
 
-/// How CPUs are grouped.
+/// The grouping of CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Topology {
     pub per_core: usize,
@@ -53,7 +53,7 @@ impl Topology {
     }
 }
 
-/// Everything that an operation may cost, in picoseconds; rates are picoseconds a byte.
+/// All costs of operations, in picoseconds; rates are picoseconds a byte.
 #[derive(Clone, Debug)]
 pub struct Costs {
     pub architecture: Architecture,
@@ -71,7 +71,7 @@ pub struct Costs {
     pub mask: Time,
 
     pub l2_hit: Time,
-    /// Nested paging included.
+    /// Includes nested paging.
     pub walk: Time,
     pub nested_walk: f64,
 
@@ -163,13 +163,13 @@ struct Kernel {
 /// The use of one of the kernel's locks.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Held {
-    /// How long it is held if all lines are at hand.
+    /// The duration if all lines are in the CPU's cache.
     pub hold: Time,
-    /// The lines that the last holder wrote, and how much longer than alone they take.
+    /// The lines that the last holder wrote, times the scale of locks. Each is transferred from that CPU.
     pub lines: f64,
 }
 
-/// A lock of the kernel's, of a node or a file.
+/// A lock of the kernel, of a node or a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum KernelLock {
     Lists(usize),
@@ -178,7 +178,7 @@ pub enum KernelLock {
 }
 
 impl Costs {
-    /// The costs of a machine.
+    /// Converts the costs of a machine file.
     pub fn new(file: &MachineFile) -> Self {
         let time = |parameter| file.time(parameter);
         let per_byte = |parameter| 1e3 / file.amount(parameter);
@@ -308,7 +308,7 @@ impl Costs {
         }
     }
 
-    /// Returns the features that the engine learns about the machine.
+    /// Returns the features that the engine gets from the machine.
     pub fn features(&self) -> Features {
         Features {
             tagging: self.tagging,
@@ -317,7 +317,7 @@ impl Costs {
         }
     }
 
-    /// The shortest way in which one CPU can affect another: how far a CPU may run ahead.
+    /// Returns the shortest time in which one CPU can affect another, and so the time by which a CPU may run ahead.
     pub fn shortest_influence(&self) -> Time {
         let interrupt = self.interrupt_send + self.interrupt_delivery;
         if self.broadcast {
@@ -366,7 +366,7 @@ impl Costs {
     }
 
     /// Returns the lock that a piece of work takes and its use, if that takes time. `collected` counts the pages that
-    /// this CPU has still to put on the lists.
+    /// this CPU still has to add to the lists.
     pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, Held)> {
         let kernel = &self.kernel;
         let (lock, held) = match used {
@@ -404,7 +404,7 @@ mod tests {
     use super::*;
     use crate::file::{BUILT_IN, Unit};
 
-    /// Without this, a choice that machine files allow and this file lacks would panic in a user's run.
+    /// Checks every choice that machine files allow. One that this file lacks would panic in a user's run.
     #[test]
     fn every_choice_of_a_machine_file_is_known_here() {
         for &parameter in P::ALL {
@@ -413,7 +413,7 @@ mod tests {
                 continue;
             };
             for word in words {
-                // Some go only with machines of one architecture.
+                // Some choices fit only machines of one architecture, so we try every built-in machine as the base.
                 let files = BUILT_IN.iter().filter_map(|(base, _)| {
                     let text = format!(
                         "name = \"mine\"\nbased_on = \"{base}\"\n[{}]\n{} = {{ value = \"{word}\", source = \"x\" }}",

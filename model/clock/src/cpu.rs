@@ -8,14 +8,14 @@ use crate::tlb::Tlb;
 use quell::{Frame, Invalidate, Tag};
 use quell_vm::Call;
 
-/// What a suspended CPU waits for.
+/// A CPU's reason for being suspended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activity {
     /// Ready; waits for its turn.
     Running,
-    /// It computes until a time, or until an interrupt comes.
+    /// Computes until a time, or until an interrupt arrives.
     Computing,
-    /// It is halted until a time, or until an interrupt comes.
+    /// Is halted until a time, or until an interrupt arrives.
     Halted,
     /// Repeats a waiting loop until its word is written or an interrupt arrives.
     Polling,
@@ -28,9 +28,9 @@ pub struct Cpu {
     pub now: Time,
     /// Its translation caches.
     pub tlb: Tlb,
-    /// The root loaded, if user translations may be used.
+    /// The loaded root, if user translations may be used.
     pub root: Option<Frame>,
-    /// The tag loaded.
+    /// The loaded tag.
     pub tag: Tag,
     /// The address space of the root, in the oracle's numbering.
     pub space: u32,
@@ -40,21 +40,21 @@ pub struct Cpu {
     pub activity: Activity,
     /// Arrival times of interrupts not yet taken, ascending.
     pub arrivals: Vec<Time>,
-    /// When a non-maskable interrupt arrives.
+    /// The arrival of a non-maskable interrupt.
     pub nmi: Option<Time>,
-    /// When the last store of this CPU is done.
+    /// The end of this CPU's last store.
     pub stores_done: Time,
-    /// Broadcast invalidations that this CPU sent and did not wait for.
+    /// Broadcast invalidations that this CPU sent and hasn't waited for.
     pub broadcasts: Vec<Invalidate>,
-    /// When the last of them is complete.
+    /// The completion of the last of them.
     pub broadcasts_done: Time,
     /// Whether this CPU has filled a page since its last wait for broadcasts.
     pub filled_page: bool,
-    /// How many broadcasts of others have cost this CPU time.
+    /// The number of other CPUs' broadcasts that have cost this CPU time.
     pub disturbed_by: u64,
-    /// Pages that it has still to put on the lists of reclaim.
+    /// Pages that it still has to add to the lists of reclaim.
     pub collected: usize,
-    /// Where the last clear on this CPU ended.
+    /// The end of the last clear on this CPU.
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
@@ -62,16 +62,16 @@ pub struct Cpu {
     pub line: u32,
     /// The state of its waiting loop, if it is in one.
     pub poll: Poll,
-    /// When its program ended, if it has.
+    /// The end of its program, if it has ended.
     pub ended: Option<Time>,
-    /// When the handler that runs was entered.
+    /// The start of the running handler.
     pub handler_since: Time,
     /// Its counts.
     pub counts: Counts,
 }
 
 impl Cpu {
-    /// A CPU at time 0 with empty caches and interrupts on.
+    /// Creates a CPU at time 0 with empty caches and interrupts on.
     pub fn new(costs: &Costs) -> Self {
         Cpu {
             now: 0,
@@ -99,7 +99,7 @@ impl Cpu {
         }
     }
 
-    /// When this CPU next has an interrupt to take; never while they are masked.
+    /// Returns the time of this CPU's next interrupt; never while they are masked.
     #[inline]
     pub fn due(&self) -> Time {
         let maskable = match self.arrivals.first() {

@@ -13,8 +13,8 @@
 //! file names only the differences.
 //!
 //! The sections `kernel` and `lock` are costs of the kernel's own code. They come from a kernel file, which has only
-//! these; a machine names its kernel by `runs = "linux-5.1"`. What a machine file sets of them itself holds with every
-//! kernel.
+//! these; a machine names its kernel by `runs = "linux-5.1"`. Values in these sections of a machine file itself apply
+//! with every kernel.
 //!
 //! Reading never panics. All mistakes are reported at once, each with file, line, key and the expected value.
 

@@ -4,39 +4,39 @@ use quell_vm::{Access, Call, Error, Fault, Mark};
 
 /// Serves interrupts, faults and calls on the machine.
 ///
-/// `quell_vm`'s manager is one; tests bring smaller ones. Every method but [`Kernel::peek`] runs on the CPU concerned
-/// and may take any time.
+/// `quell_vm`'s manager is one; tests use smaller ones. Every method except [`Kernel::peek`] runs on its CPU and may
+/// take any time.
 pub trait Kernel {
-    /// The shootdown interrupt came. Interrupts are off.
+    /// Handles the shootdown interrupt. Interrupts are off.
     fn interrupt(&self);
 
-    /// A non-maskable interrupt came.
+    /// Handles a non-maskable interrupt.
     fn nmi(&self) {}
 
-    /// A program's access could not be translated.
+    /// Handles an access of a program that could not be translated.
     ///
     /// # Errors
-    /// If it never will be.
+    /// If the access can never succeed.
     fn fault(&self, address: u64, access: Access) -> Result<(), Fault>;
 
-    /// A program's system call.
+    /// Performs a program's system call.
     ///
     /// # Errors
     /// As the call describes.
     fn call(&self, call: Call) -> Result<u64, Error>;
 
-    /// Returns what the program on this CPU should read at an address: the oracle's truth for C4.
+    /// Returns the word that the program on this CPU should read at an address, which the oracle needs for C4.
     ///
-    /// `None` if nothing is mapped there or the kernel doesn't know the content. Must not change anything; called
-    /// between any two steps of other CPUs.
+    /// `None` if nothing is mapped there or the kernel doesn't know the content. It must not change anything, and may
+    /// be called between any two steps of other CPUs.
     fn peek(&self, address: u64) -> Option<u64>;
 
-    /// This CPU comes up, before its program begins.
+    /// Starts this CPU, before its program begins.
     fn online(&self) {}
 
-    /// This CPU's program has ended: from here on the CPU is idle and takes interrupts.
+    /// Ends this CPU's program: from now on the CPU is idle and takes interrupts.
     fn idle(&self) {}
 
-    /// The program's measurement begins or ends. Costs nothing: for statistics.
+    /// Begins or ends the program's measurement, for statistics. Costs no time.
     fn mark(&self, _mark: Mark) {}
 }

@@ -11,16 +11,16 @@ const FINE: u32 = 6;
 /// The durations of one kind of call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
-    /// The call, as a trace names it.
+    /// The call, by its name in traces.
     pub call: &'static str,
-    /// How many ended.
+    /// The number of calls that ended.
     pub count: u64,
     /// The longest, in picoseconds.
     pub worst: Time,
     classes: Vec<u64>,
 }
 
-/// The class of a duration.
+/// Returns the class of a duration.
 fn class(duration: Time) -> usize {
     match duration.checked_ilog2() {
         Some(power) if power >= FINE => {
@@ -31,7 +31,7 @@ fn class(duration: Time) -> usize {
     }
 }
 
-/// The longest duration of a class.
+/// Returns the longest duration of a class.
 fn longest(class: usize) -> Time {
     let (power, fine) = ((class >> FINE) as u32, (class & ((1 << FINE) - 1)) as u64);
     match power {
@@ -90,7 +90,7 @@ impl Latencies {
         self.kinds[place].add(duration);
     }
 
-    /// By the names of calls.
+    /// Returns the latencies, sorted by the names of calls.
     pub fn sorted(mut self) -> Vec<Latency> {
         self.kinds.sort_by_key(|kind| kind.call);
         self.kinds

@@ -1,9 +1,9 @@
 //! A multi-core machine in software that predicts what the quell engine costs.
 //!
-//! The engine and the memory manager are compiled for [`Model`] and run here unchanged, on up to 1024 CPUs. Each CPU
-//! is a coroutine. The machine has translation caches that may hold whatever the architecture allows, page tables in
+//! The engine and the memory manager are compiled for [`Model`] and run here unchanged, on up to 1024 CPUs. Each CPU is
+//! a coroutine. The machine has translation caches that may hold whatever the architecture allows, page tables in
 //! memory that walkers read and mark, interrupts that take time, and cache lines that travel between cores. A [machine
-//! file](mod@file) gives the cost of each and its source. An [oracle] checks every access of every run against the
+//! file](mod@file) contains the cost of each and its source. Our [oracle] checks every access of every run against the
 //! contract, at no virtual cost.
 //!
 //! ```text

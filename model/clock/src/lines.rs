@@ -1,16 +1,16 @@
-//! Tracks which CPUs hold each shared cache line, and what the next access costs.
+//! Tracks which CPUs hold each shared cache line, and the cost of the next access.
 //!
-//! As in every invalidation-based protocol, one core alone changes a line or several read it. The holders determine
-//! the cost of an access: a hit if this core holds the line, a transfer by distance if another core changed it, a
-//! transfer by the farthest distance if others must give it up, and the shared cache or memory if no CPU has it.
-//! Transfers of one line queue behind each other, so a word that a thousand CPUs add to is slow here too.
+//! As in every invalidation-based protocol, either one core may change a line, or several may read it. The holders
+//! determine the cost of an access: a hit if this core holds the line, a transfer by distance if another core changed
+//! it, a transfer by the farthest distance if others must give it up, and the shared cache or memory if no CPU has it.
+//! Transfers of one line queue behind each other. For example, a word to which a thousand CPUs add is slow here too.
 //!
-//! Capacity is modelled by direct-mapped sets of line numbers, of the sizes of a core's two private caches and its
+//! We model capacity by direct-mapped sets of line numbers, of the sizes of a core's two private caches and its
 //! socket's cache. Page tables larger than a cache are read from the next one.
 //!
 //! A line's identity is the host address of the word divided by 64. Lines get numbers in the order of first use, so
-//! costs do not depend on the host's allocator. Only which words share a line does, except under
-//! [`LineAllocator`](quell_vm::sim::LineAllocator). Dropping a word forgets its line.
+//! costs don't depend on the host's allocator, except through which words share a line;
+//! [`LineAllocator`](quell_vm::sim::LineAllocator) removes that dependence too. Dropping a word forgets its line.
 //!
 //! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent.
 
@@ -21,11 +21,11 @@ use rustc_hash::FxHashMap;
 /// A kind of access to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineUse {
-    /// It is read.
+    /// The line is read.
     Load,
-    /// It is written.
+    /// The line is written.
     Store,
-    /// It is read and written in one step.
+    /// The line is read and written in one step.
     Modify,
 }
 
@@ -36,7 +36,7 @@ const LATELY: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
-    /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
+    /// The first 64 of the cores that may read it; [`Lines::more`] has the others.
     holders: u64,
     /// Whether a CPU sleeps until it is written.
     watched: bool,
@@ -44,12 +44,12 @@ struct Line {
     owner: u16,
     /// The last CPU that wrote, which distinguishes hardware threads of a core.
     writer: u16,
-    /// Until when an earlier transfer occupies the line.
+    /// The end of an earlier transfer of the line.
     busy: Time,
 }
 
 impl Line {
-    /// One that no CPU has.
+    /// A line that no CPU has.
     const FRESH: Line = Line {
         holders: 0,
         watched: false,
@@ -59,12 +59,12 @@ impl Line {
     };
 }
 
-/// The numbered lines that a cache holds. Direct-mapped, so one comparison suffices.
+/// The numbered lines that a cache holds. It is direct-mapped, so one comparison suffices.
 #[derive(Clone, Debug)]
 struct Filter {
     held: Vec<u32>,
     lines: usize,
-    /// `lines - 1` where that is a mask, else 0.
+    /// `lines - 1` if that is a mask, else 0.
     mask: usize,
 }
 
@@ -81,16 +81,16 @@ impl Filter {
         }
     }
 
-    /// Takes the host's memory, on first use.
+    /// Allocates the host's memory, on first use.
     #[cold]
     fn allocate(&mut self) {
         self.held = vec![0; self.lines];
     }
 
-    /// Returns whether the line was there; it is afterwards.
+    /// Returns whether the line was there, and puts it there.
     #[inline(always)]
     fn take(&mut self, line: u32) -> bool {
-        // Sizes are powers of two almost always; a division would dominate.
+        // Sizes are almost always powers of two, so we use a mask; a division would dominate.
         let place = match self.mask {
             0 => line as usize % self.lines,
             mask => line as usize & mask,
@@ -108,7 +108,7 @@ impl Filter {
 /// The result of an access to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineAccess {
-    /// When the access is complete, at the earliest `now`.
+    /// The completion of the access, at the earliest `now`.
     pub ready: Time,
     /// Whether it came from another core.
     pub transferred: bool,
@@ -121,7 +121,7 @@ pub struct LineAccess {
 pub struct Lines {
     numbers: FxHashMap<usize, u32>,
     lines: Vec<Line>,
-    /// `words` words of bits for each line: the cores from 64 on that may read it.
+    /// `words` words of bits for each line: the cores from number 64 on that may read it.
     more: Vec<u64>,
     words: usize,
     free: Vec<u32>,
@@ -138,7 +138,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// No lines yet, on a machine of `cpus` CPUs.
+    /// Creates an empty set of lines, for a machine of `cpus` CPUs.
     pub fn new(costs: &Costs, cpus: usize) -> Self {
         let cores = cpus.div_ceil(costs.topology.per_core);
         let sockets = cpus.div_ceil(costs.topology.per_socket);
@@ -163,7 +163,7 @@ impl Lines {
         }
     }
 
-    /// The number of the line of a word. It stays until the line is forgotten.
+    /// Returns the number of a word's line, which stays until the line is forgotten.
     pub fn number(&mut self, address: usize) -> u32 {
         let key = address >> 6;
         let (known, number) = self.lately[key % LATELY];
@@ -175,7 +175,7 @@ impl Lines {
         number
     }
 
-    /// Gives `count` adjacent lines adjacent new numbers; returns the first. They must not be watched or forgotten.
+    /// Gives `count` adjacent lines adjacent new numbers, and returns the first. They must not be watched or forgotten.
     pub fn number_page(&mut self, address: usize, count: usize) -> u32 {
         let first = self.lines.len() as u32;
         for number in first..first + count as u32 {
@@ -217,7 +217,7 @@ impl Lines {
         number
     }
 
-    /// Forgets the line of a word that is dropped.
+    /// Forgets the line of a dropped word.
     pub fn forget(&mut self, address: usize) {
         let key = address >> 6;
         if let Some(number) = self.numbers.remove(&key) {
@@ -232,7 +232,7 @@ impl Lines {
         &mut self.more[first..first + self.words]
     }
 
-    /// The word of holders that names a core.
+    /// Returns the word of the holders that contains a core.
     #[inline]
     fn holders(&mut self, number: u32, core: usize) -> &mut u64 {
         match core / 64 {
@@ -251,13 +251,13 @@ impl Lines {
         word & 1 << (core % 64) != 0
     }
 
-    /// A CPU sleeps until the line is written.
+    /// Records that a CPU sleeps until the line is written.
     pub fn watch(&mut self, number: u32, cpu: usize) {
         self.lines[number as usize].watched = true;
         self.watchers.entry(number).or_default().push(cpu as u16);
     }
 
-    /// A CPU does not sleep any more.
+    /// Records that a CPU doesn't sleep any more.
     pub fn unwatch(&mut self, number: u32, cpu: usize) {
         if let Some(watchers) = self.watchers.get_mut(&number) {
             watchers.retain(|&watcher| watcher != cpu as u16);
@@ -268,7 +268,7 @@ impl Lines {
         }
     }
 
-    /// The CPUs that sleep until the line is written; an empty slice mostly.
+    /// Returns the CPUs that sleep until the line is written; usually none.
     #[inline]
     pub fn watchers(&self, number: u32) -> &[u16] {
         if !self.lines[number as usize].watched {
@@ -315,7 +315,7 @@ impl Lines {
         self.take(costs, cpu, core, number, kind, now, held)
     }
 
-    /// Returns the cost of the line if only capacity mattered, and puts it into the caches.
+    /// Returns the cost of the line from capacity alone, and puts it into the caches.
     #[inline(always)]
     fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
         if self.first[core].take(number) {
@@ -353,7 +353,7 @@ impl Lines {
                 costs.transfer_remote
             }
         };
-        // These must respond: the owner, or on a write every reader but this core.
+        // These must respond: the owner, or on a write every reader except this core.
         let mut cost = 0;
         if line.owner != NO_CORE {
             cost = distance(line.owner as usize);
@@ -400,7 +400,7 @@ impl Lines {
                 held: false,
             }
         } else {
-            // Clean and elsewhere, or nowhere: the shared cache or memory answers, to all at once.
+            // The line is clean and elsewhere, or nowhere: the shared cache or memory responds, to all at once.
             let cost = held.max(costs.llc_line);
             LineAccess {
                 ready: now.max(line.busy) + cost,

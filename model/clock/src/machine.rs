@@ -1,4 +1,4 @@
-//! The machine as the engine and the manager see it.
+//! The machine, for the engine and the manager.
 //!
 //! A [`Model`] is a handle. It holds constants (features, memory map, the words of the page tables) and reaches
 //! everything else through the machine that runs on the thread. So it is `Send` and `Sync` without `unsafe`. Its
@@ -24,10 +24,10 @@ use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
 use quell_zero::{Clear, Strategy};
 use std::sync::Arc;
 
-/// Work that takes longer than this can be interrupted in the middle.
+/// Longer work than this can be interrupted in the middle.
 const INTERRUPTIBLE: Time = 100_000;
 
-/// The machine in software, as a kernel sees it.
+/// The machine in software, for a kernel.
 #[derive(Clone)]
 pub struct Model {
     features: Features,
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// How many CPUs the machine has.
+    /// Returns the number of CPUs.
     pub fn cpus(&self) -> usize {
         self.cpus
     }
@@ -69,7 +69,7 @@ impl Model {
     }
 }
 
-/// Advances the CPU's clock by `duration`. Interrupts taken meanwhile add their time.
+/// Advances the CPU's clock by `duration`. Interrupts taken in the meantime add their time.
 pub(crate) fn pass(duration: Time, activity: Activity) -> bool {
     if !context::running() {
         return false;
@@ -103,7 +103,7 @@ fn work(duration: Time) {
 }
 
 impl Core {
-    /// The node next to a CPU: sockets take ordinary nodes in turn.
+    /// Returns the node next to a CPU: sockets take ordinary nodes in turn.
     pub fn home_node(&self, cpu: usize) -> usize {
         let ordinary = self.map.nodes().iter().filter(|node| !node.slow).count();
         self.costs.topology.socket(cpu) % ordinary.max(1)
@@ -188,7 +188,8 @@ unsafe impl Hardware for Model {
         self.ranges
     }
 
-    /// With fewer targets, flushes of one space by many CPUs at the same time are faster: their requests merge.
+    /// Returns the number of targets from which CPUs share lines. With fewer targets, simultaneous flushes of one space
+    /// by many CPUs are faster without sharing, because their requests merge.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         32
@@ -294,7 +295,7 @@ unsafe impl Machine for Model {
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
         if !context::running() {
-            // The oracle looks.
+            // The oracle reads it.
             return context::with(|core| core.memory.read(frame, offset, into));
         }
         context::shared(|core| {

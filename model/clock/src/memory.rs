@@ -1,8 +1,8 @@
 //! Physical memory: the contents of frames, and the oracle's history of each.
 //!
-//! Only contents other than zero are stored, so gigabytes of zeroed memory cost the host nothing. One history serves
-//! 512 frames as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers
-//! share them and the manager's references outlive an operation.
+//! We store only non-zero contents, so gigabytes of zeroed memory cost the host nothing. One history serves 512 frames
+//! as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers share them and
+//! the manager's references outlive an operation.
 
 use crate::cell::ModelWord;
 use crate::file::Time;
@@ -20,8 +20,8 @@ const CHUNK: usize = 512;
 pub struct TablePage {
     /// The words.
     pub words: [ModelWord; TABLE_WORDS],
-    /// The number of its first line plus one; 0 without one. Words keep their place for a whole run, and so do the
-    /// numbers.
+    /// The number of its first line plus one; 0 without one. Words keep their place for a whole run, so the numbers do
+    /// too.
     pub first_line: AtomicU32,
 }
 
@@ -34,7 +34,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// No tables yet, in the memory `all`.
+    /// Creates an empty set of tables, in the memory `all`.
     pub fn new(all: Extent) -> Self {
         let chunks = (all.frames as usize).div_ceil(CHUNK);
         Tables {
@@ -48,7 +48,7 @@ impl Tables {
         (number / CHUNK < self.chunks.len()).then_some((number / CHUNK, number % CHUNK))
     }
 
-    /// A frame as a page-table page.
+    /// Returns a frame as a page-table page.
     ///
     /// # Panics
     /// If the frame is outside the machine's memory.
@@ -67,7 +67,7 @@ impl Tables {
         })
     }
 
-    /// The words of a frame, if it ever was a page-table page.
+    /// Returns the words of a frame, if it ever was a page-table page.
     #[inline]
     pub fn existing(&self, frame: Frame) -> Option<&[ModelWord; TABLE_WORDS]> {
         let (chunk, at) = self.place(frame)?;
@@ -78,46 +78,46 @@ impl Tables {
 /// The history of a frame, for the oracle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// When it got its owner.
+    /// The event at which it got its owner.
     pub allocated: u32,
-    /// When its content was captured last.
+    /// The event at which its content was last captured.
     pub captured: u32,
-    /// When it lost its owner.
+    /// The event at which it lost its owner.
     pub freed: u32,
     /// The present state.
     pub state: State,
     /// Whether it is a page-table page now.
     pub table: bool,
-    /// The CPU that changed its ownership last, and when.
+    /// The CPU that last changed its ownership.
     pub by: u16,
-    /// See `by`.
+    /// The time of that change.
     pub at: Time,
 }
 
-/// The owner of a frame.
+/// Whether a frame has an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
-    /// It never had one.
+    /// It never had an owner.
     #[default]
     Untouched,
-    /// A process, the page cache or the manager does.
+    /// A process, the page cache or the manager owns it.
     Owned,
-    /// It has none now.
+    /// It has no owner now.
     Free,
 }
 
 type Page = [u8; 4096];
 
-/// The histories of 512 frames, one by one.
+/// The histories of 512 single frames.
 struct FrameHistories {
-    /// Apart from the rest, because every access looks at it.
+    /// Separate from the rest, because every access reads it.
     changed: [u32; CHUNK],
     histories: [History; CHUNK],
 }
 
 #[derive(Default)]
 struct Chunk {
-    /// The history of every frame, as long as it is the same for all.
+    /// The history of every frame, as long as all are the same.
     uniform: History,
     changed: u32,
     each: Option<Box<FrameHistories>>,
@@ -140,15 +140,15 @@ impl Chunk {
 pub struct Memory {
     first: u64,
     chunks: Vec<Chunk>,
-    /// Pages of contents that are free for use again.
+    /// Pages of contents that can be reused.
     pool: Vec<Box<Page>>,
 }
 
-/// How many free pages of contents are kept.
+/// The most unused pages of contents to keep.
 const POOL: usize = 4096;
 
 impl Memory {
-    /// Memory in which everything is zero and nothing has an owner.
+    /// Creates memory in which everything is zero and nothing has an owner.
     pub fn new(all: Extent) -> Self {
         let chunks = (all.frames as usize).div_ceil(CHUNK);
         Memory {
@@ -169,7 +169,7 @@ impl Memory {
         self.place(frame).0 < self.chunks.len()
     }
 
-    /// The history of a frame.
+    /// Returns the history of a frame.
     pub fn history(&self, frame: Frame) -> &History {
         let (chunk, at) = self.place(frame);
         let chunk = &self.chunks[chunk];
@@ -179,7 +179,7 @@ impl Memory {
         }
     }
 
-    /// The last event after which older translations to a frame must be looked at twice.
+    /// Returns the last event after which older translations to a frame need a closer check.
     #[inline]
     pub fn changed(&self, frame: Frame) -> u32 {
         let (chunk, at) = self.place(frame);
@@ -241,7 +241,7 @@ impl Memory {
         })
     }
 
-    /// The eight bytes at an offset.
+    /// Returns the eight bytes at an offset.
     #[inline]
     pub fn load(&self, frame: Frame, offset: usize) -> u64 {
         match self.page(frame) {
@@ -306,7 +306,7 @@ impl Memory {
         }
     }
 
-    /// The first of the frames that is not all zero, if there is one.
+    /// Returns the first of the frames that isn't all zero, if there is one.
     pub fn first_nonzero(&self, frame: Frame, frames: u64) -> Option<Frame> {
         let mut found = None;
         for_chunks(self.place(frame), frames, |index, at, here| {

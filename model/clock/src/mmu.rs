@@ -2,9 +2,9 @@
 //!
 //! A TLB hit is private: no other CPU sees it. So is a walk that succeeds by reading lines that no other CPU has
 //! changed. It may be early by the [lookahead](crate::clock), like real walkers that fill on speculation. Every other
-//! walk happens in the order of virtual time. As on real processors, the tables are walked again before an access
-//! faults for lack of a right in the cached translation, and a store through a clean entry walks again to set the
-//! dirty bit in the table by a locked operation.
+//! walk happens in the order of virtual time. As on real processors, we walk the tables again before an access faults
+//! because the cached translation lacks a right. A store through a clean entry also walks again, to set the dirty bit
+//! in the table by a locked operation.
 
 use crate::clock::Point;
 use crate::context;
@@ -21,11 +21,11 @@ use quell_vm::{Access, Level};
 pub(crate) enum Attempt {
     /// Success, with the loaded value.
     Done(u64),
-    /// The CPU must first attend to something.
+    /// The CPU must first wait for its turn or take an interrupt.
     Attend(Point),
-    /// The tables do not allow it.
+    /// The tables don't allow it.
     Fault,
-    /// It was done, and is wrong if the program ought to read something else.
+    /// It was done, but is wrong if the program should have read something else.
     Compare(u64, Box<Violation>),
 }
 
@@ -64,17 +64,17 @@ impl Core {
         }
     }
 
-    /// Walks, then performs the access. A caller that must attend first retries this function, not
-    /// [`Core::user_access`]: only this CPU fills its caches.
+    /// Walks, then performs the access. A caller that must wait first retries this function, not [`Core::user_access`]:
+    /// only this CPU fills its caches.
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
-            // A translation that was read off the tables just now is beyond question.
+            // We don't judge a translation that was just read from the tables.
             Ok(frame) => Attempt::Done(self.touch(frame, address, store)),
             Err(attempt) => attempt,
         }
     }
 
-    /// Does an access through a translation that allows it, under the oracle's eyes.
+    /// Performs an access through a translation that allows it, and lets the oracle check it.
     #[inline]
     fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> Attempt {
         let entry = self.cpus[self.current].tlb.at(place);
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// Accesses the lines of a page that follow `address`, as a streaming loop does: at the memory's rate, with one
-    /// translation. Returns `false` if that translation is not cached any more.
+    /// translation. Returns `false` if that translation isn't cached any more.
     ///
     /// `address` itself was just accessed.
     pub fn stream_page(&mut self, address: u64, bytes: u64, store: Option<u64>) -> bool {
@@ -172,7 +172,7 @@ impl Core {
                 self.cpu().tlb.walk_seen(page, tag, level, table, filled);
                 continue;
             }
-            // Two calls, so that the compiler specializes the lowest level.
+            // We make two calls, so that the compiler specializes the lowest level.
             let entry = match level {
                 0 => self.costs.architecture.decode(raw, Level::LEAF),
                 _ => self.costs.architecture.decode(raw, Level(level)),
@@ -186,7 +186,7 @@ impl Core {
             }
             if !allowed {
                 if leaf {
-                    // Real processors also drop an insufficient translation when they fault.
+                    // We drop an insufficient translation on a fault, as real processors do.
                     self.cpu().tlb.drop_page(page, tag);
                 }
                 return Err(Attempt::Fault);
@@ -224,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Takes back the time that an early walk has cost so far. Lines that it has fetched into caches stay there.
+    /// Undoes the time of an early walk. Lines that it has fetched into caches stay there.
     #[cold]
     fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> Attempt {
         let cpu = self.cpu();
@@ -235,7 +235,7 @@ impl Core {
     }
 }
 
-/// One access of a program on the CPU that runs; `Err` is a fault to be served.
+/// Performs one access of a program on the running CPU; `Err` is a fault to handle.
 #[inline]
 pub(crate) fn access(address: u64, store: Option<u64>) -> Result<u64, Access> {
     let mut attempt = context::with(|core| core.user_access(address, store));
@@ -263,7 +263,7 @@ pub(crate) fn access(address: u64, store: Option<u64>) -> Result<u64, Access> {
     }
 }
 
-/// Reports a load that returned other bytes than the program ought to read.
+/// Reports a load that returned other bytes than the program should read.
 #[cold]
 fn compare(address: u64, value: u64, mut violation: Violation) {
     let truth = context::quietly(|kernel| kernel.peek(address)).flatten();
@@ -276,8 +276,8 @@ fn compare(address: u64, value: u64, mut violation: Violation) {
     }
 }
 
-/// The time that streaming over `bytes` bytes of a frame's node takes one core, and books the
-/// node's bandwidth.
+/// Returns the time that one core needs to stream `bytes` bytes from or to a frame's node, and books the node's
+/// bandwidth.
 pub(crate) fn stream(core: &mut Core, frame: Frame, bytes: u64) -> Time {
     let cpu = core.current;
     let now = core.cpus[cpu].now;
@@ -300,8 +300,8 @@ pub(crate) fn stream(core: &mut Core, frame: Frame, bytes: u64) -> Time {
     book(core, node, now, bytes, mine, shared)
 }
 
-/// Books `bytes` of a node's bandwidth: `mine` and `shared` are picoseconds a byte, for this core
-/// and for the node. Returns how long it takes.
+/// Books `bytes` of a node's bandwidth, and returns the duration. `mine` and `shared` are picoseconds a byte, for this
+/// core and for the node.
 pub(crate) fn book(
     core: &mut Core,
     node: usize,

@@ -1,8 +1,8 @@
 //! The oracle of the clock: its knowledge and its findings.
 //!
 //! It costs no virtual time, is always on and changes nothing. It knows three things that no CPU knows: the tables at
-//! this moment, the history of every frame (through the manager's [`Event`](quell_vm::Event)s), and what a program
-//! should read ([`Kernel::peek`](crate::Kernel::peek)). `judge` uses them to check an access.
+//! this moment, the history of every frame (through the manager's [`Event`](quell_vm::Event)s), and the values that a
+//! program should read ([`Kernel::peek`](crate::Kernel::peek)). `judge` uses them to check an access.
 
 mod judge;
 
@@ -11,10 +11,10 @@ use quell::{CpuId, Frame, Page, PageRange};
 use quell_vm::contract::{Clause, Violation};
 use rustc_hash::FxHashMap;
 
-/// How many violations are kept in words; all are counted.
+/// The most violations to keep as text; all are counted.
 const KEPT: usize = 64;
 
-/// When calls took rights to a page away, in the count of events at which they began; 0 is never.
+/// The events at which calls that removed rights to a page began; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Revocations {
     all: u32,
@@ -35,14 +35,14 @@ impl Revocations {
     }
 }
 
-/// The most pages of a range that are remembered page by page.
+/// The most pages of a range that are recorded page by page.
 const SMALL_RANGE: u64 = 64;
 
 /// The oracle's knowledge of an address space.
 #[derive(Debug, Default)]
 struct Space {
     root: Frame,
-    /// The event at which something was taken away last.
+    /// The event at which something was last removed.
     changed: u32,
     pages: FxHashMap<u64, Revocations>,
     ranges: Vec<(PageRange, Revocations)>,
@@ -63,21 +63,21 @@ impl Space {
 /// The oracle's state.
 #[derive(Debug)]
 pub struct Oracle {
-    /// The count of events: of the manager's, and of fills.
+    /// The count of events: the manager's events and fills.
     pub events: u32,
     spaces: Vec<Space>,
     by_root: FxHashMap<u64, u32>,
-    /// When a table page was freed last.
+    /// The event at which a table page was last freed.
     tables_freed: u32,
     found: u64,
     violations: Vec<Violation>,
 }
 
-/// How an access is to be judged after its translation was looked at.
+/// The judgement of an access, after a check of its translation.
 pub(crate) enum Verdict {
     /// Nothing is wrong.
     Fine,
-    /// It is wrong if the program ought to read something else.
+    /// The access is wrong if the program should have read something else.
     Compare(Box<Violation>),
 }
 
@@ -94,7 +94,7 @@ impl Oracle {
         }
     }
 
-    /// The next event's number.
+    /// Returns the next event's number.
     #[inline]
     pub(crate) fn event(&mut self) -> u32 {
         self.events = self
@@ -104,7 +104,7 @@ impl Oracle {
         self.events
     }
 
-    /// The number of the address space of a root.
+    /// Returns the number of a root's address space.
     pub(crate) fn space_of(&mut self, root: Frame) -> u32 {
         *self.by_root.entry(root.0).or_insert_with(|| {
             self.spaces.push(Space {
@@ -115,7 +115,7 @@ impl Oracle {
         })
     }
 
-    /// The event after which older translations of a space must be looked at again.
+    /// Returns the event after which older translations of a space need another check.
     #[inline]
     pub(crate) fn changed(&self, space: u32) -> u32 {
         self.spaces[space as usize].changed.max(self.tables_freed)
@@ -128,19 +128,19 @@ impl Oracle {
         }
     }
 
-    /// The machine was used in a way that it does not allow.
+    /// Reports that the machine was used in a forbidden way.
     pub(crate) fn misuse(&mut self, cpu: usize, at: Time, what: String) {
         let mut violation = Violation::new(Clause::Misuse, what).by(CpuId(cpu as u16));
         violation.at = Some(at);
         self.report(violation);
     }
 
-    /// How many violations were found.
+    /// Returns the number of violations.
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// The first violations, in the order in which they were found.
+    /// Returns the first violations, in the order in which they were found.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }

@@ -1,48 +1,47 @@
 //! Skips the turns of waiting loops.
 //!
-//! A contended lock would dominate the host's time if every turn of a loop of loads and
-//! [`relax`](quell::Hardware::relax) were simulated. If a turn did only the same loads as the one before, all from
-//! lines that the CPU held, further turns repeat it until one of the lines is written or an interrupt arrives. So the
-//! CPU sleeps, and wakes at the beginning of the turn that would notice. If its condition is still false then, it
-//! sleeps again after one turn.
+//! A contended lock would dominate the host's time if we simulated every turn of a loop of loads and
+//! [`relax`](quell::Hardware::relax). If a turn did only the same loads as the one before, all from lines that the CPU
+//! held, further turns repeat it until one of the lines is written or an interrupt arrives. So the CPU sleeps, and
+//! wakes at the beginning of the turn that would notice. If its condition is still false then, it sleeps again after
+//! one turn.
 //!
 //! The result equals full simulation if the loop's condition depends on shared words alone. A loop that counts its
-//! turns, or waits for anything else, is checked only every [`MOST_TURNS`] turns. Reading the clock makes a turn
-//! different.
+//! turns, for example, or that waits for anything else, is checked only every [`MOST_TURNS`] turns. Reading the clock
+//! makes a turn different.
 
 use crate::file::Time;
 
-/// Loads of one turn that are followed.
+/// Loads of one turn that are recorded.
 const LOADS: usize = 8;
 
 /// Turns after which the loop is simulated in full again.
 pub const MOST_TURNS: u64 = 1024;
 
-/// The loads of a turn: lines, and when each was loaded, from the beginning of the turn.
+/// The loads of a turn: lines, and the time of each since the beginning of the turn.
 type Loads = [(u32, Time); LOADS];
 
 /// The state of a CPU's waiting loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Poll {
-    /// When the turn began: the end of the last `relax`.
+    /// The beginning of the turn: the end of the last `relax`.
     since: Time,
     loads: Loads,
     count: usize,
     /// The time that those loads took.
     loading: Time,
-    /// Whether one of them was from a line that the CPU did not hold.
+    /// Whether one of the loads was from a line that the CPU did not hold.
     fetched: bool,
-    /// Whether it did something that a waiting loop does not.
+    /// Whether the turn included an operation that a waiting loop doesn't make.
     other: bool,
-    /// The loads of an earlier turn that did nothing else and fetched nothing, and its length; 0
-    /// if there was none.
+    /// The loads of an earlier turn that did nothing else and fetched nothing, and its length; 0 if there was none.
     usual: Loads,
     usual_count: usize,
     period: Time,
 }
 
 impl Poll {
-    /// The CPU loaded a line, which it held or had to fetch.
+    /// Records that the CPU loaded a line, which it held or had to fetch.
     #[inline]
     pub fn load(&mut self, line: u32, at: Time, took: Time, held: bool) {
         if self.count < LOADS {
@@ -55,7 +54,7 @@ impl Poll {
         }
     }
 
-    /// The CPU did something that a waiting loop does not.
+    /// Records an operation that a waiting loop doesn't make.
     #[inline]
     pub fn interfere(&mut self) {
         self.other = true;
@@ -84,7 +83,7 @@ impl Poll {
         sleeps
     }
 
-    /// The lines that the sleeping CPU would load, each once.
+    /// Returns the lines that the sleeping CPU would load, each once.
     pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
         let loads = &self.usual[..self.usual_count];
         let first = |at: usize| loads[..at].iter().all(|load| load.0 != loads[at].0);
@@ -93,18 +92,17 @@ impl Poll {
             .map(|at| loads[at].0)
     }
 
-    /// When a CPU that sleeps looks again if nothing happens.
+    /// Returns the time at which a sleeping CPU checks again if nothing happens.
     pub fn latest(&self) -> Time {
         self.since + MOST_TURNS * self.period
     }
 
-    /// The beginning of the turn in which something that happens at `at` is noticed: the turn that
-    /// is under way then.
+    /// Returns the beginning of the turn that notices an event at `at`: the turn under way then.
     pub fn turn_at(&self, at: Time) -> Time {
         self.since + at.saturating_sub(self.since) / self.period * self.period
     }
 
-    /// The beginning of the turn in which the first load of a line comes at or after `at`.
+    /// Returns the beginning of the turn in which the first load of a line is at or after `at`.
     pub fn turn_that_sees(&self, line: u32, at: Time) -> Time {
         let offset = self.usual[..self.usual_count]
             .iter()
@@ -114,8 +112,7 @@ impl Poll {
         self.since + turns * self.period
     }
 
-    /// The CPU wakes at the beginning of a turn; returns how many turns it slept over, and how many
-    /// loads they had.
+    /// Wakes the CPU at the beginning of a turn. Returns the number of turns it slept over, and of their loads.
     pub fn wake(&mut self, now: Time) -> (u64, u64) {
         let turns = (now - self.since) / self.period;
         self.since = now;

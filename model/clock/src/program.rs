@@ -13,7 +13,7 @@ use quell_vm::{Access, Call, Error, Fault, User};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// How many control words the CPUs of a workload share.
+/// The control words that the CPUs of a workload share.
 pub const SHARED_WORDS: usize = 64;
 
 /// A control word on a cache line of its own.
@@ -21,7 +21,7 @@ pub const SHARED_WORDS: usize = 64;
 pub(crate) struct Control(ModelWord);
 
 impl Control {
-    /// The words of a run, all zero.
+    /// Returns the words of a run, all zero.
     pub(crate) fn all() -> Vec<Control> {
         (0..SHARED_WORDS)
             .map(|_| Control(ModelWord::new(0)))
@@ -34,7 +34,7 @@ impl Control {
     }
 }
 
-/// A program's view of one CPU.
+/// A program's interface to one CPU.
 pub struct ModelUser<'k> {
     cpu: usize,
     cpus: usize,
@@ -88,7 +88,7 @@ impl<'k> ModelUser<'k> {
         served
     }
 
-    /// Accesses every line of a span: translation once a page, the memory's rate for the rest.
+    /// Accesses every line of a span: one translation per page, and the memory's rate for the rest.
     fn span(&self, address: u64, bytes: u64, store: Option<u64>) -> Result<(), Fault> {
         let end = address + bytes;
         let mut at = address;
@@ -97,7 +97,7 @@ impl<'k> ModelUser<'k> {
             let here = page_end.min(end) - at;
             loop {
                 self.access(at, store)?;
-                // The translation may go while the CPU waits for its turn at the memory.
+                // The translation may be dropped while the CPU waits for its turn at the memory.
                 if context::shared(|core| core.stream_page(at, here, store)) {
                     break;
                 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many of a program's steps are behind it. The run writes it, other threads look at it; it has no
-/// effect on the run, and orders nothing.
+/// The number of a program's completed steps. The run writes it and other threads read it. It has no effect on the run
+/// and orders nothing.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// No step was made, of an unknown number.
+    /// Creates a progress without steps, of an unknown number.
     pub const fn new() -> Self {
         Progress {
             done: AtomicU64::new(0),
@@ -24,12 +24,12 @@ impl Progress {
         self.all.store(all, Relaxed);
     }
 
-    /// The run has ended, however it did.
+    /// Records that the run has ended, for whatever reason.
     pub fn end(&self) {
         self.tell(1, 1);
     }
 
-    /// The part that is done, from 0 to 1.
+    /// Returns the completed part, from 0 to 1.
     pub fn share(&self) -> f64 {
         match self.all.load(Relaxed) {
             0 => 0.0,

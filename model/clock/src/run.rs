@@ -29,12 +29,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The first frame of memory: the first 16 MB are left out, as on real machines.
+/// The first frame of memory. We omit the first 16 MB, as on real machines.
 const FIRST_FRAME: u64 = 4096;
 
 /// The random stream of the machine. Programs use the streams below, by CPU number.
 const STREAM: u128 = 1 << 32;
-/// The end of any run, two hours: below the latest time of an [agenda](crate::clock) key, by more than a program
+/// The end of any run, two hours. It is below the latest time of an [agenda](crate::clock) key by more than a program
 /// sleeps at once.
 const LATEST: Time = 7_200_000_000_000_000;
 /// The default receiver of progress.
@@ -49,25 +49,23 @@ pub struct Setup<'f> {
     pub cpus: Option<usize>,
     /// The seed of the program's choices and of the CPUs' starting times.
     pub seed: u64,
-    /// How many events the trace keeps; 0 records none.
+    /// The events that the trace keeps; 0 records none.
     pub trace: usize,
-    /// How far CPUs run ahead in private; by default the shortest latency of an interrupt between CPUs, which is also
-    /// the maximum. Any value gives the same result except for walks: with 0, no walk reads a table before its CPU's
-    /// turn.
+    /// The time by which CPUs run ahead in private. By default it is the shortest latency of an interrupt between CPUs,
+    /// which is also the maximum. Every value gives the same result except for walks: with 0, no walk reads a table
+    /// before its CPU's turn.
     pub lookahead: Option<Time>,
-    /// Sizes of the ordinary and the slow memory nodes in bytes, where they are not to be the
-    /// machine file's: experiments are scaled down in memory.
+    /// Sizes of the ordinary memory nodes in bytes, instead of the machine file's: experiments use less memory.
     pub node_bytes: Option<u64>,
-    /// See `node_bytes`.
+    /// Sizes of the slow memory nodes, likewise.
     pub slow_node_bytes: Option<u64>,
-    /// The virtual time without a step of the program ([`User::step`](quell_vm::User::step)) after which a run is
-    /// given up.
+    /// The virtual time without a step of the program ([`User::step`](quell_vm::User::step)) after which a run ends
+    /// with an error.
     pub limit: Time,
     /// Receives the run's progress, for other threads.
     pub progress: &'f Progress,
-    /// Guards of engine and manager to leave out, by the names of their mutants, in the [instrumented
-    /// copy](quell_mutants): measures their cost. Such a run may break the contract, which the oracle reports, or end
-    /// with an error.
+    /// Guards of engine and manager to omit, by the names of their mutants, in the [instrumented copy](quell_mutants);
+    /// this measures their cost. Such a run may break the contract, which the oracle reports, or end with an error.
     pub without: &'f [&'f str],
 }
 
@@ -101,16 +99,16 @@ fn way_out(why: &quell::Unsupported) -> &'static str {
     }
 }
 
-/// Why a run came to no result.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The engine does not support the machine with this number of CPUs.
+    /// The engine doesn't support the machine with this number of CPUs.
     #[error("the engine refuses the machine: {why}; {way_out}", why = .0, way_out = way_out(.0))]
     Unsupported(quell::Unsupported),
     /// Every CPU waits, and nothing is under way that could wake one (C7).
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),
-    /// The program made no step in the virtual time allowed (C7, if it should have).
+    /// The program made no step in the allowed virtual time (C7, if it should have).
     #[error(
         "no step in {seconds} s of virtual time: {what}; an endless loop, a violation of C7, or too few `progress` statements"
     )]
@@ -120,15 +118,15 @@ pub enum RunError {
         /// The activity of the CPUs.
         what: String,
     },
-    /// The program gets on, but is at a time that the clock has no numbers for.
+    /// The program makes progress, but its time exceeds the clock's range.
     #[error("the program still runs after {} h of virtual time; reduce its work", LATEST / 3_600_000_000_000_000)]
     TooLong,
     /// The kernel or the program panicked.
     #[error("CPU {cpu} panicked: {message}")]
     Panic {
-        /// On which CPU.
+        /// The CPU.
         cpu: usize,
-        /// With which message.
+        /// The panic's message.
         message: String,
     },
     /// The host has no memory for the CPUs' stacks.
@@ -141,24 +139,23 @@ pub enum RunError {
 pub struct RunResult {
     /// The virtual time at which the last program ended, in picoseconds.
     pub elapsed: Time,
-    /// When the program of each CPU ended.
+    /// The end of each CPU's program.
     pub times: Vec<Time>,
     /// Counts of each CPU.
     pub cpus: Vec<Counts>,
-    /// The time between the program's marks in picoseconds, and the counts of all CPUs meanwhile; `None` without
-    /// marks.
+    /// The time between the program's marks in picoseconds, and all CPUs' counts in it; `None` without marks.
     pub window: Option<(Time, Counts)>,
-    /// How long the calls took that began and ended between the program's marks, by their names.
+    /// Durations of the calls that began and ended between the program's marks, by name.
     pub latencies: Vec<Latency>,
-    /// The control words that the programs shared, as they left them.
+    /// The final control words that the programs shared.
     pub control: [u64; SHARED_WORDS],
-    /// How many breaches of the contract the oracle found.
+    /// The number of breaches of the contract that the oracle found.
     pub violation_count: u64,
     /// The first of them.
     pub violations: Vec<Violation>,
     /// The trace; empty unless enabled.
     pub trace: Trace,
-    /// How long the host took, in seconds. The one figure that differs from run to run.
+    /// The host's time in seconds. This figure alone differs from run to run.
     pub host_seconds: f64,
 }
 
@@ -172,13 +169,13 @@ impl RunResult {
         all
     }
 
-    /// Accesses of programs that the host got through in a second.
+    /// Returns the accesses of programs that the host simulated per second.
     pub fn accesses_per_second(&self) -> f64 {
         self.counts().accesses as f64 / self.host_seconds
     }
 }
 
-/// A machine that was built and waits for a kernel.
+/// A machine that is built and waits for a kernel.
 pub struct BuiltMachine<'c> {
     context: &'c Context,
     model: &'c Model,
@@ -187,15 +184,14 @@ pub struct BuiltMachine<'c> {
 }
 
 impl<'c> BuiltMachine<'c> {
-    /// The machine, for the kernel to be built on.
+    /// Returns the machine, on which to build the kernel.
     pub fn model(&self) -> &'c Model {
         self.model
     }
 
     /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
     ///
-    /// The kernel's words are built and dropped outside of this call, at no cost. [`Setup::run`]
-    /// gives the result.
+    /// The kernel's words are built and dropped outside of this call, at no cost. [`Setup::run`] returns the result.
     pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
         let result = self.context.serve(kernel, || drive(self, kernel, program));
         self.result.replace(Some(result));
@@ -220,7 +216,7 @@ impl Setup<'_> {
                 },
                 slow,
             });
-            // Nodes begin at multiples of 1 GB, so that huge pages fit.
+            // We start nodes at multiples of 1 GB, so that huge pages fit.
             first = (first + frames).next_multiple_of(1 << 18);
         };
         for _ in 0..file.count(Parameter::Nodes) {
@@ -262,7 +258,7 @@ impl Setup<'_> {
         let mut states: Vec<Cpu> = (0..cpus).map(|_| Cpu::new(&costs)).collect();
         let mut random = Pcg64::new(self.seed.into(), STREAM);
         for cpu in states.iter_mut().skip(1) {
-            // CPUs of a real machine never start in step; within a tenth of a microsecond.
+            // CPUs of a real machine never start in step. We start them within a tenth of a microsecond.
             cpu.now = random.random_range(0..100_000);
         }
         let exact = costs.shortest_influence();
@@ -321,7 +317,7 @@ fn drive(
                 return;
             }
             context::with(Core::end_program);
-            // The others may still need it to answer interrupts.
+            // We keep it halted: the others may still need it to answer interrupts.
             kernel.idle();
             loop {
                 machine::pass(Time::MAX, Activity::Halted);
@@ -408,7 +404,7 @@ fn describe(core: &Core) -> String {
     parts.join("; ")
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 fn message_of(payload: &(dyn Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()

@@ -1,16 +1,16 @@
 //! The translation caches of one CPU: two levels of TLB and the walker's caches.
 //!
 //! Each TLB array is set-associative with the geometry of the machine file. An entry's key is its page number, tag and
-//! page size. A fill updates both levels; a second-level hit refills the first. This module does not know correct
-//! translations. It keeps what the walker read, with enough history for the [oracle](crate::oracle) to judge a later
-//! use.
+//! page size. A fill updates both levels; a second-level hit refills the first. This module doesn't know correct
+//! translations. It keeps everything that the walker read, with enough history for the [oracle](crate::oracle) to judge
+//! a later use.
 //!
 //! Invalidating a range takes one invalidation per stride. Each names one page and drops the entry that translates it,
 //! of whatever size ([`PageRange::names`]). As in hardware, strides of large pages drop only the first base page of
 //! each stride. If an invalidation names the size of the leaf entries to drop (Arm's level hint), other sizes remain.
 //!
-//! Walker caches (paging-structure caches on x86, walk caches on Arm) hold tables by the part of the address that
-//! leads to them, so a walk may start below the root. They are fully associative and replace the oldest entry.
+//! Walker caches (paging-structure caches on x86, walk caches on Arm) hold tables by the part of the address that leads
+//! to them, so a walk may start below the root. We model them as fully associative; they replace the oldest entry.
 
 pub mod array;
 
@@ -35,7 +35,7 @@ pub struct Rights {
 pub struct Translation {
     /// The first frame of the page.
     pub frame: Frame,
-    /// The word that the walker read, accessed and dirty bits as it left them.
+    /// The word that the walker read, with accessed and dirty bits as the walker left them.
     pub raw: u64,
     /// The page-table page that holds the word, and the index there.
     pub table: Frame,
@@ -45,13 +45,13 @@ pub struct Translation {
     pub size: PageSize,
     /// The rights.
     pub rights: Rights,
-    /// Whether stores may go ahead without telling the table.
+    /// Whether stores may proceed without an update of the table.
     pub dirty: bool,
     /// The address space whose tables were walked.
     pub space: u32,
-    /// When it was filled, in the oracle's count of events.
+    /// The oracle's event count at the fill.
     pub filled: u32,
-    /// Up to which event the oracle has cleared it.
+    /// The event up to which the oracle has cleared it.
     pub checked: u32,
 }
 
@@ -72,7 +72,7 @@ impl Default for Translation {
     }
 }
 
-/// An entry's key: page number at its size, size and tag, never 0.
+/// Returns an entry's key: page number at its size, size and tag, never 0.
 #[inline]
 fn key(page: Page, size: PageSize, tag: Tag) -> u64 {
     let number = page.0 >> (9 * size as u64);
@@ -84,7 +84,7 @@ fn tag_of(key: u64) -> Tag {
     Tag((key >> 40) as u16)
 }
 
-/// A table that a walker cache knows.
+/// A table in a walker cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalkEntry {
     /// The table.
@@ -99,16 +99,16 @@ fn walk_key(page: Page, level: u8, tag: Tag) -> u64 {
     1 << 63 | (tag.0 as u64) << 40 | page.0 >> (9 * (level as u64 + 1))
 }
 
-/// Where a lookup found its translation.
+/// The place where a lookup found its translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Which of the first-level arrays.
+    /// The first-level array.
     array: u8,
     at: usize,
 }
 
-/// The pages that invalidating a range names, as seen by entries that span `pages` pages: from and to,
-/// with no such entry in between that is not named.
+/// Returns the pages that invalidating a range names, for entries that span `pages` pages: from and to, with no unnamed
+/// such entry in between.
 fn named(range: PageRange, pages: u64) -> impl Iterator<Item = (Page, Page)> {
     let (stride, strides) = (range.stride.pages(), range.strides());
     // Entries at least as large as a stride are adjacent.
@@ -130,25 +130,25 @@ pub struct Tlb {
     first: [Array<Translation>; 3],
     second: Array<Translation>,
     second_huge: Array<Translation>,
-    /// By the level of the table that the entries name: leaf, large, huge.
+    /// Walker caches, by the level of the table that the entries name: leaf, large, huge.
     walker: [Array<WalkEntry>; 3],
     /// Whether the first-level array for base pages holds every size.
     shared_first: bool,
     /// Whether the second level has no entries for 1 GB pages.
     no_second_huge: bool,
-    /// Whether any entry of that size was filled since the last flush of everything: sizes that a
-    /// program does not use are not looked for.
+    /// Whether any entry of that size was filled since the last full flush. We don't search for sizes that a program
+    /// doesn't use.
     sizes: [bool; 3],
-    /// The size that the last lookup found, looked for first.
+    /// The size that the last lookup found, which is tried first.
     last: PageSize,
-    /// The page and tag that both levels were last found not to hold; nothing was filled since.
+    /// The page and tag that both levels were last found to lack; nothing was filled since.
     missed: Option<(Page, Tag)>,
 }
 
 const SIZES: [PageSize; 3] = [PageSize::Base, PageSize::Large, PageSize::Huge];
 
 impl Tlb {
-    /// Empty caches of the machine's geometry.
+    /// Creates empty caches of the machine's geometry.
     pub fn new(costs: &Costs) -> Self {
         let geometry = &costs.tlb;
         let array = |(entries, ways)| Array::new(entries, ways, geometry.replacement);
@@ -177,7 +177,7 @@ impl Tlb {
         }
     }
 
-    /// Looks in the first level.
+    /// Searches the first level.
     #[inline]
     pub fn lookup_first(&mut self, page: Page, tag: Tag) -> Option<Place> {
         let last = self.last;
@@ -206,7 +206,7 @@ impl Tlb {
         })
     }
 
-    /// Looks in the second level; a hit is copied to the first.
+    /// Searches the second level; a hit is copied to the first.
     pub fn lookup_second(&mut self, page: Page, tag: Tag) -> Option<Place> {
         for size in SIZES {
             if !self.sizes[size as usize] {
@@ -226,7 +226,7 @@ impl Tlb {
         None
     }
 
-    /// Fills the first level, which does not hold the page.
+    /// Fills the first level, which doesn't hold the page.
     #[inline]
     fn add_first(&mut self, page: Page, tag: Tag, entry: &Translation) -> Option<Place> {
         let array = self.first_array(entry.size);
@@ -249,7 +249,7 @@ impl Tlb {
             _ => &mut self.second,
         };
         if !absent {
-            // There was one, and it was not enough.
+            // There was one, but it was insufficient, so we replace it. For example, it allowed no stores.
             second.drop_between(key, key);
             self.first[array].drop_between(key, key);
         }
@@ -258,19 +258,19 @@ impl Tlb {
             .unwrap_or(Place { array: 0, at: 0 })
     }
 
-    /// The entry at a place; valid until the next lookup or fill.
+    /// Returns the entry at a place; valid until the next lookup or fill.
     #[inline]
     pub fn at(&self, place: Place) -> &Translation {
         self.first[place.array as usize].entry(place.at)
     }
 
-    /// The entry at a place; valid until the next lookup or fill.
+    /// Returns the entry at a place; valid until the next lookup or fill.
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> &mut Translation {
         self.first[place.array as usize].entry_mut(place.at)
     }
 
-    /// Drops the translations of one page under a tag, as a CPU does that found one insufficient.
+    /// Drops the translations of one page under a tag, as a CPU does when it finds one insufficient.
     pub fn drop_page(&mut self, page: Page, tag: Tag) {
         self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf, false);
     }
@@ -337,7 +337,7 @@ impl Tlb {
         self.first.iter_mut().chain(rest)
     }
 
-    /// The lowest table on the way to `page` that the walker caches know, with its level.
+    /// Returns the lowest table on the way to `page` in the walker caches, with its level.
     #[inline]
     pub fn walk_start(&self, page: Page, tag: Tag) -> Option<(u8, WalkEntry)> {
         self.walker.iter().enumerate().find_map(|(level, cache)| {
@@ -346,8 +346,7 @@ impl Tlb {
         })
     }
 
-    /// Remembers that the walk to `page` came by `table`, which is of `level`: lower than where
-    /// [`Tlb::walk_start`] let it begin.
+    /// Records that the walk to `page` used `table` of `level`, which is lower than the table from [`Tlb::walk_start`].
     #[inline]
     pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u32) {
         if let Some(cache) = self.walker.get_mut(level as usize) {
@@ -355,7 +354,7 @@ impl Tlb {
         }
     }
 
-    /// Every valid entry with its page and tag; those of the first level are listed again.
+    /// Returns every valid entry with its page and tag; those of the first level are listed again.
     pub fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
         let second = self.second.iter().chain(self.second_huge.iter());
         let all = second.chain(self.first.iter().flat_map(Array::iter));

@@ -1,6 +1,6 @@
-//! Records what happened on each CPU and when, for timelines.
+//! Records the events of each CPU and their times, for timelines.
 //!
-//! Off unless a run enables it.
+//! It is off unless a run enables it.
 
 use crate::file::Time;
 use quell::CpuId;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 pub enum Mark {
     /// Sent interrupts to this many CPUs.
     Send(u64),
-    /// An interrupt of that CPU arrived here.
+    /// An interrupt from that CPU arrived here.
     Arrives(usize),
     /// Was in the handler of an interrupt.
     Handler,
@@ -27,9 +27,9 @@ pub enum Mark {
     Broadcast(u64),
     /// Waited for this many broadcasts to complete.
     Completion(u64),
-    /// Loaded a root under a tag; whether entries were kept.
+    /// Loaded a root under a tag; `true` if entries were kept.
     Root(u16, bool),
-    /// Was in a system call of that name.
+    /// Was in the system call with this name.
     Call(&'static str),
     /// Was in a page fault at an address.
     Fault(u64),
@@ -67,14 +67,14 @@ impl Mark {
     }
 }
 
-/// One thing that a CPU did.
+/// An event of a CPU, with its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEvent {
     /// The CPU.
     pub cpu: usize,
-    /// When it began.
+    /// The start.
     pub start: Time,
-    /// When it ended; equal to the start for instantaneous events.
+    /// The end; equal to the start for instantaneous events.
     pub end: Time,
     /// The event.
     pub mark: Mark,
@@ -85,12 +85,12 @@ pub struct TraceEvent {
 pub struct Trace {
     limit: usize,
     events: Vec<TraceEvent>,
-    /// How many events there was no room for.
+    /// The number of events without room.
     dropped: u64,
 }
 
 impl Trace {
-    /// A trace that keeps the first `limit` events; 0 keeps none and costs nothing.
+    /// Creates a trace that keeps the first `limit` events; 0 keeps none and costs nothing.
     pub fn new(limit: usize) -> Self {
         Trace {
             limit,
@@ -104,12 +104,12 @@ impl Trace {
         self.limit > 0
     }
 
-    /// The events.
+    /// Returns the events.
     pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
-    /// How many events the limit left out.
+    /// Returns the number of events beyond the limit.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -140,8 +140,7 @@ impl Trace {
         }
     }
 
-    /// Writes the trace in the format that Perfetto and `chrome://tracing` open. `process` names the
-    /// whole.
+    /// Writes the trace in the format that Perfetto and `chrome://tracing` open. `process` names the whole.
     ///
     /// # Errors
     /// Those of the writer.

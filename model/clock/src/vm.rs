@@ -43,9 +43,9 @@ const LEDGER_ENTRIES: usize = 64;
 /// assert_eq!(outcome.run.counts().faults, 2);
 /// ```
 pub struct Run<'f> {
-    /// The machine, the number of CPUs, the seed and so on.
+    /// The machine, the number of CPUs, the seed and other inputs.
     pub setup: Setup<'f>,
-    /// Which mechanisms are on.
+    /// The mechanisms that are on.
     pub policy: Policy,
     /// Adjusts the manager's default configuration.
     pub configure: &'f dyn Fn(&mut VmConfig),
@@ -63,7 +63,7 @@ pub struct Outcome {
 }
 
 impl<'f> Run<'f> {
-    /// A run with the manager's usual configuration.
+    /// Creates a run with the manager's usual configuration.
     pub fn new(setup: Setup<'f>, policy: Policy) -> Self {
         Run {
             setup,
@@ -75,7 +75,7 @@ impl<'f> Run<'f> {
     /// Runs `program` on every CPU, all in one process.
     ///
     /// # Errors
-    /// See [`RunError`]. Violations of the contract are no errors: they are in the result.
+    /// See [`RunError`]. Violations of the contract aren't errors; the result contains them.
     pub fn execute(&self, program: &dyn Fn(&ModelUser<'_>)) -> Result<Outcome, RunError> {
         let stats = Cell::new(None);
         let run = self.setup.run(|bench| {

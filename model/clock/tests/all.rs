@@ -6,6 +6,6 @@ mod oracle;
 mod support;
 mod workloads;
 
-/// Makes it independent of the host's allocator which words share a line. Tests compare costs.
+/// Makes the sharing of lines independent of the host's allocator, because tests compare costs.
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -7,7 +7,7 @@ use quell_vm::{Machine, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// Eight CPUs that walk, hit, compute, share words and interrupt each other.
+/// Runs a CPU's part of eight CPUs that walk, hit, compute, share words and interrupt each other.
 fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
     let me = user.cpu() as u64;
     let mut random = Pcg64::new(1, me.into());
@@ -27,7 +27,7 @@ fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
             toy.model.interrupt(&targets);
         }
     }
-    // Wait until all interrupts are taken: those under way at the end may or may not be counted.
+    // We wait until all interrupts are taken; otherwise the count would depend on those under way at the end.
     user.compute(1_000_000);
 }
 
@@ -50,7 +50,7 @@ fn result_of(mapped: Premapping, lookahead: Option<u64>, seed: u64) -> (Vec<u64>
         }
     };
     let program = |toy: &Toy<'_>, user: &ModelUser<'_>| {
-        // The first reader of a table's line brings it into the shared cache: make that the first CPU.
+        // The first reader of a table's line brings it into the shared cache. We make the first CPU that reader.
         match (mapped, user.cpu()) {
             (Premapping::Before, 0) => (0..8 * 4096)
                 .step_by(8)
@@ -115,7 +115,7 @@ fn shared_words_are_seen_in_the_order_of_time() {
     .expect("runs");
     let log = log.into_inner();
     assert_eq!(log.len(), 200);
-    // Pushed after the operation, so a later one may be logged first only within its own cost.
+    // Entries are pushed after the operation, so a later one may be logged first only within its own cost.
     assert!(log.windows(2).all(|pair| pair[0] <= pair[1] + 1), "{log:?}");
 }
 
@@ -170,12 +170,12 @@ fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     assert_eq!(result.counts().interrupts_taken, taken.len() as u64);
 }
 
-/// The Haswell server with parameters set.
+/// Returns the Haswell server with parameters set.
 fn haswell_with(texts: &[&str]) -> MachineFile {
     haswell().with_text("a test", texts).expect("fits")
 }
 
-/// When each target of one interrupt of CPU 0's entered its handler, on sockets of three CPUs.
+/// Returns the time at which each target of one interrupt from CPU 0 entered its handler, on sockets of three CPUs.
 fn served(link: &str) -> [u64; 6] {
     let file = haswell_with(&["cpu.cpus_per_socket=3", link]);
     let mut setup = Setup::new(&file);
@@ -274,7 +274,7 @@ fn cpus_that_wait_for_ever_are_named() {
         matches!(endless, Err(RunError::Endless { .. })),
         "{endless:?}"
     );
-    // Nor does a CPU continue that no other waits for, or not for a long time.
+    // Nor does a CPU continue for which no other waits, or not for a long time.
     for sleeps in [0, 3_600_000_000_000] {
         let alone = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
             if user.cpu() == 1 {
@@ -286,7 +286,7 @@ fn cpus_that_wait_for_ever_are_named() {
         });
         assert!(matches!(alone, Err(RunError::Endless { .. })), "{alone:?}");
     }
-    // However long it takes, a program that makes steps is not without end, and others see how far it is.
+    // However long it takes, a program that makes steps isn't endless, and others see its progress.
     let far = Progress::new();
     setup.progress = &far;
     let long = run(&setup, &Hooks::default(), &|_| {}, &|_, user| {

@@ -8,14 +8,14 @@ fn haswell() -> &'static str {
     BUILT_IN[0].1
 }
 
-/// The messages of a refused file.
+/// Returns the messages of a refused file.
 fn refused(text: &str) -> String {
     MachineFile::parse("mine.toml", text)
         .expect_err("must be refused")
         .to_string()
 }
 
-/// The Haswell file with one line replaced.
+/// Returns the Haswell file with one line replaced.
 fn with_line(starts: &str, line: &str) -> String {
     let mut found = 0;
     let lines: Vec<_> = haswell()
@@ -111,11 +111,11 @@ fn a_file_may_name_only_what_differs() {
     let file = MachineFile::parse("mine.toml", text).expect("right");
     let base = built_in("haswell-server").expect("built in");
     assert_eq!(file.name(), "mine");
-    // Cycles follow the clock, nanoseconds do not.
+    // Cycles follow the clock, nanoseconds don't.
     assert_eq!(file.time(Parameter::InterruptSend), 59_600);
     assert_eq!(file.time(Parameter::LlcHit), base.time(Parameter::LlcHit));
     assert!(refused("name = \"mine\"\nbased_on = \"pdp-11\"\n").contains("haswell-server"));
-    // A guest is no bare metal, whatever it is based on.
+    // A guest isn't bare metal, whatever its base is.
     let unlike = text.replacen("\n[", "\nbase_assumed = true\n[", 1);
     let unlike = MachineFile::parse("mine.toml", &unlike).unwrap();
     let taken = unlike.value(Parameter::GuestDelivery);
@@ -371,7 +371,7 @@ fn a_processor_of_another_architecture_clears_with_no_clzero() {
     );
 }
 
-/// A machine written to a file needs no other file, whatever it is based on.
+/// Checks that a machine written to a file needs no other file, whatever its base is.
 #[test]
 fn a_machine_that_is_written_is_read_as_the_same() {
     let mine = "name = \"mine\"\ntitle = \"\"\"a \"quoted\" \u{ad}\nline\"\"\"\nbased_on = \"milan\"\n\

@@ -1,4 +1,4 @@
-//! Each clause is broken by hand and reported; correct code is not.
+//! Breaks each clause by hand, which must be reported, and checks that correct code isn't.
 
 use crate::support::{Hooks, Toy, haswell, run};
 use quell::{
@@ -50,7 +50,8 @@ fn mapped_frame(toy: &Toy<'_>) -> Frame {
     toy.model.decode(word, Level::LEAF).frame
 }
 
-/// CPU 1 uses the page; CPU 0 clears its entry, flushes CPU 1 or not, does `then`; CPU 1 accesses.
+/// Lets CPU 1 use the page; CPU 0 then clears its entry, flushes CPU 1 or not, and does `then`; CPU 1 accesses it
+/// again.
 fn stale(
     flushes: bool,
     peek: &dyn Fn(&Toy<'_>, u64) -> Option<u64>,
@@ -172,7 +173,7 @@ fn c2_a_captured_frame_is_stored_to() {
     assert_eq!(clauses(&stale(false, &|_, _| Some(7), &capture, &load)), []);
 }
 
-/// As [`stale`], with the change made in a system call that reports that it returns.
+/// Does [`stale`] with the change in a system call that reports its return.
 fn in_a_call(flushes: bool, event: fn(Frame) -> Event, protect: bool) -> RunResult {
     let hooks = Hooks {
         interrupt: &flush,
@@ -232,7 +233,7 @@ fn c3_the_old_translation_is_used_after_the_call_returned() {
         writable: false,
         executable: false,
     };
-    // The load is allowed still, the store is not.
+    // The load is still allowed, the store isn't.
     assert_eq!(clauses(&in_a_call(false, protect, true)), [Clause::C3]);
 }
 
@@ -265,7 +266,7 @@ fn c5_another_spaces_translation_is_used() {
                 let root = toy.new_root();
                 let frame = toy.allocate(PageSize::Base);
                 toy.set(root, PAGE, PageSize::Base, frame, true);
-                // SAFETY: in this machine in software a root is a number, and every number will do.
+                // SAFETY: in this machine in software a root is a number, and every number is valid.
                 unsafe { toy.model.load_root(root, Tag(1), keep) };
                 user.read(ADDRESS);
             }
@@ -287,7 +288,7 @@ fn c6_a_freed_table_is_walked() {
                 if forgets {
                     toy.model.invalidate(Invalidate::Tag(Tag(1)));
                 }
-                // The neighbour is not in the TLB, but the walker knows the table.
+                // The neighbour isn't in the TLB, but the walker knows the table.
                 user.read(ADDRESS + 4096);
             }
         });

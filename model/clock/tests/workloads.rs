@@ -1,6 +1,6 @@
-//! Random workload files, and built-in ones with words exchanged, never panic the machine or the program.
+//! Checks that random workload files, and built-in ones with words exchanged, never panic the machine or the program.
 //!
-//! Programs are drawn as trees from the table of statements, so most of them parse and much of them runs. Invalid
+//! We draw programs as trees from the table of statements, so most of them parse and much of them runs. Invalid
 //! statements must end the run with an error.
 
 use quell::Policy;
@@ -59,7 +59,7 @@ fn expression(rng: &mut Pcg64, deep: u32) -> String {
     }
 }
 
-/// Mostly an address or a length that something is at.
+/// Returns, most of the time, an address or a length at which there is something.
 fn likely(rng: &mut Pcg64, key: &str) -> String {
     let from: &[&str] = match key {
         "bytes" => &["4K", "8K", "64K", "p * 4K"],
@@ -138,7 +138,7 @@ fn file(rng: &mut Pcg64) -> String {
     )
 }
 
-/// Runs a workload for a while; how it ended.
+/// Runs a workload for a while. Returns how it ended.
 fn run(workload: &Workload, cpus: usize, seed: u64) -> Result<bool, String> {
     let machine = built_in("haswell-server").expect("built in");
     let memory = workload.memory(cpus);
@@ -189,8 +189,8 @@ fn no_file_drawn_at_random_makes_anything_panic() {
     assert!(ended > read / 50, "{ended} of {read} came to their end");
 }
 
-/// Three CPUs read a page of a file by calls without a pause; a fourth cleans that page, and waits for its lock as long
-/// as they read.
+/// Checks fairness: three CPUs read a page of a file by calls without a pause; a fourth cleans that page, and waits for
+/// its lock as long as they read.
 #[test]
 fn cpus_that_take_a_page_lock_again_and_again_do_not_keep_another_from_it() {
     let text = r#"
@@ -229,7 +229,7 @@ program = [
     }
 }
 
-/// Words and numbers of a file.
+/// Returns the words and numbers of a file.
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -320,7 +320,7 @@ fn syncs_that_are_handed_out_do_not_queue_behind_one_another() {
         measured("fileio", 8, &[], &parameters).1.faults
     };
     let (handed, queued) = (written("handed_out=yes"), written("handed_out=no"));
-    // Three for two; as many where nothing is handed out.
+    // Three for two; equal numbers if nothing is handed out.
     assert!(3 * handed > 4 * queued, "{handed} against {queued} faults");
 }
 
@@ -339,13 +339,13 @@ fn a_request_of_more_ranges_than_the_machine_has_is_flushed_whole() {
 fn the_allocators_lock_is_taken_with_interrupts_off_where_the_machine_says_so() {
     let took = |masked: &str| {
         let set = [masked, "cpu.mask=1us"];
-        // 512 pages are more than a CPU's cache of frames gives and takes.
+        // 512 pages are more than a CPU's cache of frames exchanges at once.
         munmap(&set, &["pages=512"]).0
     };
     let (masked, not) = (
         took("kernel.masked_locks=yes"),
         took("kernel.masked_locks=no"),
     );
-    // Twenty times 512 pages are taken and given back by the cacheful, which is off and on for each.
+    // Twenty times 512 pages are taken and returned in batches of the cache, each of which masks interrupts twice.
     assert!(masked > not + 20 * 2 * 2_000_000, "{masked} against {not}");
 }

@@ -13,7 +13,7 @@ pub struct Bar {
     pub value: f64,
     /// A colour of the style.
     pub color: &'static str,
-    /// Which longest bar it is measured against: bars of one scale are comparable.
+    /// The scale: the longest bar of the same scale sets the length of all of them, so they are comparable.
     pub scale: f64,
 }
 
@@ -29,10 +29,10 @@ pub struct Group {
 
 const BAR: f64 = 17.0;
 const LABEL: f64 = 250.0;
-/// How wide every drawing is; it is scaled to the page.
+/// The width of every drawing, which is scaled to the page.
 pub const WIDTH: f64 = 1040.0;
 
-/// A page with such charts. No script runs in it.
+/// Builds a page with such charts, without scripts.
 pub fn page(title: &str, content: &Markup) -> Markup {
     quell_workloads::pages::page(title, &LOOK, content, &html! {})
 }
@@ -72,14 +72,14 @@ pub fn of_tables(title: &str, chart: &Chart<'_>, tables: &[PageTable]) -> String
     page(title, &content).into_string()
 }
 
-/// A drawing of that height.
+/// Builds a drawing of this height.
 pub fn drawing(height: f64, content: &Markup) -> Markup {
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" { (content) }
     }
 }
 
-/// Horizontal bars in groups.
+/// Draws horizontal bars in groups.
 pub fn bars(groups: &[Group]) -> Markup {
     let length = WIDTH - LABEL - 330.0;
     let mut y = 0.0;
@@ -109,12 +109,12 @@ pub fn bars(groups: &[Group]) -> Markup {
     drawing(y, &content)
 }
 
-/// A coordinate, as exactly as shows.
+/// Rounds a coordinate to the visible precision.
 pub fn round(value: f64) -> f64 {
     (10.0 * value).round() / 10.0
 }
 
-/// A round distance between the marks of an axis from 0 to `most`, so that there are at most `marks` of them.
+/// Returns a round distance between the marks of an axis from 0 to `most`, for at most `marks` marks.
 pub fn step(most: f64, marks: f64) -> f64 {
     let rough = (most / marks).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
@@ -138,16 +138,16 @@ pub const COLORS: [&str; 11] = [
     "--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8", "--c9", "--c10",
 ];
 
-/// How pages and drawings look.
+/// The style of pages and drawings.
 const LOOK: PageStyle = PageStyle {
     colours: &[
-        // Of bars, and of verdicts.
+        // Colours of bars, and of verdicts.
         colour("before", "#9aa3ad", "#6e7681"),
         colour("after", "#0f7b6c", "#35b8a4"),
         colour("all", "#d9822b", "#eba25a"),
         colour("good", "#1f7a3d", "#5cc489"),
         colour("bad", "#b3261e", "#ff8a80"),
-        // Of lines.
+        // Colours of lines.
         colour("c0", "#6b7280", "#9ca3af"),
         colour("c1", "#0072b2", "#5ab4e6"),
         colour("c2", "#d55e00", "#ff9e66"),
@@ -171,7 +171,7 @@ const LOOK: PageStyle = PageStyle {
     style: include_str!("style.css"),
 };
 
-/// A colour key.
+/// Builds a colour key.
 pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
     html! {
         div .key {
@@ -182,7 +182,7 @@ pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup 
     }
 }
 
-/// How the upward axis is divided.
+/// The division of the vertical axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerticalScale {
     /// Powers of ten.
@@ -193,7 +193,7 @@ pub enum VerticalScale {
 
 /// Lines over an axis of powers of two.
 pub struct Chart<'a> {
-    /// What it shows, above the lines; empty where the page says it.
+    /// The title above the lines; empty if the page names it.
     pub title: &'a str,
     /// The lines.
     pub lines: &'a [Line],
@@ -201,16 +201,16 @@ pub struct Chart<'a> {
     pub rings: &'a [(f64, f64)],
     /// The label at the right.
     pub right: &'a str,
-    /// How a power of two is written there.
+    /// The notation of a power of two there.
     pub power: fn(f64) -> String,
     /// The label of the vertical axis.
     pub up: &'a str,
-    /// How.
+    /// The division of that axis.
     pub upward: VerticalScale,
 }
 
 impl Chart<'_> {
-    /// The lowest and highest value, and the values that have a line across.
+    /// Returns the lowest and highest value, and the values with a line across.
     fn rise(&self) -> (f64, f64, Vec<f64>) {
         let values = || {
             self.lines
@@ -235,11 +235,11 @@ impl Chart<'_> {
         }
     }
 
-    /// Draws them.
+    /// Draws the chart.
     pub fn draw(&self) -> Markup {
         let (width, height, left, bottom) = (WIDTH, 420.0, 70.0, 46.0);
         let top = if self.title.is_empty() { 14.0 } else { 40.0 };
-        // Room for the names of the lines, as wide as their letters are at most on average.
+        // Leave room for the names of the lines, by the greatest average width of their letters.
         let names = self.lines.iter().map(|line| line.name.chars().count());
         let right = (7.0 * names.max().unwrap_or(0) as f64 + 16.0).clamp(60.0, 400.0);
         let across = || {
@@ -314,7 +314,7 @@ impl Chart<'_> {
     }
 }
 
-/// Where the names of lines go: beside their last points, but not over each other.
+/// Returns the places of the lines' names: beside their last points, but not over each other.
 fn spread<'a>(lines: &'a [Line], y: &impl Fn(f64) -> f64) -> Vec<(f64, &'a Line)> {
     let mut placed: Vec<(f64, &Line)> = lines
         .iter()
@@ -331,12 +331,12 @@ fn plain(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{} M", v / 1e6),
         v if v >= 1e3 => format!("{} k", v / 1e3),
-        // A multiple of a step is not as round as it looks.
+        // A multiple of a step isn't as round as it looks.
         v => format!("{}", (v * 1e6).round() / 1e6),
     }
 }
 
-/// Bars to the left and right of zero, for changes in percentage points.
+/// Draws bars to the left and right of zero, for changes in percentage points.
 pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
     let (width, label) = (WIDTH, 330.0);
     let height = 20.0 * rows.len() as f64 + 4.0;

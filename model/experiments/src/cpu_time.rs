@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Runs a body and returns its result and the calling thread's processor time; `None` where the host lacks that clock.
+/// Runs a body and returns its result and the calling thread's processor time; `None` if the host lacks that clock.
 pub fn spent_on<T>(body: impl FnOnce() -> T) -> (T, Option<Duration>) {
     let before = of_thread();
     let given = body();
@@ -21,7 +21,7 @@ fn of_thread() -> Option<Duration> {
     None
 }
 
-/// Returns the process's processor time so far; `None` where the host lacks that clock.
+/// Returns the process's processor time so far; `None` if the host lacks that clock.
 pub fn of_process() -> Option<Duration> {
     #[cfg(unix)]
     return Some(read(rustix::time::ClockId::ProcessCPUTime));

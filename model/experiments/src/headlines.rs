@@ -1,8 +1,8 @@
 //! The published figures and the model's runs beside them.
 //!
 //! Each headline describes the kernel before the change by a policy. S0, S1, S2 and S4 compare with a kernel without
-//! the mechanism; S3 with a Linux that already had batches, tags and the concurrent half of S4. Each row compares the
-//! change.
+//! the mechanism. S3 compares with a Linux that already had batches, tags and the concurrent half of S4. We compare the
+//! change in each row.
 
 use quell::{Counter, Mechanism, Policy};
 use quell_conformance::parse_policy;
@@ -14,7 +14,7 @@ use crate::trial::Outcome;
 /// A publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Source {
-    /// Author, title, and where it was published.
+    /// Author, title, and place of publication.
     pub title: &'static str,
     /// A link to it.
     pub url: &'static str,
@@ -25,8 +25,8 @@ pub struct Source {
 pub enum Figure {
     /// The workload's own figure.
     Measure,
-    /// Misses of both TLB levels, scaled to as many switches as explain the published misses before the change if each
-    /// touched page missed once.
+    /// Misses of both TLB levels. They are scaled to the number of switches that explains the published misses before
+    /// the change, if each touched page missed once.
     MissesPerTurn,
     /// Flushes on any CPU and requests sent, as the `tlb:tlb_flush` tracepoint counts them.
     FlushEvents,
@@ -36,7 +36,7 @@ pub enum Figure {
     Misses,
 }
 
-/// How near a prediction must be.
+/// The tolerance of a prediction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
     /// The change, within this many percentage points of the published one.
@@ -48,7 +48,7 @@ pub enum Tolerance {
 }
 
 impl Tolerance {
-    /// In words.
+    /// Describes it in words.
     pub fn words(self) -> String {
         match self {
             Tolerance::Points(points) => format!("within {points} points"),
@@ -65,25 +65,25 @@ pub struct Headline {
     pub mechanism: Mechanism,
     /// The workload's name.
     pub experiment: &'static str,
-    /// Which case of it.
+    /// The case of the workload.
     pub case: &'static str,
     /// The figure's name.
     pub metric: &'static str,
     /// A short label for summaries with one line per mechanism.
     pub chief: Option<&'static str>,
-    /// Where the figures were published.
+    /// The publication of the figures.
     pub source: Source,
-    /// Published before and after the change.
+    /// The published figures before and after the change.
     pub published: (f64, f64),
     /// Whether the experiment is smaller than the published one, so that only changes can be compared.
     pub scaled: bool,
-    /// How near the prediction must be.
+    /// The tolerance of the prediction.
     pub tolerance: Tolerance,
     /// The figure to read off the model's run.
     pub figure: Figure,
-    /// On which machine.
+    /// The machine.
     pub machine: &'static str,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// Parameters of the workload that differ from their defaults.
     pub parameters: &'static [&'static str],
@@ -95,7 +95,7 @@ pub struct Headline {
     pub caveat: &'static str,
 }
 
-/// The mechanisms that Linux on x86 had when S3 was measured.
+/// The mechanisms of Linux on x86 when S3 was measured.
 pub const LINUX_6_X86: &str = "S0+S2+S4,asynchronous=no,inline=no";
 
 const COMMIT_ARM64: Source = Source {
@@ -213,7 +213,7 @@ const READERS: Headline = Headline {
     tolerance: Tolerance::Points(3.0),
     figure: Figure::Measure,
     machine: "xeon-6430-cxl",
-    // Two of the other CPUs that the published machine has run its kernel's reclaim threads.
+    // Two of the other CPUs of the published machine ran its kernel's reclaim threads.
     cpus: 47,
     parameters: &["reclaimers=2"],
     brief: &["threads=2", "size=2M", "fast=2M", "slow=2M", "ahead=32"],
@@ -347,7 +347,7 @@ pub const HEADLINES: &[Headline] = &[
         published: (575.0, 607.0),
         tolerance: Tolerance::Points(3.0),
         cpus: 4,
-        // Five times the default: with that the change differs by a point and a half from seed to seed.
+        // Five times the default, because with the default the change differs by a point and a half from seed to seed.
         parameters: &["duration=300ms"],
         brief: &["duration=2ms", "files=4", "size=1M"],
         ..DONTNEED
@@ -355,10 +355,10 @@ pub const HEADLINES: &[Headline] = &[
 ];
 
 impl Headline {
-    /// The workload with this case's parameters; with the brief ones too if `brief`.
+    /// Returns the workload with this case's parameters, and with the brief ones if `brief`.
     ///
     /// # Panics
-    /// If the table names a workload or parameter that does not exist; a test reads all of it.
+    /// If the table names a workload or parameter that doesn't exist; a test reads all of it.
     pub fn workload(&self, brief: bool) -> Workload {
         let mut workload = Workload::from_name(self.experiment).expect("a workload of the table");
         let brief = if brief { self.brief } else { &[] };
@@ -368,17 +368,17 @@ impl Headline {
         workload
     }
 
-    /// The policy before the change.
+    /// Returns the policy before the change.
     pub fn before(&self) -> Policy {
         parse_policy(self.before).expect("a policy of the table")
     }
 
-    /// The policy after it.
+    /// Returns the policy after the change.
     pub fn after(&self) -> Policy {
         self.before().with(self.mechanism)
     }
 
-    /// Another policy, with the details of this case.
+    /// Returns another policy, with the details of this case.
     pub fn policy(&self, terms: &str) -> Policy {
         Policy {
             cap_bytes: self.before().cap_bytes,
@@ -386,7 +386,7 @@ impl Headline {
         }
     }
 
-    /// The figure of a run.
+    /// Returns the figure of a run.
     pub fn read(&self, outcome: &Outcome, workload: &Workload) -> f64 {
         let engine = |counters: &[Counter]| -> u64 {
             counters
@@ -417,12 +417,12 @@ impl Headline {
         self.figure == Figure::Measure && self.workload(false).more_is_better()
     }
 
-    /// The published change.
+    /// Returns the published change.
     pub fn published_change(&self) -> f64 {
         self.published.1 / self.published.0 - 1.0
     }
 
-    /// Returns whether a prediction is near enough. One with the wrong sign never is.
+    /// Returns whether a prediction is within the tolerance. A prediction with the wrong sign never is.
     pub fn verdict(&self, before: f64, after: f64) -> bool {
         let near =
             |model: f64, published: f64, share: f64| (model / published - 1.0).abs() <= share;
@@ -430,7 +430,7 @@ impl Headline {
         if change * self.published_change() < 0.0 {
             return false;
         }
-        // No comparison is negated: a figure that is not a number is no hit.
+        // We negate no comparison: a figure that isn't a number is no hit.
         match self.tolerance {
             Tolerance::Points(points) => 100.0 * (change - self.published_change()).abs() <= points,
             Tolerance::Share(share) => {
@@ -440,8 +440,8 @@ impl Headline {
         }
     }
 
-    /// How far the model's figure before the change is from the published one: 0.1 is a tenth more. `None` where the
-    /// experiment is scaled down.
+    /// Returns the relative distance of the model's figure before the change from the published one: 0.1 is a tenth
+    /// more. `None` if the experiment is scaled down.
     pub fn before_off(&self, before: f64) -> Option<f64> {
         (!self.scaled).then_some(before / self.published.0 - 1.0)
     }

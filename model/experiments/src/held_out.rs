@@ -1,21 +1,22 @@
 //! Compares published tables, which calibrated nothing here, with predictions.
 //!
-//! A table is a folder without code. Its `published.toml` names the source and the published values, and for each side
-//! (before and after the change) machine, workload, policy, CPUs and parameters. Machine and workload files are in the
-//! folder or built in. [`Table::read`] reads one, [`Table::jobs`] returns its runs, and [`Table::rows`] compares the
-//! published change with the predicted one.
+//! A table is a folder without code. Its `published.toml` names the source and the published values. For each side
+//! (before and after the change) it names machine, workload, policy, CPUs and parameters. Machine and workload files
+//! are in the folder or built in. [`Table::read`] reads one, [`Table::jobs`] returns its runs, and [`Table::rows`]
+//! compares the published change with the predicted one.
 //!
-//! Each row compares the ratio of after to before, so the published unit need not be the model's. A figure may compare
-//! the difference instead if both have the same unit. Each side runs with [`SEEDS`] seeds; the median counts. A row is
-//! a hit if the prediction is within [`NEAR`] of the published value, whichever is greater. A miss is not a failure.
+//! Each row compares the ratio of after to before, so the model's unit may differ from the published one. For example,
+//! the model may have `ns per page` where the paper has seconds. A figure may compare the difference instead if both
+//! have the same unit. We run each side with [`SEEDS`] seeds and use the median. A row is a hit if the prediction is
+//! within [`NEAR`] of the published value, whichever is greater. A miss isn't a failure.
 //!
-//! Each side runs the kernel that the table names, or [`kernels::LINUX`]. With [`Table::calibrated`], at most two of
-//! that kernel's path costs are fitted to the figures from before, and to nothing else.
+//! Each side runs the kernel that the table names, or [`kernels::LINUX`]. With [`Table::calibrated`], we fit at most
+//! two of that kernel's path costs to the figures from before, and to nothing else.
 //!
 //! # Not guaranteed
 //!
 //! * That the files agree with the source: people wrote them.
-//! * That a side differs in nothing else if it represents a kernel that the engine cannot be, such as one that flushes
+//! * That a side has no other difference if it represents a kernel that the engine can't be, such as one that flushes
 //!   needlessly. Its workload file explains it.
 
 mod calibrate;
@@ -45,19 +46,19 @@ use crate::workloads;
 
 pub use self::calibrate::Factor;
 
-/// The tables of this repository, so that the command has them wherever it runs.
+/// The tables of this repository, built in so that our command has them everywhere.
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
 
-/// With how many seeds each side is run.
+/// The number of seeds of each side.
 pub const SEEDS: u64 = 3;
 
-/// How far a predicted ratio may be from the published one: a share of it.
+/// The tolerance of a predicted ratio, as a share of the published one.
 pub const NEAR: f64 = 0.15;
 
 /// The file of a table, in its folder.
 const FILE: &str = "published.toml";
 
-/// Why there is no such table.
+/// The reason why a table can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct ReadError {
@@ -83,13 +84,13 @@ enum Metric {
     #[default]
     #[serde(rename = "figure")]
     Figure,
-    /// One over the workload's own figure: a rate where that is a time.
+    /// One over the workload's own figure: a rate if that is a time.
     #[serde(rename = "1 / figure")]
     Inverse,
     /// Interrupts taken in the measured window.
     #[serde(rename = "interrupts")]
     Interrupts,
-    /// The same for each second of it.
+    /// Interrupts for each second of it.
     #[serde(rename = "interrupts a second")]
     InterruptRate,
 }
@@ -105,11 +106,11 @@ impl Metric {
         }
     }
 
-    /// Its unit, if the workload's figure has the given one.
+    /// Returns its unit, if the workload's figure has the given one.
     fn unit(self, figure: &str) -> String {
         match self {
             Metric::Figure => figure.into(),
-            // One over a time for each of something, which has no name.
+            // One over a time for each operation has no name.
             Metric::Inverse => String::new(),
             Metric::Interrupts => "1".into(),
             Metric::InterruptRate => "1/s".into(),
@@ -124,7 +125,7 @@ enum Comparison {
     /// After over before.
     #[default]
     Ratio,
-    /// After less before: both must have the published unit.
+    /// After minus before: both must have the published unit.
     Difference,
 }
 
@@ -137,7 +138,7 @@ impl Comparison {
     }
 }
 
-/// A file as it is written.
+/// A file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableFile {
@@ -148,9 +149,9 @@ struct TableFile {
     cpu_seconds: Option<u32>,
     workload: String,
     machine: Option<String>,
-    /// The kernel of both sides, if it is not the default.
+    /// The kernel of both sides, if it isn't the default.
     kernel: Option<String>,
-    /// The path costs to fit, if not all together.
+    /// The path costs to fit, if not all of them together.
     calibrate: Option<Vec<String>>,
     #[serde(default)]
     parameters: Vec<String>,
@@ -224,7 +225,7 @@ struct Figure {
 /// A published table, ready to be run.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// One word.
+    /// The name, one word.
     pub name: String,
     /// The measurement, in a sentence.
     pub title: String,
@@ -246,28 +247,28 @@ pub struct Table {
 pub struct Row {
     /// The table's name.
     pub table: String,
-    /// Which figure of it.
+    /// The figure of the table.
     pub case: String,
     /// The unit of the published values; absent if only their ratio was published.
     pub unit: Option<String>,
-    /// Published before the change; absent if only the ratio was published.
+    /// The published value before the change; absent if only the ratio was published.
     pub published_before: Option<f64>,
     /// The published value after the change.
     pub published_after: Option<f64>,
-    /// The model's figure before, in the model's unit; absent if a run came to no end.
+    /// The model's figure before, in the model's unit; absent if a run didn't end.
     pub model_before: Option<f64>,
     /// The model's value after it.
     pub model_after: Option<f64>,
     /// The published change: -0.357 is 35.7 % less.
     pub change_published: f64,
-    /// The predicted one; absent if a run came to no end, or counted nothing before.
+    /// The predicted change; absent if a run didn't end, or counted nothing before.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio over the published one, less 1: with 0.1 the model's ratio is a tenth too large.
+    /// The predicted ratio over the published one, minus 1: with 0.1 the model's ratio is a tenth too large.
     /// Differences are compared likewise.
     pub off: Option<f64>,
-    /// Whether the prediction is near enough.
+    /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
-    /// The same with path costs fitted to the figures from before; absent unless asked for.
+    /// The prediction with path costs fitted to the figures from before; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibrated>,
     /// Breaches of the contract in these runs.
@@ -285,13 +286,13 @@ pub struct Calibrated {
     pub model_after: Option<f64>,
     /// The predicted change.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio over the published one, less 1.
+    /// The predicted ratio over the published one, minus 1.
     pub off: Option<f64>,
-    /// Whether the prediction is near enough.
+    /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
 }
 
-/// The tables of this repository, in the order of their names.
+/// Returns the tables of this repository, in the order of their names.
 ///
 /// # Errors
 /// If no temporary files can be made.
@@ -302,7 +303,7 @@ pub fn built_in() -> Result<Vec<Table>, ReadError> {
     find(folder.path())
 }
 
-/// As many of these tables as are expected to take less than `limit` together, the shortest first.
+/// Returns the shortest of these tables that should together take less than `limit`.
 pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Table> {
     tables.retain(|table| table.cpu_time.is_some());
     tables.sort_by_key(|table| table.cpu_time);
@@ -357,7 +358,7 @@ pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
     files.iter().map(|file| Table::read(file)).collect()
 }
 
-/// A machine or workload that a file names: built in, or a path from the file's folder on.
+/// Returns a machine or workload that a file names: built in, or a path from the file's folder.
 fn beside(file: &Path, name: &str) -> String {
     let folder = file.parent().unwrap_or(Path::new(""));
     folder.join(name).display().to_string()
@@ -367,8 +368,7 @@ impl Table {
     /// Reads a table and the files that it names.
     ///
     /// # Errors
-    /// If a file cannot be read or is invalid, a policy or parameter does not exist, or a figure has no published
-    /// value.
+    /// If a file can't be read or is invalid, a policy or parameter doesn't exist, or a figure has no published value.
     pub fn read(file: &Path) -> Result<Table, ReadError> {
         let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
         let text = machines::read(file).map_err(|error| wrong(&error))?;
@@ -469,8 +469,8 @@ impl Table {
         self
     }
 
-    /// Fits the table's path costs to its figures from before. Returns the table with them, and their factors: none
-    /// where no figure from before is published in a unit that can be compared.
+    /// Fits the table's path costs to its figures from before. Returns the table with them, and their factors. There
+    /// are none if no figure from before is published in a unit that can be compared.
     pub fn calibrated(&self, results: &mut Results) -> (Table, Vec<Factor>) {
         let after: HashSet<String> = (self.figures.iter())
             .map(|figure| figure.sides[1][0].key())
@@ -478,7 +478,7 @@ impl Table {
         let row = |figure: &Figure| {
             let ([before, _], unit) = figure.published.values.clone()?;
             let job = figure.sides[0][0].clone();
-            // A figure from before that is from after in another row would give that one away.
+            // A figure from before that is an after-figure of another row would reveal that one.
             if after.contains(&job.key()) {
                 return None;
             }
@@ -497,7 +497,7 @@ impl Table {
         (table, factors)
     }
 
-    /// Its runs.
+    /// Returns its runs.
     pub fn jobs(&self) -> impl Iterator<Item = Job> {
         let sides = self.figures.iter().flat_map(|figure| &figure.sides);
         sides.flatten().cloned()
@@ -509,7 +509,7 @@ impl Table {
         self.figures.iter().map(row).collect()
     }
 
-    /// As [`Table::rows`], with those of the calibrated table.
+    /// Compares its figures like [`Table::rows`], together with those of the calibrated table.
     pub fn rows_with(&self, calibrated: &Table, results: &Results) -> Vec<Row> {
         let with = |(row, other): (Row, Row)| Row {
             calibrated: Some(Calibrated {
@@ -537,7 +537,7 @@ struct SideOverride<'f> {
 }
 
 impl TableFile {
-    /// The runs of one side of a figure.
+    /// Returns the runs of one side of a figure.
     fn side(
         &self,
         file: &Path,
@@ -680,7 +680,7 @@ pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Returns the same for predictions with fitted path costs; rows without count as they are.
+/// Returns the skill of predictions with fitted path costs; rows without any count unchanged.
 pub fn calibrated_skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     let pair = |row: &Row| {
         let calibrated = row.calibrated.as_ref();

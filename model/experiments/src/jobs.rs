@@ -16,25 +16,25 @@ use crate::trial::{Outcome, Trial, TrialError};
 /// A trial that owns its inputs.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// On which machine.
+    /// The machine.
     pub machine: Arc<MachineFile>,
-    /// Distinguishes a changed machine from the file of its name.
+    /// A name that distinguishes a changed machine from the file with its name.
     pub variant: String,
     /// The workload.
     pub workload: Workload,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: Policy,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// How many events to trace.
+    /// The number of events to trace.
     pub trace: usize,
     /// The seed of all randomness.
     pub seed: u64,
-    /// The guards that are left out, by the names of their mutants.
+    /// The omitted guards, by the names of their mutants.
     pub without: &'static [&'static str],
 }
 
-/// The seed of the experiments: one run is as good as another, and equal on every host.
+/// The seed of the experiments. One run is as good as another, and equal on every host.
 pub const SEED: u64 = 1;
 
 impl Job {
@@ -52,7 +52,7 @@ impl Job {
         }
     }
 
-    /// Equal for trials that give the same result.
+    /// Returns a key that is equal for trials with the same result.
     pub(crate) fn key(&self) -> String {
         format!(
             "{}/{}/{}/{:?}/{:?}/{}/{}/{}/{:?}",
@@ -68,7 +68,7 @@ impl Job {
         )
     }
 
-    /// The trial, guards aside.
+    /// Returns the trial, without the guards.
     pub fn trial(&self) -> Trial<'_> {
         Trial {
             machine: &self.machine,
@@ -80,13 +80,13 @@ impl Job {
         }
     }
 
-    /// Runs it.
+    /// Runs the trial.
     pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
         self.trial().run_watched(self.without, progress)
     }
 }
 
-/// Does something when it is dropped.
+/// Calls a function when dropped.
 struct DropGuard<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for DropGuard<F> {
@@ -124,7 +124,7 @@ impl Results {
                 }
             }
         }
-        // Of a group the longest first, so that no core waits for one of them at the end.
+        // Within a group the longest run starts first, so that no core waits for one of them at the end.
         new.sort_by_key(|(group, _, job, _)| (*group, std::cmp::Reverse(job.cpus)));
         let ended = AtomicUsize::new(0);
         let look = || {
@@ -148,7 +148,7 @@ impl Results {
                 scope.spawn(move || {
                     let jobs = jobs.iter().par_bridge();
                     jobs.filter_map(run).for_each_with(over, |over, result| {
-                        // No thread waits for it any more if `each` has panicked.
+                        // If `each` has panicked, no thread waits for the result any more.
                         let _ = over.send(result);
                     });
                 });
@@ -177,12 +177,12 @@ impl Results {
         }
     }
 
-    /// Breaches of the contract in all runs.
+    /// Returns the breaches of the contract in all runs.
     pub fn violations(&self) -> u64 {
         self.outcomes().map(|outcome| outcome.violations).sum()
     }
 
-    /// Everything that came to an end.
+    /// Returns the outcomes of all runs that ended.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.by_key
             .values()
@@ -198,7 +198,7 @@ impl Results {
     }
 }
 
-/// Accesses of these runs for each second that a core of the host spent on them.
+/// Returns the accesses of these runs for each second that a core of the host spent on them.
 pub fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
     let (accesses, seconds) = outcomes.fold((0.0, 0.0), |(accesses, seconds), outcome| {
         (

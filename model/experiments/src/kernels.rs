@@ -8,13 +8,13 @@ use quell_clock::file::{KERNELS, built_in_kernel, no_kernel};
 
 use crate::machines::{self, FindError};
 
-/// The kernel of everything that is compared with a published Linux that has no file of its own.
+/// The kernel for every comparison with a published Linux that has no file of its own.
 pub const LINUX: &str = "linux-6.18";
 
 /// Finds a built-in kernel, or reads a file if the text looks like a path.
 ///
 /// # Errors
-/// If there is none, or the file cannot be read or is invalid; lists every mistake with line and key.
+/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
 pub fn find(text: &str) -> Result<KernelFile, FindError> {
     if let Some(kernel) = built_in_kernel(text) {
         return Ok(kernel);
@@ -27,7 +27,7 @@ pub fn find(text: &str) -> Result<KernelFile, FindError> {
     parse(path, &mut Vec::new()).map_err(FindError::Wrong)
 }
 
-/// Reads a file and first the files that it is based on. Their paths are relative to its folder.
+/// Reads a file, after the files on which it is based. Their paths are relative to its folder.
 fn parse(path: &Path, above: &mut Vec<PathBuf>) -> Result<KernelFile, String> {
     let shown = path.display().to_string();
     let content = machines::read(path).map_err(|error| format!("kernel file {shown}: {error}"))?;
@@ -50,7 +50,7 @@ fn parse(path: &Path, above: &mut Vec<PathBuf>) -> Result<KernelFile, String> {
     KernelFile::parse_on(&shown, &content, base).map_err(|error| error.to_string())
 }
 
-/// The names of the built-in kernels.
+/// Returns the names of the built-in kernels.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KERNELS.iter().map(|(name, _)| *name)
 }

@@ -8,9 +8,9 @@
 //! * [`scale`] and [`sweep`]: growing numbers of CPUs, and grids of runs; [`results`] merges their parts.
 //! * [`report`]: all of it on one page.
 //!
-//! Nothing here reads a command line or prints results. Progress is written to standard error. The same trial gives
-//! the same figures on every host if the program's allocator is [`quell_vm::sim::LineAllocator`]: the engine's words
-//! are in the host's memory, and the model counts which of them share a cache line.
+//! This crate reads no command line and prints no results. It writes progress to standard error. The same trial returns
+//! the same figures on every host if the program's allocator is [`quell_vm::sim::LineAllocator`]. We need it because
+//! the engine's words are in the host's memory, and the model depends on which of them share a cache line.
 
 pub mod charts;
 pub mod cpu_time;
@@ -32,7 +32,7 @@ pub mod sweep;
 pub mod trial;
 pub mod workloads;
 
-/// The same run gives the same figures on every thread.
+/// Makes the same run return the same figures on every thread.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

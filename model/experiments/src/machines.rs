@@ -8,10 +8,10 @@ use quell_clock::MachineFile;
 use quell_clock::file::{BUILT_IN, built_in};
 use quell_workloads::files::hint;
 
-/// Why there is no such machine.
+/// The reason why a machine wasn't found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// None of that name is built in.
+    /// No built-in one has this name.
     #[error(
         "no machine `{name}`{}; built in are {}; for a file of your own, give its path",
         hint(name, names()), names().collect::<Vec<_>>().join(", ")
@@ -20,12 +20,12 @@ pub enum FindError {
         /// The name.
         name: String,
     },
-    /// The file cannot be read.
+    /// The file can't be read.
     #[error("machine file {path}: {error}")]
     Unreadable {
         /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The file is invalid; lists every mistake with line and key.
@@ -36,7 +36,7 @@ pub enum FindError {
 /// Finds a built-in machine, or reads a file if the text looks like a path.
 ///
 /// # Errors
-/// If there is none, or the file cannot be read or is invalid; lists every mistake with line and key.
+/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
 pub fn find(text: &str) -> Result<MachineFile, FindError> {
     if let Some(machine) = built_in(text) {
         return Ok(machine);
@@ -52,7 +52,7 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
     parse(path, &content, &mut Vec::new()).map_err(FindError::Wrong)
 }
 
-/// Reads a file and first the files that it is based on. Their paths are relative to its folder.
+/// Reads a file, after the files on which it is based. Their paths are relative to its folder.
 fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<MachineFile, String> {
     let name = path.display().to_string();
     // The same file may be reached by several paths.
@@ -79,13 +79,13 @@ fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<Machine
     MachineFile::parse_on(&name, content, base).map_err(|error| error.to_string())
 }
 
-/// No file of machines or parameters is longer: a few hundred lines.
+/// The most bytes of a file of machines or parameters, which has a few hundred lines.
 const LONGEST: u64 = 1 << 20;
 
 /// Reads a user's file or pipe, up to a megabyte.
 ///
 /// # Errors
-/// If it cannot be read, is not text, or is longer.
+/// If it can't be read, isn't text, or is longer.
 pub fn read(path: &Path) -> io::Result<String> {
     if let Some(why) = waits_for_others(path) {
         return Err(io::Error::other(why));
@@ -102,14 +102,14 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns why opening this file would block until another process opens it, if so. A pipe that the process inherited,
-/// such as a shell's `<(command)`, has both ends open.
+/// Returns the reason if opening this file would block until another process opens it. A pipe that the process
+/// inherited, for example a shell's `<(command)`, has both ends open.
 pub fn waits_for_others(path: &Path) -> Option<&'static str> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;
         let is_pipe = fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo());
-        // One without a name has no path that leads to it.
+        // A pipe without a name has no path that leads to it.
         if is_pipe && fs::canonicalize(path).is_ok() {
             return Some(
                 "a named pipe, which waits for another process; name a file, or pipe with <(COMMAND) or >(COMMAND)",
@@ -119,7 +119,7 @@ pub fn waits_for_others(path: &Path) -> Option<&'static str> {
     None
 }
 
-/// The names of the built-in machines.
+/// Returns the names of the built-in machines.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }

@@ -7,16 +7,16 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// A run came to no end, or there is no figure.
+    /// A run didn't end, or there is no figure.
     Failed,
-    /// Not near enough.
+    /// Outside the tolerance.
     Miss,
-    /// Near enough.
+    /// Within the tolerance.
     Hit,
 }
 
 impl Verdict {
-    /// In a word, as JSON has it.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Failed => "failed",
@@ -26,12 +26,12 @@ impl Verdict {
     }
 }
 
-/// How well predicted changes follow published ones, each a ratio of after to before.
+/// The agreement of predicted with published changes, each a ratio of after to before.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Skill {
-    /// How many changes are compared.
+    /// The number of compared changes.
     pub rows: usize,
-    /// Spearman's rank correlation of predicted and published ratios. Absent if either are all the same.
+    /// Spearman's rank correlation of predicted and published ratios. Absent if all of either are equal.
     pub rank_correlation: Option<f64>,
     /// The median of |ln(predicted ratio / published ratio)|. Absent if it is infinite.
     pub median_log_error: Option<f64>,
@@ -40,7 +40,7 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// Of pairs of a published and a predicted ratio.
+    /// Returns the skill for pairs of a published and a predicted ratio.
     pub fn of(pairs: &[(f64, f64)]) -> Skill {
         let median_of = |errors: &mut dyn Iterator<Item = f64>| {
             let mut errors: Vec<f64> = errors.map(f64::abs).collect();
@@ -63,7 +63,7 @@ impl Skill {
         }
     }
 
-    /// In a sentence.
+    /// Describes it in a sentence.
     pub fn words(&self) -> String {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
         let factor = |error: Option<f64>| shown(error.map(f64::exp));
@@ -80,7 +80,7 @@ impl Skill {
     }
 }
 
-/// The rank of each value, from 1; equal values share the mean of their ranks.
+/// Returns the rank of each value, from 1; equal values share the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let rank = |value: &f64| {
         let below = values.iter().filter(|other| *other < value).count();
@@ -90,7 +90,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     values.iter().map(rank).collect()
 }
 
-/// Pearson's correlation; `None` if either side does not vary.
+/// Returns Pearson's correlation; `None` if either side doesn't vary.
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
@@ -104,7 +104,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
 }
 
-/// A figure with four digits.
+/// Formats a figure with four digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
@@ -127,7 +127,8 @@ mod tests {
         let reversed = Skill::of(&[(0.5, 4.0), (2.0, 2.0), (4.0, 0.5)]);
         assert_eq!(reversed.rank_correlation, Some(-1.0));
         assert_eq!(reversed.median_log_error, Some(8f64.ln()));
-        // Nothing left of half of the counts: the median has no logarithm, and no correlation without a difference.
+        // Half of the counts become zero: the median has no logarithm, and without a difference there is no
+        // correlation.
         let nothing = Skill::of(&[(0.5, 0.0), (0.6, 0.0)]);
         assert_eq!(
             (nothing.rank_correlation, nothing.median_log_error),

@@ -1,7 +1,7 @@
 //! Shows the progress of long work on standard error.
 //!
-//! Work of less than two seconds shows nothing. On a terminal, longer work has a line with the share done and the time
-//! left. Elsewhere a line is written every ten seconds, so that logs show progress and stay short.
+//! We show nothing for work of less than two seconds. On a terminal, longer work has a line with the share done and the
+//! time left. Elsewhere we write a line every ten seconds, so that logs show progress and stay short.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_clock::Progress;
 
-/// Work that is over sooner shows nothing.
+/// Shorter work shows nothing.
 const SOON: Duration = Duration::from_secs(2);
-/// Between two looks on a terminal.
+/// The interval of updates on a terminal.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two lines elsewhere.
+/// The interval of lines elsewhere.
 const LINE: Duration = Duration::from_secs(10);
-/// Steps of the bar.
+/// The steps of the bar.
 const WHOLE: u64 = 10_000;
 
-/// How far something is.
+/// The progress of some work.
 #[derive(Clone, Debug)]
 pub struct ProgressLine {
     /// The part that is done, from 0 to 1.
@@ -56,7 +56,7 @@ impl From<f64> for ProgressLine {
     }
 }
 
-/// Does the work, and meanwhile shows the progress that `look` returns on standard error.
+/// Does the work, and shows the progress that `look` returns on standard error in the meantime.
 pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl FnOnce() -> R) -> R {
     let (working, over) = channel::<()>();
     let look = &look;
@@ -78,12 +78,12 @@ pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl Fn
             } else {
                 while wait(LINE) {
                     let line = format!("{what}: {}\n", text(&look(), began.elapsed()));
-                    // A closed standard error does not end the work.
+                    // A closed standard error doesn't end the work.
                     let _ = io::stderr().write_all(line.as_bytes());
                 }
             }
         });
-        // Also if the work panics: the thread beside it ends as this is dropped.
+        // This also runs if the work panics: dropping it ends the thread beside it.
         let _working = working;
         work()
     })
@@ -100,7 +100,7 @@ fn bar(what: &str) -> ProgressBar {
 /// Formats the share done, the time left and the additional text.
 fn text(glance: &ProgressLine, elapsed: Duration) -> String {
     let percent = 100.0 * glance.share;
-    // A tenth where a whole one takes long.
+    // Show a tenth if a whole percent takes long.
     let mut text = match percent < 1.0 {
         true => format!("{:.1} %", (10.0 * percent).floor() / 10.0),
         false => format!("{:.0} %", percent.floor()),
@@ -125,7 +125,7 @@ fn left(share: f64, elapsed: Duration) -> Option<Duration> {
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 - share).max(0.0) / share).ok()
 }
 
-/// A length of time in the two largest of its units.
+/// Formats a duration in its two largest units.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -1,7 +1,7 @@
 //! Orders runs so that no core is idle at the end while another still works.
 //!
-//! The longest runs should begin first, but a run's length is unknown before it. So one run of each *kind* begins
-//! first, and its length predicts the others. Runs of a kind differ only in seed, policy or machine. Among unmeasured
+//! The longest runs should start first, but we don't know a run's length beforehand. So we first start one run of each
+//! *kind*, and its length predicts the others. Runs of a kind differ only in seed, policy or machine. Among unmeasured
 //! kinds, more CPUs come first, then later places in the list, because people list values from small to large.
 //!
 //! The order never changes a result.
@@ -11,25 +11,25 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How soon the runs of a kind begin, the last in this order first.
+/// The priority of a kind's runs; the greatest starts first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Priority {
-    /// One has begun and none has ended.
+    /// One run has started and none has ended.
     Unknown,
-    /// The duration of the last one that ended.
+    /// The duration of the last run that ended.
     Length(Duration),
-    /// None has begun.
+    /// No run has started.
     Fresh,
 }
 
-/// The runs of a kind that have not begun.
+/// The runs of a kind that haven't started.
 struct Kind {
     urgency: Priority,
     cpus: usize,
     waiting: Vec<usize>,
 }
 
-/// Runs that have not begun.
+/// Runs that haven't started.
 pub(crate) struct Queue {
     state: Mutex<State>,
     /// The kind of each run.
@@ -72,11 +72,11 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes that belong together.
+        // No code panics between two changes that belong together.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place in the list of the run that is to begin now; `None` once all have begun.
+    /// Returns the index of the next run to start; `None` once all have started.
     pub(crate) fn begin(&self) -> Option<usize> {
         let mut state = self.state();
         let &(.., kind) = state.order.last()?;
@@ -112,12 +112,12 @@ impl State {
 mod tests {
     use super::*;
 
-    /// Simulates workers that take runs from the queue, each given by kind and length. Returns the order of starts and
-    /// the time of the last end. Panics if a worker gets none while some wait.
+    /// Simulates workers that take runs from the queue, each run with its kind and length. Returns the order of starts
+    /// and the time of the last end. Panics if a worker gets none while some wait.
     fn worked(workers: usize, runs: &[(u32, u64)]) -> (Vec<usize>, u64) {
         let queue = Queue::new(runs.iter().map(|&(kind, _)| (1, kind)));
         let mut begun = Vec::new();
-        // When each worker is free, and its run until then.
+        // The time at which each worker becomes free, and its run until then.
         let mut workers: Vec<(u64, Option<usize>)> = vec![(0, None); workers];
         let mut end = 0;
         while let Some(worker) = workers.iter_mut().min() {
@@ -159,16 +159,16 @@ mod tests {
         }
     }
 
-    /// Three kinds that nobody knows: twenty short runs, twenty of the tenfold length, two of the hundredfold.
+    /// Runs three unmeasured kinds: twenty short runs, twenty of ten times that length, two of a hundred times.
     #[test]
     fn the_longest_kind_begins_as_soon_as_its_length_is_known() {
         let mut runs = vec![(0, 1); 20];
         runs.extend([(1, 10); 20]);
         runs.extend([(2, 100); 2]);
         let (begun, end) = worked(2, &runs);
-        // One of each kind first, the last of the list before the others; then the long ones.
+        // One of each kind starts first, the last of the list before the others; then the long ones.
         assert_eq!(begun[..3], [41, 39, 19]);
-        // The other of the two longest waits until the first has ended, and then comes before all others.
+        // The other of the two longest waits until the first has ended, then starts before all others.
         let place = |run: usize| begun.iter().position(|&other| other == run);
         assert!(place(40) < place(29), "{begun:?}");
         assert_eq!(end, 420 / 2, "{begun:?}");

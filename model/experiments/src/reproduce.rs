@@ -1,6 +1,6 @@
-//! `quell reproduce`: every published headline beside the model's prediction.
+//! Compares every published headline with the model's prediction (`quell reproduce`).
 //!
-//! Each headline has three runs: the kernel before the change, the same with the mechanism, and all mechanisms. The
+//! Each headline has three runs: the kernel before the change, the same with the mechanism, and all mechanisms. Our
 //! report adds each mechanism alone, growing numbers of CPUs, one shootdown in detail, and every figure with each
 //! guessed parameter halved and increased by half. The costs of the guards follow ([`crate::guards`]).
 
@@ -23,26 +23,26 @@ pub struct Row {
     pub mechanism: &'static str,
     /// The workload.
     pub experiment: &'static str,
-    /// Which case of it.
+    /// The case of the workload.
     pub case: &'static str,
     /// The figure's name.
     pub metric: &'static str,
     /// A short label if summaries have a line for it.
     pub chief: Option<&'static str>,
-    /// Where the figures were published.
+    /// The publication of the figures.
     pub source: Source,
-    /// Published, before the change.
+    /// The published figure before the change.
     pub published_before: f64,
-    /// Published, after it.
+    /// The published figure after the change.
     pub published_after: f64,
     /// Whether the model's experiment is smaller than the published one, so that only changes can be compared.
     pub scaled: bool,
     /// The model's figure before the change; absent if the run failed.
     pub model_before: Option<f64>,
-    /// After it.
+    /// The model's figure after the change.
     pub model_after: Option<f64>,
-    /// How far the model's figure before the change is from the published one: 0.1 is a tenth more. Absent where the
-    /// experiment is scaled down, or failed.
+    /// The relative distance of the model's figure before the change from the published one: 0.1 is a tenth more.
+    /// Absent if the experiment is scaled down, or failed.
     pub before_off: Option<f64>,
     /// The published change: -0.357 is 35.7 % less.
     pub change_published: f64,
@@ -54,15 +54,15 @@ pub struct Row {
     pub all_on: Option<f64>,
     /// Breaches of the contract in these runs.
     pub violations: u64,
-    /// Whether the prediction is near enough.
+    /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
     /// The tolerance.
     pub tolerance: String,
-    /// Why it misses or failed, as far as known.
+    /// The reason for a miss or a failure, as far as known.
     pub reason: Option<String>,
     /// The machine.
     pub machine: &'static str,
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The mechanisms before the change.
     pub policy_before: String,
@@ -100,7 +100,7 @@ impl Experiment {
             .collect()
     }
 
-    /// A run of this headline under a policy, with the headline's own details.
+    /// Returns a run of this headline under a policy, with the headline's own details.
     pub fn job(&self, policy: &str) -> Job {
         Job::new(
             self.machine.clone(),
@@ -110,7 +110,7 @@ impl Experiment {
         )
     }
 
-    /// The kernel before the change.
+    /// Returns the run with the kernel before the change.
     pub fn before(&self) -> Job {
         let policy = self.headline.before();
         Job {
@@ -119,7 +119,7 @@ impl Experiment {
         }
     }
 
-    /// The same kernel with the mechanism.
+    /// Returns the run with the same kernel and the mechanism.
     pub fn after(&self) -> Job {
         let policy = self.headline.after();
         Job {
@@ -128,12 +128,12 @@ impl Experiment {
         }
     }
 
-    /// Everything on.
+    /// Returns the run with all mechanisms.
     pub fn all_on(&self) -> Job {
         self.job("all")
     }
 
-    /// The runs that its [row](Experiment::row) needs.
+    /// Returns the runs that its [row](Experiment::row) needs.
     pub fn runs(&self) -> [Job; 3] {
         [self.before(), self.after(), self.all_on()]
     }
@@ -168,8 +168,8 @@ impl Experiment {
         }
     }
 
-    /// By how much the figure is worse with everything on than with everything off, in percent, if it is. Both are the
-    /// [compared](Experiment::compared) runs.
+    /// Returns the percentage by which the figure is worse with everything on than with everything off, if it is. Both
+    /// are the [compared](Experiment::compared) runs.
     pub fn worse_with_all(&self, results: &Results) -> Option<f64> {
         let [off, all] = ["baseline", "all"].map(|policy| self.compared(policy));
         let change = self.change(results, &off, &all)?;
@@ -180,7 +180,7 @@ impl Experiment {
         (loss > WORSE_PERCENT).then_some(loss)
     }
 
-    /// The figure of a job that was run.
+    /// Returns the figure of a job that was run.
     pub fn figure(&self, results: &Results, job: &Job) -> Result<f64, String> {
         let outcome = results.get(job)?;
         let figure = self.headline.read(outcome, &job.workload);
@@ -191,7 +191,7 @@ impl Experiment {
         }
     }
 
-    /// The change from one job to another, in percent.
+    /// Returns the change from one job to another, in percent.
     pub fn change(&self, results: &Results, from: &Job, to: &Job) -> Option<f64> {
         let figure = |job| self.figure(results, job).ok();
         Some(100.0 * (figure(to)? / figure(from)? - 1.0)).filter(|change| change.is_finite())
@@ -262,14 +262,14 @@ pub fn rows(plans: &[Experiment], results: &Results) -> Vec<Row> {
     rows
 }
 
-/// How many of these changes are predicted within their tolerance.
+/// Returns the number of these changes that are predicted within their tolerance.
 pub fn hits(rows: &[&Row]) -> usize {
     rows.iter()
         .filter(|row| row.verdict == Verdict::Hit)
         .count()
 }
 
-/// Returns how well the predictions follow the published figures.
+/// Returns the skill of the predictions.
 pub fn skill(rows: &[Row]) -> Skill {
     let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
     Skill::of(&rows.iter().filter_map(pair).collect::<Vec<_>>())

@@ -1,6 +1,6 @@
 //! Stores the results of work that is split into parts: a header line, then one line of JSON per place.
 //!
-//! Lines are appended as results arrive, in any order; [`Results::text`] sorts them. A line cut by an interruption is
+//! We append lines as results arrive, in any order; [`Results::text`] sorts them. A line cut by an interruption is
 //! dropped. Lines depend on neither host nor time, so parts from many hosts merge into the text that one host would
 //! write. The whole is a [sweep's grid](crate::sweep), for example.
 
@@ -17,14 +17,14 @@ use serde::de::DeserializeOwned;
 pub trait Header: Serialize + DeserializeOwned {
     /// The result of one place, with its index.
     type Row: Serialize + DeserializeOwned;
-    /// The whole in words, for example "a sweep".
+    /// A name for the whole, for example "a sweep".
     const WHAT: &'static str;
-    /// One place in words, for example "run".
+    /// A name for one place, for example "run".
     const EACH: &'static str;
 
-    /// How many places there are.
+    /// Returns the number of places.
     fn size(&self) -> usize;
-    /// The place of a result, from 0.
+    /// Returns the place of a result, from 0.
     fn place(row: &Self::Row) -> usize;
 }
 
@@ -35,7 +35,7 @@ pub fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Why a text is no such results.
+/// The reason why a text isn't such results.
 #[derive(Debug, thiserror::Error)]
 #[error("no results of {what} ({why})")]
 pub struct ResultsError {
@@ -45,18 +45,18 @@ pub struct ResultsError {
     why: String,
 }
 
-/// An error from merging parts that do not belong together.
+/// An error from merging parts that don't belong together.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MergeError {
-    /// They are of different ones.
+    /// The parts belong to different wholes.
     #[error("of another whole")]
     OtherWhole,
-    /// One place came to different results.
+    /// One place has different results.
     #[error("place {0} has another result")]
     Differ(usize),
 }
 
-/// No line of results has more bytes: the longest are first lines, with the texts of files in them.
+/// The most bytes of a line of results. The longest are first lines, which contain the texts of files.
 const LONGEST: u64 = 1 << 26;
 
 /// Reads a line with its newline, which the last may lack; leaves `line` empty at the end.
@@ -72,7 +72,7 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> 
     Ok(())
 }
 
-/// The results of a whole, or of a part of it.
+/// The results of the whole, or of a part of it.
 #[derive(Debug)]
 pub struct Results<W> {
     /// The header.
@@ -83,10 +83,10 @@ pub struct Results<W> {
 }
 
 impl<W: Header> Results<W> {
-    /// No results yet of that whole.
+    /// Creates results of that whole, still empty.
     ///
     /// # Errors
-    /// If it cannot be written down.
+    /// If it can't be serialized.
     pub fn new(head: W) -> serde_json::Result<Self> {
         Ok(Results {
             first: serde_json::to_string(&head)?,
@@ -95,10 +95,10 @@ impl<W: Header> Results<W> {
         })
     }
 
-    /// Reads results, line by line; a last line that was cut is left out. `None` if not even the first line is whole.
+    /// Reads results, line by line; ignores a last line that was cut. `None` if not even the first line is complete.
     ///
     /// # Errors
-    /// If they cannot be read, or are something else.
+    /// If they can't be read, or are something else.
     pub fn read(mut from: impl BufRead) -> Result<Option<Self>, ResultsError> {
         let mut line = Vec::new();
         let mut number = 0;
@@ -143,10 +143,10 @@ impl<W: Header> Results<W> {
         self.first == other.first
     }
 
-    /// Takes the results of another part in.
+    /// Adds the results of another part.
     ///
     /// # Errors
-    /// If it is a part of something else, or a place came to something else there.
+    /// If it is a part of something else, or a place has another result there.
     pub fn merge(&mut self, other: Self) -> Result<(), MergeError> {
         if !self.is_of(&other) {
             return Err(MergeError::OtherWhole);
@@ -160,10 +160,10 @@ impl<W: Header> Results<W> {
         Ok(())
     }
 
-    /// Takes a result in; its line, with the end of the line.
+    /// Adds a result. Returns its line, with the newline.
     ///
     /// # Errors
-    /// If it cannot be written down.
+    /// If it can't be serialized.
     pub fn add(&mut self, row: &W::Row) -> serde_json::Result<String> {
         let line = serde_json::to_string(row)?;
         let written = format!("{line}\n");
@@ -176,17 +176,17 @@ impl<W: Header> Results<W> {
         self.lines.contains_key(&index)
     }
 
-    /// How many places have a result.
+    /// Returns the number of places with a result.
     pub fn known(&self) -> usize {
         self.lines.len()
     }
 
-    /// How many places have none.
+    /// Returns the number of places without a result.
     pub fn missing(&self) -> usize {
         self.head.size() - self.lines.len()
     }
 
-    /// Everything, in the order of places.
+    /// Returns everything as text, in the order of places.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.first);
         for line in self.lines.values() {
@@ -196,9 +196,9 @@ impl<W: Header> Results<W> {
         text
     }
 
-    /// Every result, in the order of places.
+    /// Returns every result, in the order of places.
     pub fn rows(&self) -> impl Iterator<Item = W::Row> {
-        // Each was read or written here.
+        // Each line was parsed or serialized here before.
         self.lines
             .values()
             .filter_map(|line| serde_json::from_str(line).ok())

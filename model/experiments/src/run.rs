@@ -1,7 +1,7 @@
 //! One run as data, for `quell run --json` and other languages.
 //!
-//! A [`Report`] holds the figures of one seed, and the workload's figure with other seeds, to show how far it depends
-//! on the seed. All figures are the same on every host, except the host's speed and duration.
+//! A [`Report`] contains the figures of one seed, and the workload's figure with other seeds, which shows how far it
+//! depends on the seed. All figures are the same on every host, except the host's speed and duration.
 
 use quell_conformance::PolicyText;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Report {
     parameters: BTreeMap<&'static str, u64>,
     metric: &'static str,
     value: Option<f64>,
-    /// The figure with each seed, the first included.
+    /// The figure with each seed, including the first.
     values: Vec<Option<f64>>,
     window_ns: f64,
     elapsed_ns: f64,
@@ -40,23 +40,23 @@ pub struct Report {
     host_seconds: f64,
 }
 
-/// How long one kind of call took, in nanoseconds.
+/// The durations of one kind of call, in nanoseconds.
 #[derive(Serialize)]
 pub struct CallLatency {
     /// Its name.
     pub call: &'static str,
-    /// How often it was made.
+    /// The number of calls.
     pub count: u64,
     /// Half of the calls took no longer.
     pub median_ns: f64,
     /// 99 of 100 calls took no longer.
     pub p99_ns: f64,
-    /// The longest of all.
+    /// The longest call.
     pub worst_ns: f64,
 }
 
 impl CallLatency {
-    /// Those of every kind of call that a run's measured window had.
+    /// Returns the latencies of every kind of call in a run's measured window.
     pub fn all(outcome: &Outcome) -> Vec<CallLatency> {
         let nanoseconds = |time: u64| time as f64 / 1e3;
         let of = |latency: &Latency| CallLatency {
@@ -71,8 +71,8 @@ impl CallLatency {
 }
 
 impl Report {
-    /// Builds the report of a trial. `values` are the workload's figures with each seed, the trial's own first; one
-    /// that is not finite is left empty.
+    /// Builds the report of a trial. `values` are the workload's figures with each seed, the trial's own first. A
+    /// figure that isn't finite becomes empty.
     pub fn of(
         trial: &Trial<'_>,
         without: &[&'static str],
@@ -119,8 +119,8 @@ impl Report {
 
 /// Runs a job with `seeds` seeds, its own first, on all cores of the host, and [shows](progress::show) the progress.
 ///
-/// Only the first is traced. Calls `each` after each seed, on its core. After `stop` is set no further seed begins, those
-/// under way finish, and the result is `None`.
+/// Only the first is traced. Calls `each` after each seed, on its core. After `stop` is set no further seed starts,
+/// those under way finish, and the result is `None`.
 pub fn outcomes(
     job: &Job,
     seeds: u16,
@@ -159,7 +159,7 @@ pub fn outcomes(
     })
 }
 
-/// The figure of each seed; `NAN` for one that failed.
+/// Returns the figure of each seed; `NAN` for one that failed.
 pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
     let value = |outcome: &Outcome| outcome.measure.value;
     let all = outcomes
@@ -168,10 +168,10 @@ pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
     all.collect()
 }
 
-/// As [`outcomes`], with a report whose figures are those of the first seed.
+/// Runs a job like [`outcomes`], and builds a report with the figures of the first seed.
 ///
 /// # Errors
-/// What went wrong with the first seed. One of the others that fails has no figure.
+/// The error of the first seed. Another seed that fails has no figure.
 pub fn with_seeds(
     job: &Job,
     seeds: u16,

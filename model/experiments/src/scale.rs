@@ -13,11 +13,11 @@ use crate::jobs::{Job, Results};
 /// The runs of a scale experiment.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// On which machine.
+    /// The machine.
     pub machine: Arc<MachineFile>,
     /// The workload.
     pub workload: Workload,
-    /// With which mechanisms, each on every number of CPUs.
+    /// The mechanisms that are on; each policy runs on every number of CPUs.
     pub policies: Vec<Policy>,
     /// The numbers of CPUs. Unsupported ones are skipped.
     pub cpus: Vec<usize>,
@@ -26,13 +26,13 @@ pub struct Sweep {
 /// The figures on one number of CPUs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Point {
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// The figure under each policy; absent where the run failed or measured nothing.
+    /// The figure under each policy; absent if the run failed or measured nothing.
     pub values: Vec<Option<f64>>,
 }
 
-/// The workload supports none of the numbers of CPUs.
+/// An error: the workload supports none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{workload} runs on none of these numbers of CPUs: {why}")]
 pub struct EmptySweep {
@@ -44,14 +44,14 @@ pub struct EmptySweep {
 pub struct ScaleResults {
     /// The figure's name.
     pub metric: &'static str,
-    /// For each number of CPUs.
+    /// The points, one for each number of CPUs.
     pub points: Vec<Point>,
     /// All runs.
     pub results: Results,
 }
 
 impl Sweep {
-    /// The numbers of CPUs that the workload runs on.
+    /// Returns the numbers of CPUs on which the workload runs.
     fn counts(&self) -> Result<Vec<usize>, EmptySweep> {
         let mut refused = String::new();
         let mut runs = |&cpus: &usize| {
@@ -69,7 +69,7 @@ impl Sweep {
     }
 
     fn job(&self, policy: Policy, cpus: usize) -> Job {
-        // Points that do not fit were left out.
+        // Points that don't fit are already omitted.
         let workload = self.workload.fitted(cpus).unwrap_or(self.workload);
         Job::new(self.machine.clone(), workload, policy, cpus)
     }
@@ -111,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// Divides the values of each point by that of the first policy there.
+/// Divides the values of each point by the first policy's.
 pub fn relative(points: &[Point]) -> Vec<Point> {
     let of = |point: &Point| Point {
         cpus: point.cpus,
@@ -124,7 +124,7 @@ pub fn relative(points: &[Point]) -> Vec<Point> {
     points.iter().map(of).collect()
 }
 
-/// Returns a line for each policy; `names` are those of the policies.
+/// Returns a line for each policy; `names` are the policies' names.
 pub(crate) fn lines(names: &[&str], points: &[Point]) -> Vec<Line> {
     names
         .iter()
@@ -145,7 +145,7 @@ pub(crate) fn lines(names: &[&str], points: &[Point]) -> Vec<Line> {
         .collect()
 }
 
-/// Draws the points as an SVG file; `names` are those of the policies, `up` is the unit of their values.
+/// Draws the points as an SVG file; `names` are the policies' names, `up` is the unit of their values.
 pub fn plot(
     title: &str,
     names: &[&str],

@@ -1,7 +1,7 @@
 //! Runs grids: all combinations of machines, their parameters, policies, CPUs, workload parameters and seeds.
 //!
 //! The grid alone determines the order of its cells, and a cell alone its result. So any part may run anywhere and at
-//! any time. The longest runs begin first, so that no core waits for one of them at the end.
+//! any time. We start the longest runs first, so that no core waits for one of them at the end.
 //!
 //! [`results`] stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a plot.
 
@@ -33,15 +33,15 @@ use crate::trial::Outcome;
 pub struct Grid {
     /// The workload.
     pub workload: Workload,
-    /// On which machines.
+    /// The machines.
     pub machines: Vec<Arc<MachineFile>>,
-    /// Figures of each of them (`interrupt.send`) and the values that each takes, written as `--set` reads it.
+    /// Parameters of each machine (for example `interrupt.send`) and their values, in the notation of `--set`.
     pub figures: Vec<(String, Vec<String>)>,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policies: Vec<Policy>,
     /// The numbers of CPUs; empty for the workload's default.
     pub cpus: Vec<usize>,
-    /// Parameters of the workload and the values that each takes, written as it is read.
+    /// Parameters of the workload and their values, in its notation.
     pub axes: Vec<(String, Vec<String>)>,
     /// Seeds from 1 to this.
     pub seeds: u64,
@@ -52,17 +52,17 @@ pub struct Grid {
 pub struct Cell {
     /// Its place in the grid.
     pub index: usize,
-    /// The run; or why the workload cannot run so.
+    /// The run, or the reason why the workload can't run with these values.
     pub job: Result<Job, String>,
     /// The machine, and the values of the grid's parameters.
     pub machine: String,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: Policy,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The seed.
     pub seed: u64,
-    /// The value of each parameter and of each figure of the machine that the grid names.
+    /// The values of all parameters that the grid names, the workload's and the machine's.
     pub values: BTreeMap<String, String>,
 }
 
@@ -72,9 +72,9 @@ pub const MOST_CELLS: usize = 1_000_000;
 /// A part of a grid or of any list: `2/5` is the second of five, with items 1, 6, 11 … counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
-    /// Which, from 1.
+    /// The number of the part, from 1.
     part: usize,
-    /// Of how many.
+    /// The number of parts.
     of: usize,
 }
 
@@ -111,7 +111,7 @@ impl FromStr for Shard {
 }
 
 impl Grid {
-    /// How many cells it has, or `usize::MAX` if there are more than that: known without making them.
+    /// Returns the number of cells, or `usize::MAX` if there are more, without making them.
     pub fn size(&self) -> usize {
         let values = self.axes.iter().chain(&self.figures);
         let numbers = [
@@ -184,8 +184,8 @@ impl Grid {
 /// A changed input, and its parameters' values.
 type Axis<T> = (T, BTreeMap<String, String>);
 
-/// Something with each combination of values, the last name's changing first. `set` gives it the value of a name, from
-/// text like `pages=512`.
+/// Returns an object for each combination of values; the last name's values change first. `set` sets a name's value
+/// from text like `pages=512`.
 fn each<T: Clone>(
     plain: T,
     axes: &[(String, Vec<String>)],
@@ -215,9 +215,9 @@ pub struct Record {
     pub workload: String,
     /// The machine's name.
     pub machine: String,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: String,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The seed.
     pub seed: u64,
@@ -225,15 +225,15 @@ pub struct Record {
     pub parameters: BTreeMap<String, String>,
     /// The figure; absent if the run failed or measured nothing.
     pub value: Option<f64>,
-    /// How long the measured window was.
+    /// The length of the measured window.
     pub window_ns: f64,
-    /// How often the contract was broken.
+    /// Breaches of the contract.
     pub violations: u64,
     /// The engine's counts in the measured window, without zeros.
     pub engine: BTreeMap<String, u64>,
     /// The machine's counts there.
     pub machine_counts: BTreeMap<String, u64>,
-    /// Why there is no figure.
+    /// The reason why there is no figure.
     pub error: Option<String>,
 }
 
@@ -288,7 +288,7 @@ pub fn run(
         let runs = cells.iter().map(|cell| cell.cpus).zip(&runs);
         ProgressLine::of_runs(runs, ended.load(Relaxed))
     };
-    // Seeds, policies and machines make a run longer or shorter by much less than the rest does.
+    // Seeds, policies and machines change a run's length much less than other values.
     let queue = Queue::new(cells.iter().map(|cell| (cell.cpus, &cell.values)));
     let next = || queue.begin().filter(|_| !stop.load(Relaxed));
     let run = |index: usize| {
@@ -375,8 +375,8 @@ mod tests {
         });
     }
 
-    /// Each of three threads waits at the end of a run for the others to end one: a hang if a thread idles while runs
-    /// wait.
+    /// Checks that no thread idles while runs wait. Each of three threads waits at the end of a run until the others
+    /// end one, so an idle thread would cause a hang.
     #[test]
     fn no_thread_idles_while_runs_wait() {
         let cells = grid().cells().unwrap();

@@ -16,17 +16,17 @@ use crate::machines;
 /// The inputs of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
-    /// On which machine.
+    /// The machine.
     pub machine: &'a MachineFile,
     /// The workload.
     pub workload: Workload,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: Policy,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The seed of all randomness.
     pub seed: u64,
-    /// How many events to trace; 0 for no trace.
+    /// The number of events to trace; 0 for no trace.
     pub trace: usize,
 }
 
@@ -39,13 +39,13 @@ pub struct Outcome {
     pub engine: Stats,
     /// The machine's counts.
     pub machine: Counts,
-    /// How long the measured window was, in virtual nanoseconds; 0 if the workload opened none.
+    /// The length of the measured window, in virtual nanoseconds; 0 if the workload opened none.
     pub window_nanoseconds: f64,
-    /// How long the whole run was, in virtual nanoseconds.
+    /// The length of the whole run, in virtual nanoseconds.
     pub elapsed_nanoseconds: f64,
-    /// How long the calls of the measured window took, by their names.
+    /// The durations of the measured window's calls, by name.
     pub latencies: Vec<Latency>,
-    /// How often the contract was broken, over the whole run.
+    /// Breaches of the contract in the whole run.
     pub violations: u64,
     /// The first of these breaches, in words.
     pub breaches: Vec<String>,
@@ -53,14 +53,14 @@ pub struct Outcome {
     pub trace: Trace,
     /// Accesses of the whole run for each second that the host took.
     pub accesses_per_second: f64,
-    /// How long the host took.
+    /// The host's time.
     pub host_seconds: f64,
 }
 
-/// Why there is no outcome.
+/// The reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The workload cannot run with these parameters on that many CPUs.
+    /// The workload can't run with these parameters on this number of CPUs.
     #[error("{workload}: {why}")]
     Unfit {
         /// Its name.
@@ -68,7 +68,7 @@ pub enum TrialError {
         /// The reason, and the remedy.
         why: String,
     },
-    /// The workload needs a kind of memory that the machine has not.
+    /// The workload needs a kind of memory that the machine lacks.
     #[error(
         "{workload} needs {needs}, which {machine} does not have ({} is {value}); {} has it",
         parameter.name(),
@@ -86,7 +86,7 @@ pub enum TrialError {
         /// Its value.
         value: usize,
     },
-    /// The machine came to no end.
+    /// The machine failed to finish the run.
     #[error(transparent)]
     Run(#[from] RunError),
     /// The workload failed.
@@ -94,9 +94,9 @@ pub enum TrialError {
     Failed {
         /// Its file.
         workload: &'static str,
-        /// Where.
+        /// The CPU.
         cpu: usize,
-        /// Why.
+        /// The failure.
         failure: Failure,
     },
 }
@@ -114,7 +114,7 @@ fn having(parameter: Parameter) -> String {
 }
 
 impl TrialError {
-    /// Returns whether the error is the user's: a machine, name or value that does not exist.
+    /// Returns whether the error is the user's: a machine, name or value that doesn't exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -167,16 +167,16 @@ impl Trial<'_> {
         }
     }
 
-    /// Runs it.
+    /// Runs the trial.
     ///
     /// # Errors
-    /// See [`TrialError`]. Breaches of the contract are no error but part of the outcome.
+    /// See [`TrialError`]. Breaches of the contract aren't errors; the outcome contains them.
     pub fn run(&self) -> Result<Outcome, TrialError> {
         self.run_without(&[])
     }
 
-    /// Runs it with guards of the engine and of the manager left out, by the names of their mutants: in the
-    /// instrumented copy alone.
+    /// Runs the trial without some guards of the engine and of the manager, by the names of their mutants. Works only
+    /// in the instrumented copy.
     ///
     /// # Errors
     /// See [`TrialError`].
@@ -184,7 +184,7 @@ impl Trial<'_> {
         self.run_watched(without, &Progress::new())
     }
 
-    /// Like [`Trial::run_without`], and reports the progress.
+    /// Runs the trial like [`Trial::run_without`], and reports the progress.
     ///
     /// # Errors
     /// See [`TrialError`].
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use quell_clock::built_in;
 
-    /// By default a discard needs a flush for each 64 pages; with the option, one for all 256.
+    /// Checks `together`: by default a discard needs a flush for each 64 pages; with it, one for all 256.
     #[test]
     fn a_file_says_how_many_pages_one_flush_serves() {
         let machine = built_in("haswell-server").unwrap();
@@ -363,8 +363,8 @@ program = [ {{ bystand = "1us" }} ]
         );
     }
 
-    /// While a discard has taken every page of its range itself, it has met nothing that another call has still to
-    /// flush.
+    /// Checks that a discard doesn't flush for others: if it has removed every page of its range itself, it has found
+    /// no entry with another call's pending flush.
     #[test]
     fn calls_that_discard_pages_of_their_own_do_not_flush_for_each_other() {
         let mut workload = Workload::from_name("crowd").unwrap();
@@ -384,13 +384,13 @@ program = [ {{ bystand = "1us" }} ]
         assert_eq!(engine(quell::Counter::Requested), 8 * 20);
     }
 
-    /// A run's figures do not depend on the host allocator's placement.
+    /// Checks that a run's figures don't depend on where the host's allocator places memory.
     #[test]
     fn a_run_gives_the_same_figures_wherever_its_memory_is() {
         let machine = built_in("xeon-6430-cxl").unwrap();
         let policy = quell_conformance::parse_policy("S0+S2+S4,asynchronous=no,inline=no").unwrap();
         let mut workload = Workload::from_name("readers").unwrap();
-        // Readers that are short of memory all the time.
+        // Readers that are always short of memory.
         for pair in [
             "threads=2",
             "size=2M",
@@ -409,7 +409,7 @@ program = [ {{ bystand = "1us" }} ]
             seed: 1,
             trace: 0,
         };
-        // Each run finds the allocator in another state: the runs before it left holes.
+        // Each run finds the allocator in another state, because the earlier runs left holes.
         let figures = [0, 1000, 2000, 3000].map(|held| {
             let _held: Vec<_> = (0..held).map(|size| vec![0u8; size % 97 + 1]).collect();
             trial.run().unwrap().measure.value

@@ -8,10 +8,10 @@ use quell_workloads::{FileError, Workload};
 
 use crate::machines;
 
-/// Why there is no such workload.
+/// The reason why a workload wasn't found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// None of that name is built in.
+    /// No built-in one has this name.
     #[error(
         "no workload `{name}`{}; there are {}; for a file of your own, give its path",
         hint(name, names()), names().join(", ")
@@ -20,12 +20,12 @@ pub enum FindError {
         /// The name.
         name: String,
     },
-    /// The file cannot be read.
+    /// The file can't be read.
     #[error("workload file {path}: {error}")]
     Unreadable {
         /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// The file is invalid; lists every mistake with line and key.
@@ -43,7 +43,7 @@ pub fn is_path(text: &str) -> bool {
 /// Finds a built-in workload, or reads a file if the text looks like a path; with default parameters.
 ///
 /// # Errors
-/// If there is none, or the file cannot be read or is invalid; lists every mistake with line and key.
+/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
 pub fn find(text: &str) -> Result<Workload, FindError> {
     if let Some(workload) = Workload::from_name(text) {
         return Ok(workload);
@@ -58,7 +58,7 @@ pub fn find(text: &str) -> Result<Workload, FindError> {
     Workload::parse(text, &content).map_err(FindError::Wrong)
 }
 
-/// The names of the built-in workloads.
+/// Returns the names of the built-in workloads.
 pub fn names() -> Vec<&'static str> {
     Workload::all().iter().map(Workload::name).collect()
 }

@@ -1,6 +1,6 @@
-//! Workload files count the same events as the Rust programs that they replaced.
+//! Checks that workload files count the same events as the Rust programs that they replaced.
 //!
-//! Compared are calls, faults, interrupts and all of the engine's counters. They depend on the order in which CPUs
+//! We compare calls, faults, interrupts and all of the engine's counters. They depend on the order in which CPUs
 //! arrive, so a change of a machine file or of the engine may move some; then update them from `quell run --json`.
 
 use quell_clock::built_in;

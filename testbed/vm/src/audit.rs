@@ -1,5 +1,4 @@
-//! The questions of tests and oracles to a manager: how much memory is what, whether that adds up, and what a
-//! page holds.
+//! Answers tests and oracles: how much memory is in which state, whether the records agree, and the content of a page.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameState, Owner};
@@ -18,12 +17,12 @@ use core::sync::atomic::Ordering;
 use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Word};
 
-/// How many base frames are what.
+/// Base frames by use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// With an allocator, deferring nothing.
+    /// Free, without a deferred flush.
     pub free: u64,
-    /// Free, and a flush is deferred (S3).
+    /// Free, with a deferred flush (S3).
     pub stale: u64,
     /// Page-table pages.
     pub tables: u64,
@@ -31,26 +30,26 @@ pub struct Totals {
     pub anonymous: u64,
     /// In the page cache.
     pub file: u64,
-    /// Slots of swap in use: not frames.
+    /// Swap slots in use (not frames).
     pub swapped: u64,
 }
 
-/// How often the tables name a frame.
+/// The entries that name a frame, counted.
 #[derive(Default)]
 struct ByTables {
     mapped: u32,
     markers: u32,
 }
 
-/// What the tables name.
+/// Everything that the page tables name.
 #[derive(Default)]
 struct Named {
     frames: BTreeMap<Frame, ByTables>,
-    /// How often each slot of swap.
+    /// Entries per swap slot.
     slots: BTreeMap<u32, u32>,
 }
 
-/// The parts that are looked at.
+/// The parts of a manager that are checked.
 pub(crate) struct Audit<'v, 'm, M: Machine> {
     pub(crate) frames: &'v Frames<'m, M>,
     pub(crate) cache: &'v PageCache<'m, M>,
@@ -63,7 +62,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         self.frames.machine()
     }
 
-    /// See [`Vm::check`](crate::Vm::check).
+    /// Checks all records; see [`Vm::check`](crate::Vm::check).
     pub(crate) fn check(&self) -> Result<Totals, String> {
         let mut named = self.named_by_tables()?;
         self.swap.check(&named.slots)?;
@@ -73,14 +72,14 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         };
         let mut skip = Frame(0);
         for (frame, info) in self.frames.described() {
-            // A block is described by its first frame.
+            // The first frame describes a block.
             if frame >= skip {
                 let state = info.state(self.machine());
                 let by_tables = named.frames.remove(&frame).unwrap_or_default();
                 skip = self.check_frame(frame, &state, &by_tables, &mut totals)?;
             }
         }
-        // The rest are named by a table and are free frames by the records.
+        // Tables name the remaining frames, but the records have them as free.
         let free = named
             .frames
             .iter()
@@ -104,7 +103,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(totals)
     }
 
-    /// What the tables of all living processes name. The frames that they map must know of it.
+    /// Collects the frames and swap slots in the tables of all living processes. Each mapped frame must list its
+    /// mapping.
     fn named_by_tables(&self) -> Result<Named, String> {
         let mut named = Named::default();
         for process in self.processes.living() {
@@ -148,7 +148,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(named)
     }
 
-    /// Whether an area allows an entry, whose frame has this owner and so many references.
+    /// Checks an entry against its area; `owner` and `references` are its frame's.
     fn check_entry(
         &self,
         vma: Option<&Vma>,
@@ -188,8 +188,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         }
     }
 
-    /// Adds a frame, or a block that begins there, to the totals, and compares its records with what the tables and
-    /// the page cache name; the frame from which on others are to be looked at.
+    /// Checks the records of a frame (or of the block that begins there) against tables and page cache, and adds it to
+    /// the totals. Returns the first frame that it did not cover.
     fn check_frame(
         &self,
         frame: Frame,
@@ -242,7 +242,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(frame.plus(frames))
     }
 
-    /// Whether the page cache has this frame for a page of a file, which must have the page.
+    /// Returns whether the page cache has this frame for the page, which must lie within the file.
     fn cached_at(&self, file: FileId, page: u64, frame: Frame) -> Result<bool, String> {
         let file = self
             .cache
@@ -271,7 +271,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(cached)
     }
 
-    /// Visits all words of a table and those below it that are not empty, and checks their count.
+    /// Visits all used words of a table and of the tables below it, and checks their counts.
     fn check_table(
         &self,
         table: Frame,
@@ -312,7 +312,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(())
     }
 
-    /// See [`Vm::peek`](crate::Vm::peek).
+    /// Returns a word that a program would read; see [`Vm::peek`](crate::Vm::peek).
     ///
     /// # Safety
     /// As for [`Vm::peek`](crate::Vm::peek).
@@ -337,7 +337,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             }
         };
         let mut bytes = [0; 8];
-        // The CPU that holds the table's lock may be about to fill the word again.
+        // The CPU that holds the table's lock may be about to refill the word.
         if view == EntryKind::Empty && self.frames.info(table).is_table_locked() {
             return None;
         }
@@ -361,7 +361,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// See [`Vm::peek_mappings`](crate::Vm::peek_mappings).
+    /// Returns mappings of a file; see [`Vm::peek_mappings`](crate::Vm::peek_mappings).
     ///
     /// # Safety
     /// As for [`Vm::peek`](crate::Vm::peek).

@@ -1,8 +1,8 @@
 //! The buddy allocator of one memory node.
 //!
-//! A free block of `2^order` frames begins at a multiple of its size, and two halves of one block
-//! join again as soon as both are free. Blocks are kept in ordered sets, so the lowest address goes
-//! first: memory that is hardly used stays in one piece.
+//! A free block of `2^order` frames begins at a multiple of its size. Two halves of a block join as soon as both are
+//! free. Blocks are kept in ordered sets and the lowest address is taken first, so that a mostly free node keeps large
+//! blocks.
 
 use alloc::collections::BTreeSet;
 use quell::{Extent, Frame};
@@ -17,7 +17,7 @@ pub(crate) struct Buddy {
 }
 
 impl Buddy {
-    /// All frames of the extent, free.
+    /// Creates a node whose frames are all free.
     pub(crate) fn new(extent: Extent) -> Self {
         let mut buddy = Buddy {
             free: [const { BTreeSet::new() }; MAX_ORDER as usize + 1],
@@ -35,12 +35,12 @@ impl Buddy {
         buddy
     }
 
-    /// How many base frames are free.
+    /// Returns the number of free base frames.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// A block, cut out of a larger one if need be.
+    /// Takes a block, splitting a larger one if necessary.
     pub(crate) fn take(&mut self, order: u8) -> Option<Frame> {
         let found = (order..=MAX_ORDER).find(|&order| !self.free[order as usize].is_empty())?;
         let block = self.free[found as usize].pop_first()?;
@@ -51,7 +51,7 @@ impl Buddy {
         Some(Frame(block))
     }
 
-    /// Takes a block back.
+    /// Returns a block, and joins it with free neighbours.
     pub(crate) fn give(&mut self, frame: Frame, order: u8) {
         let (mut block, mut at) = (frame.0, order);
         while at < MAX_ORDER && self.free[at as usize].remove(&(block ^ 1 << at)) {

@@ -6,42 +6,41 @@ use quell_zero::{ClearPolicy, Plan};
 /// Sizes and choices of a [`Vm`](crate::Vm).
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// How many base frames a CPU's cache of a node trades with that node at a time; it keeps up to twice as
-    /// many, and as many again that are known to be zero.
+    /// Base frames that a CPU's cache exchanges with a node at a time. The cache keeps up to twice as many, and as many
+    /// again that are known to be zero.
     pub cache_batch: usize,
-    /// How many base pages compressed swap may hold.
+    /// Capacity of compressed swap, in base pages.
     pub swap_pages: u32,
-    /// Whether a fast node that is exhausted moves pages that were not used lately to a slow node
-    /// rather than taking new pages from there.
+    /// Moves cold pages to a slow node when a fast node is exhausted, instead of allocating new pages there.
     pub demotion: bool,
-    /// The base frames that each node keeps free. If fewer are free, one CPU demotes or reclaims that many in batches
-    /// while the others use the rest. With 0, a batch is reclaimed when none is free.
+    /// The base frames that each node keeps free. Below that, one CPU demotes or reclaims as many in batches, while the
+    /// others use the rest. With 0, a batch is reclaimed only when no frame is free.
     pub reclaim_ahead: u64,
-    /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
-    /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
+    /// Leaves that to idle CPUs, which check whenever they become idle. This models a kernel whose reclaim thread has a
+    /// CPU to itself. Otherwise the allocating CPU reclaims.
     pub reclaim_idle: bool,
-    /// Whether a CPU that takes a fault flushes by itself when the flush clock is far ahead of it (see
-    /// [`Cpu::catch_up`](quell::Cpu::catch_up)): while CPUs fault all the time, reuses then interrupt none of them.
-    /// Not part of S3 as published, where only reuse and switches make deferred flushes.
+    /// Makes a faulting CPU flush when it is far behind the flush clock (see [`Cpu::catch_up`](quell::Cpu::catch_up)).
+    /// Reuses then rarely interrupt CPUs that fault all the time. The published S3 has no such rule: there only reuses
+    /// and switches make deferred flushes.
     pub catch_up: bool,
-    /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer
-    /// interrupts; a thread that touches one of them meanwhile waits until it was copied, behind all others at worst.
-    /// Linux takes 512.
+    /// Pages that one [`Call::Migrate`](crate::Call::Migrate) moves per flush. More pages per flush mean fewer
+    /// interrupts, but a thread that touches one of them waits until it is copied, in the worst case after all others.
+    /// Linux uses 512.
     pub migrate_together: usize,
-    /// How many frames a call takes out behind one flush. Up to 64 wait on the stack, more on the heap, which then
-    /// grows under the lock of a page table. Linux takes some ten thousand.
+    /// Frames that a call unmaps per flush. Up to 64 wait on the stack; more wait on the heap, which then grows under a
+    /// page table's lock. Linux uses about 10 000.
     pub flush_together: usize,
-    /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
+    /// How large pages are zeroed. Whether whole extents or single pages (S1) is the engine's policy.
     pub clear: ClearPolicy,
-    /// How many frames an idle CPU zeroes ahead each time it turns idle.
+    /// Frames that a CPU zeroes in advance whenever it becomes idle.
     pub zero_ahead: usize,
-    /// How often an allocation reclaims a batch before it fails.
+    /// Batches that an allocation reclaims before it fails.
     pub reclaim_attempts: usize,
 }
 
 impl VmConfig {
-    /// A configuration for so much memory: the CPUs' caches of one node hold at most as many frames as an eighth of all
-    /// memory, the frames that are known to be zero aside.
+    /// Returns a configuration for this memory. The CPUs' caches of one node hold at most an eighth of all memory, not
+    /// counting frames that are known to be zero.
     pub fn for_memory(map: &MemoryMap, cpus: usize) -> Self {
         let frames: u64 = map.nodes().iter().map(|node| node.extent.frames).sum();
         let share = frames / (16 * cpus.max(1) as u64);

@@ -1,9 +1,8 @@
-//! The contract that the quell engine keeps, as every judge of a run needs it.
+//! The contract that the quell engine keeps, in the form that every oracle uses.
 //!
-//! Two machines in software, threads that play CPUs and a kernel that boots watch the engine at
-//! work. Each has an oracle of its own, because each knows different things about an access. All of them report
-//! a breach in the same form, which is defined here: the
-//! [`Clause`], the [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
+//! Two machines in software, threads that act as CPUs, and our kernel run the engine. Each has its own oracle, because
+//! each knows different facts about an access. All of them report a breach as defined here: the [`Clause`], the
+//! [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
 
 pub mod abstract_machine;
 mod clause;

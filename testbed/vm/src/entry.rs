@@ -1,23 +1,21 @@
-//! What a word of a page table means to the manager.
+//! The manager's meaning of a page-table word.
 //!
-//! Present words are the machine's ([`Machine::encode`]). Of a word that is not present, bit 0 is
-//! clear, bits 1 to 3 say what kind it is, and bits 12 to 51 name a frame or a swap slot, every bit
-//! inverted:
+//! Present words have the machine's format ([`Machine::encode`]). In a non-present word, bit 0 is clear, bits 1 to 3
+//! contain the kind, and bits 12 to 51 name a frame or a swap slot, with every bit inverted:
 //!
-//! * **empty**: nothing was ever there, or what was there has been flushed and given up;
-//! * **swapped**: the page lies in a swap slot;
-//! * **marker**: the page was taken away lazily (S3) and translations to this frame may still be in
-//!   use; the entry may be rewritten only with this frame, or after a flush;
-//! * **moving**: the page is being migrated; its page lock is held meanwhile.
+//! * **empty**: never used, or its content was flushed and freed;
+//! * **swapped**: the page is in a swap slot;
+//! * **marker**: the page was unmapped lazily (S3), and translations to this frame may still be in use. The entry may
+//!   be rewritten only with this frame, or after a flush;
+//! * **moving**: the page is being migrated under its page lock.
 //!
 //! # Why inverted
 //!
-//! Intel processors with the L1 terminal fault (L1TF, CVE-2018-3620) go on speculatively with the
-//! address bits of an entry that is not present, and read what the first-level cache has of that
-//! physical memory. A program could name any frame by having it swapped out or taken away lazily.
-//! Inverted, the bits name memory in the upper half of the physical addresses, however few of the 40
-//! bits a processor looks at, and [`MemoryMap`](crate::MemoryMap) has none there. The empty word
-//! names frame 0; on machines with such processors it must hold nothing secret, as elsewhere.
+//! Intel processors with the L1 terminal fault (L1TF, CVE-2018-3620) continue speculatively with the address bits of a
+//! non-present entry, and read that physical memory if it is in the L1 cache. A program could name any frame by having
+//! it swapped out or unmapped lazily. Inverted, the bits name the upper half of the physical address space, however
+//! many of the 40 bits a processor uses, and [`MemoryMap`](crate::MemoryMap) has no memory there. The empty word names
+//! frame 0. On such processors that frame must contain no secrets, as in other kernels.
 
 use crate::machine::{Entry, Level, Machine};
 use quell::Frame;
@@ -26,12 +24,12 @@ const SWAPPED: u64 = 1 << 1;
 const MARKER: u64 = 2 << 1;
 const MOVING: u64 = 3 << 1;
 const KIND: u64 = 7 << 1;
-/// The place of a frame in entries of every affected format.
+/// The position of a frame in entries of every affected format.
 const SHIFT: u32 = 12;
-/// Frames and slots below this can be named.
+/// Frames and slots must be below this to be named.
 const NUMBERS: u64 = 1 << 40;
 
-/// The word that names `number`.
+/// Returns the word that names `number`.
 const fn absent(kind: u64, number: u64) -> u64 {
     debug_assert!(number < NUMBERS);
     kind | (!number & (NUMBERS - 1)) << SHIFT
@@ -46,15 +44,15 @@ const fn number(word: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EntryKind {
     Empty,
-    /// A page is mapped.
+    /// A mapped page.
     Page(Entry),
-    /// A table of the next level.
+    /// A next-level table.
     Table(Frame),
-    /// The swap slot that holds the page.
+    /// The swap slot of the page.
     Swapped(u32),
-    /// The frame that was taken away lazily.
+    /// The lazily unmapped frame.
     Marker(Frame),
-    /// The frame that is being migrated.
+    /// The frame under migration.
     Moving(Frame),
 }
 
@@ -99,7 +97,7 @@ impl EntryKind {
         }
     }
 
-    /// The frame whose reverse map names this entry, if one does (for a marker: if it still does).
+    /// Returns the frame whose reverse map may list this entry. A marker may no longer be listed.
     pub(crate) fn frame(self) -> Option<Frame> {
         match self {
             EntryKind::Page(entry) => Some(entry.frame),
@@ -115,8 +113,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// On processors with 36 to 52 physical address bits, whose upper half is without memory, the address bits of
-        /// an absent entry name no memory.
+        /// On processors with 36 to 52 physical address bits and no memory in the upper half, absent entries name no
+        /// memory.
         #[test]
         fn absent_entries_name_no_memory(
             bits in 36u32..=52,

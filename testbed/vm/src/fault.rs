@@ -1,17 +1,15 @@
-//! Page faults: from an access that the tables refuse to an entry that allows it.
+//! Page faults: makes a missing or refused entry allow the access.
 //!
-//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes memory or time
-//! (allocating, zeroing, copying, decompressing) is done without that lock, and then the entry is looked at again: if
-//! it is not what it was, the fault starts anew. In between a reference keeps the frame that was looked at from
-//! becoming something else.
+//! A fault holds the areas for reading and examines the entry under its table's lock. It does slow work (allocating,
+//! zeroing, copying, decompressing) without that lock, then examines the entry again. If the entry has changed, the
+//! fault starts over. In between, a reference keeps the old frame from being reused.
 //!
-//! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the
-//! table's lock: another CPU must not read the old page after this one has written the new (C4), nor may a TLB have
-//! two frames for one address.
+//! Copy-on-write takes the old page out, flushes, and only then maps the copy, all under the table's lock. Another CPU
+//! must not read the old page after this one has written the new (C4), and no TLB may have two frames for one address.
 //!
-//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush,
-//! as in Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or
-//! what was flushed.
+//! A new page fills an empty entry even if another CPU's discard has emptied it and hasn't flushed yet, as in Linux. On
+//! Arm the fault flushes first (`TableGuard::break_before_make`). Swap maps the page that was there, or whose flush is
+//! done.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
@@ -29,13 +27,13 @@ use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
 use quell::{Frame, Page, PageRange, PageSize, Purpose};
 
-/// How an attempt to serve a fault ended.
+/// The result of an attempt to handle a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Done,
-    /// Another CPU changed the entry meanwhile.
+    /// Another CPU changed the entry in the meantime.
     Again,
-    /// There is no memory to copy the page whole: the fault splits it first.
+    /// There is too little memory to copy the whole page, so the fault splits it first.
     Split,
 }
 
@@ -72,7 +70,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.frames.machine()
     }
 
-    /// Accounts for the part of a fault that depends on its kind; `new` joins the lists of reclaim.
+    /// Charges for the part of a fault that depends on its kind; `new` joins the lists of reclaim.
     fn charge(&self, path: Path, new: Option<Frame>) {
         let machine = self.machine();
         machine.charge(Work::Path(path));
@@ -81,7 +79,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
     }
 
-    /// Serves a page fault of the process, which this CPU runs. After `Ok` the access is tried again.
+    /// Handles a page fault of the process that this CPU runs. After `Ok` the access is retried.
     pub(crate) fn fault(
         &self,
         process: &Arc<Process<M>>,
@@ -93,7 +91,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             return Err(Fault::NotMapped);
         }
         loop {
-            // Held until the entry is written: a call that changes the area waits. [mutant VmFaultsUnlocked]
+            // We hold it until the entry is written, so that a call that changes the area waits. [mutant
+            // VmFaultsUnlocked]
             let vmas = process.vmas().read(machine);
             let vma = *vmas.find(page).ok_or(Fault::NotMapped)?;
             let allowed = match access {
@@ -123,8 +122,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         match guard.view(page) {
             EntryKind::Table(_) => Ok(Step::Again),
             EntryKind::Moving(_) => {
-                // A CPU that waits uses no translation: the flush of the move that it waits for, or
-                // of any other, need not interrupt it.
+                // A CPU that waits uses no translation, so no flush needs to interrupt it.
                 processes::rest(self.frames.engine(), Some(process));
                 guard.await_change(page);
                 self.frames
@@ -135,7 +133,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 Ok(Step::Again)
             }
             EntryKind::Swapped(slot) => {
-                // Held, so that the slot stays what the entry names.
+                // We hold the slot, so that its content stays the entry's page.
                 self.swap.hold(slot);
                 drop(guard);
                 let step = self.swap_in(process, vma, page, slot);
@@ -150,7 +148,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 }
             }
             EntryKind::Page(entry) if access != Access::Write || entry.writable => {
-                // The entry allows it already, or lacks a bit that is recorded by this fault.
+                // The entry allows the access already, or lacks a bit that this fault sets.
                 guard.update(page, None, |entry| {
                     entry.user = true;
                     entry.executable = vma.protection.execute;
@@ -189,7 +187,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         let range = guard.range(page);
                         drop(guard);
                         let step = self.copy(process, vma, range, seen, from);
-                        // Before the split, which waits for every reference. [mutant VmSplitsHeldBlock]
+                        // We drop it before the split, which waits for every reference. [mutant VmSplitsHeldBlock]
                         self.frames.put(entry.frame);
                         if step != Ok(Step::Split) {
                             return step;
@@ -203,8 +201,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
     }
 
-    /// After an entry gained rights: on machines that cache refused translations, this CPU forgets
-    /// the old one. Others find out by a fault of their own.
+    /// Makes this CPU forget a cached refusal after an entry gained rights, on machines that cache refused
+    /// translations. For example, RISC-V allows that. Other CPUs do the same when they fault.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
         if self.machine().tlb_rules().keeps_refused {
             self.frames
@@ -214,7 +212,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
     }
 
-    /// Zeroed memory, in the largest page that fits and is to be had.
+    /// Maps zeroed memory, in the largest page that fits and is available.
     fn zeros(
         &self,
         process: &Arc<Process<M>>,
@@ -249,7 +247,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let guard = self.tables.table_for(process, page, level, &*self.memory);
             let Some(guard) = guard else {
                 self.frames.put(frame);
-                // The block that was given back may do for a smaller page and its tables.
+                // The freed block may be enough for a smaller page and its tables.
                 match size {
                     PageSize::Base => return Err(Fault::OutOfMemory),
                     _ => continue,
@@ -278,7 +276,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         Err(Fault::OutOfMemory)
     }
 
-    /// A page of a file, or this process's copy of it.
+    /// Maps a page of a file, or this process's copy of it.
     fn file_page(
         &self,
         process: &Arc<Process<M>>,
@@ -294,7 +292,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         let file = self.cache.file(id).map_err(|_| Fault::BeyondEnd)?;
         let mut slot = file.slot(index).ok_or(Fault::BeyondEnd)?.lock(machine);
         self.charge(Path::FaultFile, None);
-        // Under the lock of the slot, which a truncation takes after it has set the length. [mutant VmMapsBeyondEnd]
+        // We check this under the slot's lock, which a truncation takes after it has set the length. [mutant
+        // VmMapsBeyondEnd]
         if index >= file.pages() {
             return Err(Fault::BeyondEnd);
         }
@@ -304,7 +303,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .ok_or(Fault::OutOfMemory)?;
         let write = access == Access::Write;
         if write && !shared {
-            // Hold, then unlock: otherwise the page can be reclaimed in between. [mutant VmHoldsAfterUnlock]
+            // We hold, then unlock. In the other order the page could be reclaimed in between. [mutant
+            // VmHoldsAfterUnlock]
             self.frames.hold(frame);
             drop(slot);
             let seen = self.tables.governing(process, page).view(page);
@@ -329,7 +329,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .ok_or(Fault::OutOfMemory)?;
         match guard.view(page) {
             EntryKind::Page(entry) if entry.frame == frame => {
-                // Marked before the entry allows stores. [mutants VmUpgradesCleanPage, VmMapsCleanWritable]
+                // We mark the page dirty before its entry allows stores. [mutants VmUpgradesCleanPage,
+                // VmMapsCleanWritable]
                 if write {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
@@ -337,9 +338,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.refresh(process, guard.range(page));
             }
             view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
-                // The emptied entry is written again: with the frame that the marker names, or after its deferred
-                // flush was made. A frame that does not list the entry any more has been reused since, and this
-                // deferred flush made; what it defers now is about other entries. [mutant VmRewritesDeferredEntry]
+                // The emptied entry may be written again with the frame that the marker names, or after the deferred
+                // flush. A frame that no longer lists the entry has been reused, so its deferred flush for this entry
+                // was made; a newer one concerns other entries. [mutant VmRewritesDeferredEntry]
                 if let EntryKind::Marker(old) = view
                     && old != frame
                 {
@@ -355,7 +356,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                // A private copy may have been here, unflushed. [mutant VmRefillsFileUnflushed]
+                // The entry may have had a private copy whose flush is pending. [mutant VmRefillsFileUnflushed]
                 guard.break_before_make(view, false);
                 guard.map(
                     page,
@@ -370,8 +371,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         Ok(Step::Done)
     }
 
-    /// Gives the process its own copy of a block, to which the caller holds a reference, where its
-    /// entry still is what was `seen`.
+    /// Maps a copy of a block, to which the caller holds a reference, if the entry is still `seen`.
     fn copy(
         &self,
         process: &Arc<Process<M>>,
@@ -382,7 +382,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     ) -> Result<Step, Fault> {
         let order = original.order;
         let Some(copy) = self.memory.alloc(order, Content::Any) else {
-            // A large page is copied piece by piece if it must be.
+            // We then copy a large page piece by piece.
             return match order {
                 0 => Err(Fault::OutOfMemory),
                 _ => Ok(Step::Split),
@@ -414,10 +414,11 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
         let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, EntryKind::Empty, &mut gather);
-        // Another CPU must not read the old page once this one has written the copy. [mutant VmMapsCopyBeforeFlush]
+        // We flush before we map: another CPU must not read the old page once this one has written the copy. [mutant
+        // VmMapsCopyBeforeFlush]
         gather.flush();
-        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It deferred
-        // the flush before it gave the table's lock up. [mutant VmFillsUnflushed]
+        // Since the fault examined the empty entry, another CPU may have filled, used and emptied it. It recorded its
+        // pending flush before it dropped the table's lock. [mutant VmFillsUnflushed]
         if seen == EntryKind::Empty {
             self.tables.flush_pending(process);
         }
@@ -431,14 +432,14 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         Ok(Step::Done)
     }
 
-    /// Fills `copy`, a new block, with what is in the original.
+    /// Copies the original block's content to `copy`, a new block.
     fn copy_content(&self, process: &Arc<Process<M>>, original: Original, copy: Frame) {
         let machine = self.machine();
         let frames = 1 << original.order;
-        // The CPU that write-protected the page may not have flushed yet, and until then the page may change.
-        // [mutant VmCopiesUnflushed]
+        // The CPU that write-protected the page may not have flushed yet; until then the page may change. [mutant
+        // VmCopiesUnflushed]
         self.tables.flush_pending(process);
-        // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
+        // A file's page may still be stored to through shared mappings, so we don't report it as captured.
         if !original.of_file {
             machine.note(Event::Captured {
                 frame: original.frame,
@@ -449,7 +450,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.frames.state(copy).set_written(Owner::Anonymous);
     }
 
-    /// Brings a page back from swap.
+    /// Maps a page that was swapped out.
     fn swap_in(
         &self,
         process: &Arc<Process<M>>,
@@ -459,9 +460,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     ) -> Result<Step, Fault> {
         let found = self.swap.read(slot, &*self.memory);
         let found = found.ok_or(Fault::OutOfMemory)?;
-        // A page that is still on its way out, its entry perhaps not flushed, comes back as the same
-        // frame and read-only: the fault that writes it next copies it, which flushes first; and
-        // until then a store through the old entry arrives where this one would.
+        // A page that is still being swapped out, perhaps with its flush pending, is mapped as the same frame and
+        // read-only. The next fault that writes it copies it, which flushes first. Until then, a store through the old
+        // entry reaches the same frame as one through this entry.
         let (frame, sole) = match found {
             SwapPage::Copy(frame) => {
                 self.frames.state(frame).set_owner(Owner::Anonymous);
@@ -491,16 +492,16 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     }
 }
 
-/// A block that is copied.
+/// A block to copy.
 #[derive(Clone, Copy)]
 struct Original {
     frame: Frame,
     order: u8,
-    /// It holds a page of a file, which other processes may map to write.
+    /// The block is a file's page, which other processes may map writable.
     of_file: bool,
 }
 
-/// An entry for a page of the area that was just touched.
+/// Returns an entry for a page of the area that was just touched.
 fn fresh(frame: Frame, vma: &Vma, writable: bool) -> Entry {
     let entry = Entry {
         present: true,
@@ -515,7 +516,7 @@ fn fresh(frame: Frame, vma: &Vma, writable: bool) -> Entry {
     }
 }
 
-/// The entry with all rights of the area but the one to store, and that one if `write`.
+/// Grants the entry the area's rights, but the right to store only if `write`.
 fn rights(mut entry: Entry, vma: &Vma, write: bool) -> Entry {
     entry.user = vma.readable();
     entry.executable = vma.protection.execute;

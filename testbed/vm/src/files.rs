@@ -1,8 +1,8 @@
-//! What calls do to files: read, write, `fdatasync`, `ftruncate`.
+//! File operations of calls: read, write, `fdatasync`, `ftruncate`.
 //!
-//! The last two walk the reverse map of each page under its page lock. A listed entry that is not
-//! there was cleared by another CPU, which may not have flushed yet: its space is flushed before the
-//! page is taken for clean, or freed.
+//! `fdatasync` and `ftruncate` walk the reverse map of each page under its page lock. If a listed entry is absent,
+//! another CPU cleared it and may not have flushed yet. So we flush that space before we mark the page clean or free
+//! it.
 
 use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use quell::PAGE_BYTES;
 use quell::{Frame, Purpose};
 
-/// The last page of a file: its slot, locked, and its frame unless it reads as zeros.
+/// The last page of a file: its locked slot, and its frame unless the page reads as zeros.
 type Tail<'f, M> = (SlotGuard<'f, M>, Option<Frame>);
 
 /// The calls on files.
@@ -54,19 +54,19 @@ impl<'m, M: Machine> Files<'m, M> {
         let (file, page, at) = self.file_word(id, offset)?;
         let place = file.slot(page).ok_or(Error::BadRange)?;
         let mut slot = place.lock(machine);
-        // A write within the file comes before any truncation that is to empty this slot.
+        // A write within the file is ordered before any truncation that will empty this slot.
         let mut _length = None;
         let lengthens = offset + 8 > file.bytes();
         if lengthens {
-            // The lock of the length comes before those of slots.
+            // Lock order: the length before any slot.
             drop(slot);
-            // A truncation that has changed the length takes what is written beyond it until it has emptied the slots
-            // there. [mutant VmLengthensUnlocked]
+            // A truncation may have set the new length but not emptied the slots beyond it yet. Wait for it, or it
+            // would take our bytes away. [mutant VmLengthensUnlocked]
             _length = Some(file.lock_length(machine));
             slot = place.lock(machine);
         }
         let frame = self.cached(id, page, &mut slot)?;
-        // From here on nothing fails: a write that finds no memory leaves the length as it was.
+        // Nothing can fail from here on, so a write that finds no memory leaves the length unchanged.
         if lengthens {
             file.extend(offset + 8);
         }
@@ -92,13 +92,13 @@ impl<'m, M: Machine> Files<'m, M> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The frame that caches a page.
+    /// Returns the frame that caches a page.
     fn cached(&self, id: FileId, page: u64, slot: &mut SlotGuard<'_, M>) -> Result<Frame, Error> {
         let frame = self.cache.get(id, page, slot, &*self.memory);
         frame.ok_or(Error::OutOfMemory)
     }
 
-    /// Where the eight bytes at `offset` are: the file, the page, the offset in it.
+    /// Returns the file, the page, and the offset in it of the eight bytes at `offset`.
     fn file_word(&self, id: FileId, offset: u64) -> Result<(&File<M>, u64, usize), Error> {
         if !offset.is_multiple_of(8) {
             return Err(Error::Unaligned);
@@ -110,12 +110,12 @@ impl<'m, M: Machine> Files<'m, M> {
         Ok((file, offset / PAGE_BYTES, (offset % PAGE_BYTES) as usize))
     }
 
-    /// `fdatasync`. Returns how many pages were written.
+    /// Writes a file's dirty pages to its device (`fdatasync`). Returns their number.
     pub(crate) fn sync(&self, id: FileId) -> Result<u64, Error> {
         let machine = self.machine();
         let file = self.cache.file(id)?;
         let pages = file.dirty_pages(machine);
-        // A simple kernel cleans one page after the other; with batches, 32 wait for one flush.
+        // A simple kernel cleans one page at a time. With batching, 32 pages share one flush.
         let together = if self.frames.engine().policy().batch {
             CLUSTER
         } else {
@@ -138,7 +138,8 @@ impl<'m, M: Machine> Files<'m, M> {
                     locked.push((page, slot, frame));
                 }
             }
-            // Clean only when no CPU can write a page without a fault. [mutant VmCleansBeforeFlush]
+            // We flush first: a page is clean only when no CPU can store to it without a fault. [mutant
+            // VmCleansBeforeFlush]
             gather.flush();
             for (page, slot, frame) in &mut locked {
                 self.cache.write_back(id, *page, slot, *frame);
@@ -148,7 +149,7 @@ impl<'m, M: Machine> Files<'m, M> {
         Ok(written)
     }
 
-    /// Takes the right to write away from every mapping of the frame, whose page is locked.
+    /// Removes the right to write from every mapping of the frame, whose page is locked.
     fn write_protect(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
@@ -164,8 +165,8 @@ impl<'m, M: Machine> Files<'m, M> {
                     drop(guard);
                     gather.unlocked();
                 }
-                // Another CPU has taken the right or the mapping away, and may not have flushed yet.
-                // [mutant VmCleansUnflushed]
+                // Another CPU removed the right or the mapping, and may not have flushed yet. [mutant
+                // VmCleansUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }
@@ -181,18 +182,19 @@ impl<'m, M: Machine> Files<'m, M> {
         let lock = file.lock_length(machine);
         let before = file.pages();
         let keep = bytes.div_ceil(PAGE_BYTES);
-        // What may fail comes before anything has changed: the page that is cut in the middle must be in
-        // memory, and stays there while its lock is held.
+        // Do everything that can fail before anything changes. The page that is cut in the middle must be in memory,
+        // and stays there while we hold its lock.
         let at = (bytes % PAGE_BYTES) as usize;
         let cut = at != 0 && keep <= before;
         let tail = cut.then(|| self.tail(id, file, keep - 1)).transpose()?;
-        // The length before any slot is emptied: a fault checks it under the page lock, so no page beyond
-        // it is mapped after its slot was emptied.
+        // Set the length before we empty any slot. A fault checks it under the page lock, so it maps no page beyond it
+        // after the slot was emptied.
         file.set_bytes(bytes);
         if let Some((mut slot, frame)) = tail
             && let Some(frame) = frame
         {
-            // Otherwise the old bytes come back from the device. [mutants VmTruncatesUnmarked, VmTruncateLeavesTail]
+            // We mark it, or the old bytes would return from the device. [mutants VmTruncatesUnmarked,
+            // VmTruncateLeavesTail]
             self.cache.mark_dirty(id, keep - 1, &mut slot);
             machine.write_frame(frame, at, &vec![0; PAGE_BYTES as usize - at]);
         }
@@ -205,8 +207,8 @@ impl<'m, M: Machine> Files<'m, M> {
         Ok(0)
     }
 
-    /// The page in which a file is to end: its slot, locked, so that nobody writes behind the end until the
-    /// length is set, and its frame unless it reads as zeros.
+    /// Returns the page in which a file will end. Its slot is locked, so that nobody writes beyond the end until the
+    /// length is set. The frame is missing if the page reads as zeros.
     fn tail<'f>(&self, id: FileId, file: &'f File<M>, page: u64) -> Result<Tail<'f, M>, Error> {
         let place = file.slot(page).ok_or(Error::BadRange)?;
         let mut slot = place.lock(self.machine());
@@ -228,10 +230,11 @@ impl<'m, M: Machine> Files<'m, M> {
                 continue;
             };
             let mut slot = slot.lock(machine);
-            // No mapping leads from the new frame to the places where the page was before. [mutant VmTruncatesShadowed]
+            // We flush here because the new frame's reverse map doesn't list the page's earlier places. [mutant
+            // VmTruncatesShadowed]
             self.cache.flush_shadow_before_refill(&mut slot);
             if let Cached::Stale(frame) = slot.cached() {
-                // Back first: then its markers are found like any other mapping.
+                // Reinstate the frame first: then its markers are found like other mappings.
                 let reinstated = self.cache.reinstate(frame, id, page);
                 slot.set_cached(if reinstated {
                     Cached::Present(frame)
@@ -256,7 +259,7 @@ impl<'m, M: Machine> Files<'m, M> {
         }
     }
 
-    /// Takes the frame, whose page is locked, out of every table that maps it.
+    /// Removes the frame, whose page is locked, from every table that maps it.
     fn unmap_everywhere(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
@@ -266,7 +269,7 @@ impl<'m, M: Machine> Files<'m, M> {
             if guard.view(mapping.page).frame() == Some(frame) {
                 guard.take(mapping.page, EntryKind::Empty, gather);
             } else {
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmTruncatesUnflushed]
+                // Another CPU cleared the entry, and may not have flushed yet. [mutant VmTruncatesUnflushed]
                 self.tables.flush_pending(&mapping.process);
             }
         }

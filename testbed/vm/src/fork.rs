@@ -1,11 +1,10 @@
-//! Fork: a copy of a process whose anonymous pages are shared until one side writes (Linux's
-//! `dup_mmap`).
+//! Fork: a copy of a process that shares anonymous pages until one side writes (Linux's `dup_mmap`).
 //!
-//! The parent's pages lose the right to be written, and the child can be entered only after that was
-//! flushed: before, a thread of the parent could still write a page through an old translation
-//! while another CPU copies it for the child (C2). The same goes for a page that reclaim is just taking out: the
-//! child shares its swap slot, and the parent's entry, which reclaim has cleared, may not be flushed yet. So a fork
-//! also flushes entries that it finds cleared. File pages are not copied; the child finds them by faults.
+//! The parent's pages become read-only, and the child can be entered only after the flush. Before that, a thread of the
+//! parent could still write a page through an old translation while another CPU copies it for the child (C2). The same
+//! applies to a page that reclaim is unmapping: the child shares its swap slot, but reclaim may not have flushed the
+//! parent's cleared entry yet. So a fork also flushes for entries that it finds cleared. File pages aren't copied; the
+//! child's faults map them.
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
@@ -22,7 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::Page;
 
-/// Copying address spaces.
+/// Copies address spaces.
 pub(crate) struct Fork<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
     tables: Arc<Tables<'m, M>>,
@@ -45,8 +44,8 @@ impl<'m, M: Machine> Fork<'m, M> {
         }
     }
 
-    /// Shares what is anonymous in `vmas`, the areas of both, with the child, which no CPU can enter
-    /// yet. The parent's loss of rights goes into the gather.
+    /// Shares the anonymous pages in `vmas`, the areas of both processes. No CPU can enter the child yet. The parent's
+    /// loss of rights is added to the gather.
     pub(crate) fn share_all(
         &self,
         parent: &Arc<Process<M>>,
@@ -68,14 +67,14 @@ impl<'m, M: Machine> Fork<'m, M> {
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> Result<(), Error> {
-        // The child's tables are made without the parent's lock; until then references keep what
-        // the child is to map.
+        // We make the child's tables without the parent's lock. Until then, references keep the pages that the child
+        // will map.
         let mut found: Vec<(Page, Level, EntryKind)> = Vec::new();
         self.tables.each_entry(
             parent,
             start,
             end,
-            // The child has no entry that could wait for the page. [mutant VmForksPastMigration]
+            // The child has no entry on which it could wait for the page. [mutant VmForksPastMigration]
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(entry) => {
@@ -103,7 +102,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             };
             match (guard, view) {
                 (Some(guard), EntryKind::Page(entry)) => {
-                    // The first store of either copies the page. [mutant VmChildWritesParent]
+                    // The first store of either process copies the page. [mutant VmChildWritesParent]
                     guard.map(
                         page,
                         Entry {

@@ -1,16 +1,14 @@
-//! The frame table: what the manager knows about each frame (Linux's `struct page`).
+//! The frame table: the manager's record of each frame (Linux's `struct page`).
 //!
-//! A block of `2^order` frames is described by its first frame alone. The table is made in sections
-//! of 512 frames as they are first used, so a machine with much memory costs little until then,
-//! and a section never goes away: a CPU may take a lock in it long after it looked the frame up, when
-//! the frame has become something else, and finds that out under the lock ([`crate::tables`]).
+//! Only the first frame of a block of `2^order` describes it. The table grows by sections of 512 frames when they are
+//! first used, so unused memory costs little. A section is never freed. A CPU may lock a record long after it found the
+//! frame, when the frame has a different use; it detects that under the lock ([`crate::tables`]).
 //!
 //! # References
 //!
-//! A block without references is free. Each mapping holds a reference until its flush, the page cache
-//! holds one, a swap slot that is being written holds one, and so does a CPU that copies from it. A
-//! frame whose flush is deferred (S3) has no references and keeps its owner and its reverse map until it
-//! is reused.
+//! A block without references is free. References are held by each mapping until its flush, the page cache, a swap slot
+//! that is being written, and a CPU that copies from the block. A frame with a deferred flush (S3) has no references;
+//! it keeps its owner and its reverse map until it is reused.
 
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Machine, MemoryMap};
@@ -25,7 +23,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::{DeferredFlush, Frame, Page, PageSize};
 
-/// Frames that are described together.
+/// Frames in a section.
 const SECTION: u64 = 512;
 
 /// The use of a block.
@@ -34,7 +32,7 @@ pub(crate) enum Owner {
     /// Owned by an allocator.
     #[default]
     Free,
-    /// The manager itself, for a moment: allocated and not yet anything else.
+    /// Owned by the manager itself, for example just after allocation.
     Kernel,
     /// A page-table page.
     Table,
@@ -44,14 +42,14 @@ pub(crate) enum Owner {
     File(FileId, u64),
 }
 
-/// The state under a block's lock.
+/// The part of a block's record that its lock protects.
 pub(crate) struct FrameState<M: Machine> {
     owner: Owner,
     order: u8,
     references: u32,
     zeros: bool,
     listed: bool,
-    /// The number of the frame's life: a marker belongs to one life, and has no meaning in another.
+    /// The number of the frame's current life. A marker is valid only in the life in which it was written.
     life: u64,
     rmap: Rmap<M>,
 }
@@ -69,7 +67,7 @@ impl<M: Machine> FrameState<M> {
         }
     }
 
-    /// The frame becomes a block of its own, mapped nowhere.
+    /// Starts a new block, which is mapped nowhere.
     pub(crate) fn begin(&mut self, owner: Owner, order: u8, references: u32, zeros: bool) {
         self.owner = owner;
         self.order = order;
@@ -78,7 +76,7 @@ impl<M: Machine> FrameState<M> {
         self.live_anew();
     }
 
-    /// Returns the block to an allocator; returns its order and whether it contains zeros.
+    /// Returns the block to an allocator, with its order and whether it contains only zeros.
     fn end(&mut self) -> (u8, bool) {
         let was = (self.order, self.zeros);
         self.owner = Owner::Free;
@@ -87,13 +85,13 @@ impl<M: Machine> FrameState<M> {
         was
     }
 
-    /// No entry maps it, nor does one that mapped it before.
+    /// Starts a new life: the frame forgets the entries that map it or mapped it before.
     fn live_anew(&mut self) {
         self.life += 1;
         self.rmap.clear();
     }
 
-    /// Which of its lives this is.
+    /// Returns the number of the current life.
     pub(crate) fn life(&self) -> u64 {
         self.life
     }
@@ -102,12 +100,12 @@ impl<M: Machine> FrameState<M> {
         self.owner
     }
 
-    /// The block changes hands, its content unread.
+    /// Changes the owner without touching the content.
     pub(crate) fn set_owner(&mut self, owner: Owner) {
         self.owner = owner;
     }
 
-    /// As [`FrameState::set_owner`], for a block that was written.
+    /// Changes the owner of a block whose content was written.
     pub(crate) fn set_written(&mut self, owner: Owner) {
         self.owner = owner;
         self.zeros = false;
@@ -131,20 +129,19 @@ impl<M: Machine> FrameState<M> {
         self.references += 1;
     }
 
-    /// Sets the references of a stale frame: none as its flush begins to be deferred, one as it is
-    /// reinstated.
+    /// Sets the references of a stale frame: 0 when its flush is deferred, 1 when it is reinstated.
     pub(crate) fn set_references(&mut self, references: u32) {
         self.references = references;
     }
 
-    /// Gives a reference up; with the last one the block is free, and its order and whether it holds
-    /// zeros are returned for the allocator.
+    /// Drops a reference. With the last one the block becomes free; then returns its order and whether it contains only
+    /// zeros, for the allocator.
     pub(crate) fn put(&mut self) -> Option<(u8, bool)> {
         self.references -= 1;
         (self.references == 0).then(|| self.end())
     }
 
-    /// A stale frame was reused: its deferred flush was made, so markers that name it are void.
+    /// Records that a stale frame was reused after its deferred flush, which makes markers that name it void.
     pub(crate) fn reused(&mut self) {
         self.owner = Owner::Free;
         self.live_anew();
@@ -159,7 +156,7 @@ impl<M: Machine> FrameState<M> {
         self.listed = listed;
     }
 
-    /// How many entries the reverse map lists.
+    /// Returns the number of entries in the reverse map.
     pub(crate) fn mapped(&self) -> usize {
         self.rmap.len()
     }
@@ -174,18 +171,18 @@ impl<M: Machine> FrameState<M> {
         self.rmap.add(process, page);
     }
 
-    /// Removes an entry from the reverse map: after its flush.
+    /// Removes an entry from the reverse map. Call it only after the entry's flush.
     pub(crate) fn unmap(&mut self, process: &Arc<Process<M>>, page: Page) {
         self.rmap.remove(process, page);
     }
 
-    /// The entries that the reverse map lists now.
+    /// Returns the entries that the reverse map lists now.
     pub(crate) fn mappings(&self) -> Mappings<M> {
         self.rmap.iter().cloned().collect()
     }
 }
 
-/// The manager's knowledge of a frame.
+/// The manager's record of a frame.
 pub(crate) struct FrameInfo<M: Machine> {
     page: RawLock<M::Word>,
     table: RawLock<M::Word>,
@@ -195,7 +192,7 @@ pub(crate) struct FrameInfo<M: Machine> {
     used: AtomicU32,
 }
 
-/// Possession of the page lock of an anonymous block, or of the lock of a table's words.
+/// A guard of the page lock of an anonymous block, or of the lock of a table's words.
 pub(crate) type FrameLock<'v, M> = RawGuard<'v, <M as quell::Hardware>::Word>;
 
 impl<M: Machine> FrameInfo<M> {
@@ -210,27 +207,27 @@ impl<M: Machine> FrameInfo<M> {
         }
     }
 
-    /// Waits for the state.
+    /// Locks the state.
     pub(crate) fn state(&self, machine: &M) -> Guard<'_, M::Word, FrameState<M>> {
         self.state.lock(machine)
     }
 
-    /// The deferred flush of the frame: whether a flush of it is deferred.
+    /// Returns the deferred flush of the frame, which may be empty.
     pub(crate) fn deferred_flush(&self) -> &DeferredFlush<M> {
         &self.deferred_flush
     }
 
-    /// Waits for the page lock of an anonymous block.
+    /// Locks the page of an anonymous block.
     pub(crate) fn lock_page(&self, machine: &M) -> FrameLock<'_, M> {
         self.page.lock(machine)
     }
 
-    /// Takes the page lock of an anonymous block if no CPU holds it.
+    /// Locks the page of an anonymous block if no CPU holds the lock.
     pub(crate) fn try_lock_page(&self) -> Option<FrameLock<'_, M>> {
         self.page.try_lock()
     }
 
-    /// Waits for the lock of the words, if the frame is a table.
+    /// Locks the words of a table.
     pub(crate) fn lock_table(&self, machine: &M) -> FrameLock<'_, M> {
         self.table.lock(machine)
     }
@@ -244,17 +241,17 @@ impl<M: Machine> FrameInfo<M> {
         self.table_name.get()
     }
 
-    /// Sets the table that the frame is from now on.
+    /// Sets the table that this frame holds from now on.
     pub(crate) fn set_table_id(&self, id: TableId) {
         self.table_name.set(id);
     }
 
-    /// How many words of the table are not empty.
+    /// Returns the number of non-empty words of the table.
     pub(crate) fn words_used(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets how many words of a table are not empty, before it is linked.
+    /// Sets the number of non-empty words of a table that isn't linked yet.
     pub(crate) fn set_words_used(&self, used: u32) {
         self.used.store(used, Ordering::Relaxed);
     }
@@ -268,7 +265,7 @@ impl<M: Machine> FrameInfo<M> {
         };
     }
 
-    /// The name of the word at this address, if it is one of the frame's.
+    /// Returns the name of the word at this address, if it belongs to this record.
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
         let fields = [
             (
@@ -298,7 +295,7 @@ impl<M: Machine> FrameInfo<M> {
             .map(|(_, _, name)| name)
     }
 
-    /// The owner, even if some CPU holds the lock.
+    /// Returns the owner, even if some CPU holds the lock.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
@@ -307,10 +304,10 @@ impl<M: Machine> FrameInfo<M> {
         unsafe { self.state.peek() }.owner
     }
 }
-/// The descriptions of 512 frames, made at the first use of one.
+/// The records of 512 frames, made when one of them is first used.
 type Section<M> = OnceBox<Box<[FrameInfo<M>]>>;
 
-/// The frames of all nodes.
+/// The records of all nodes.
 pub(crate) struct FrameTable<M: Machine> {
     map: MemoryMap,
     nodes: Vec<Box<[Section<M>]>>,
@@ -334,7 +331,7 @@ impl<M: Machine> FrameTable<M> {
         &self.map
     }
 
-    /// Returns the description of `frame`; `None` if the manager does not own it.
+    /// Returns the record of `frame`; `None` if the manager doesn't own it.
     pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
         let node = self.map.node_of(frame)?;
         let extent = self.map.nodes()[node].extent;
@@ -346,10 +343,10 @@ impl<M: Machine> FrameTable<M> {
         Some(&infos[(at % SECTION) as usize])
     }
 
-    /// Returns the description of a frame that the manager owns.
+    /// Returns the record of a frame that the manager owns.
     ///
     /// # Panics
-    /// If it does not: a table or a list names a frame that never was in the memory map.
+    /// If a table or a list names a frame that never was in the memory map.
     pub(crate) fn info(&self, frame: Frame) -> &FrameInfo<M> {
         match self.get(frame) {
             Some(info) => info,
@@ -357,7 +354,7 @@ impl<M: Machine> FrameTable<M> {
         }
     }
 
-    /// The frames whose description exists, for walks over all memory: with gaps of whole sections.
+    /// Returns the frames with a record, for walks over all memory. Unused sections are missing.
     pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
         self.map
             .nodes()
@@ -377,7 +374,7 @@ impl<M: Machine> FrameTable<M> {
             })
     }
 
-    /// Returns whether the section of `frame` was never used, and the first frame after it.
+    /// Returns the first frame after `frame`'s section, if that section was never used.
     pub(crate) fn untouched_until(&self, node: usize, frame: Frame) -> Option<Frame> {
         let first = self.map.nodes()[node].extent.first.0;
         let section = (frame.0 - first) / SECTION;
@@ -388,7 +385,7 @@ impl<M: Machine> FrameTable<M> {
     }
 }
 
-/// The order of the block behind a page.
+/// Returns the order of the block for a page of this size.
 pub(crate) const fn order_of(size: PageSize) -> u8 {
     match size {
         PageSize::Base => 0,
@@ -397,7 +394,7 @@ pub(crate) const fn order_of(size: PageSize) -> u8 {
     }
 }
 
-/// The size of the page that a block of this order is mapped by.
+/// Returns the size of the page that maps a block of this order.
 pub(crate) const fn size_of(order: u8) -> PageSize {
     match order {
         18.. => PageSize::Huge,

@@ -1,20 +1,17 @@
-//! Physical memory: the frame table, and allocating and freeing frames from per-CPU caches over one
-//! buddy allocator per node.
+//! Physical memory: the frame table, per-CPU caches of free frames, and a buddy allocator for each node.
 //!
-//! Base frames come from and go to the CPU's own cache of the node that they lie on, which trades with that node
-//! in batches; larger blocks, up to 1 GB, always come from the node. A CPU has a cache of every node, not of its
-//! home alone: demotion fills and reclaim empties nodes that are no CPU's home, and without a cache each of their
-//! frames would cost the one lock that all CPUs then wait for. Of one node two stocks are asked in turn:
-//! frames that have no deferred flush; then frames that have a deferred flush (S3), oldest first. The flush
-//! before one is reused serves all older ones, too.
+//! A CPU has a cache of base frames for every node, and exchanges frames with the node in batches. Larger blocks, up to
+//! 1 GB, always come from the node. A cache of the home node alone would not suffice: demotion fills, and reclaim
+//! empties, nodes that are no CPU's home. Each of their frames would take the node's lock, for which all CPUs would
+//! wait. We allocate from two stocks of a node: first frames without a deferred flush, then frames with one (S3), the
+//! oldest first. The flush before a frame is reused also covers all older ones.
 //!
-//! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
-//! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
-//! other frames are zeroed when they are handed out as such, through [`quell_zero`] (C8).
+//! The cache keeps frames that are known to be zero apart, for faults that need zeros. They are anonymous pages that
+//! were mapped but never written, and frames that an idle CPU has zeroed. We zero all other frames through
+//! [`quell_zero`] (C8) when they are allocated as zeroed.
 //!
-//! [`Frames`] never takes a page away from a process. The code that does when frames are scarce stands above
-//! page tables, page cache and swap ([`crate::memory`]), all of which need frames: they ask an
-//! [`AllocFrames`].
+//! [`Frames`] never takes a page away from a process. The code that does so when frames are scarce is above page
+//! tables, page cache and swap ([`crate::memory`]). All of these need frames, and request them from an [`AllocFrames`].
 
 use crate::buddy::Buddy;
 use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
@@ -31,20 +28,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use quell::{CpuId, Extent, Frame};
 use quell_zero::{ClearPolicy, Clearer};
 
-/// How many pages reclaim, migration and writeback work on at a time: Linux's `SWAP_CLUSTER_MAX`.
+/// Pages that reclaim, migration and writeback handle at a time: Linux's `SWAP_CLUSTER_MAX`.
 pub(crate) const CLUSTER: usize = 32;
 
 /// One memory node.
 struct NodeState<M: Machine> {
     buddy: MaskedLock<M::Word, Buddy>,
-    /// Frames whose flush is deferred until reuse, oldest first; some were reinstated since.
+    /// Frames whose flush is deferred until reuse, the oldest first. Some of them may have been reinstated.
     stale: MaskedLock<M::Word, VecDeque<Frame>>,
-    /// The number of base frames in the two above: a hint, not charged for.
+    /// The number of base frames in `buddy` and `stale`. It is a hint, and reading it costs no virtual time.
     free: Shared<M::Word>,
-    /// Held by the CPU that frees pages of this node ahead. How many allocations pass before it is tried again,
-    /// because the last look at all pages found none that can go.
+    /// Held by the CPU that frees pages of this node in advance. The value is the number of allocations to skip before
+    /// the next attempt, because the last scan of all pages found none to free.
     balancing: Lock<M::Word, usize>,
-    /// The clock's hand: where reclaim and demotion continue.
+    /// The clock hand: the frame at which reclaim and demotion continue.
     hand: MaskedLock<M::Word, Frame>,
 }
 
@@ -67,21 +64,21 @@ struct CpuCache {
     zeros: Vec<Frame>,
 }
 
-/// The content of a new block.
+/// The required content of a new block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// Anything: the caller overwrites all of it.
+    /// Any content: the caller overwrites all of it.
     Any,
-    /// Zeros; the frame at this distance from the first is read next.
+    /// Zeros. The caller next reads the frame at this distance from the first.
     Zeros(u64),
 }
 
-/// Where layers above the frames get theirs from: an allocator that may make room first.
+/// An allocator that may free memory first, for the layers above the frames.
 ///
-/// The caller holds no lock of a table and none below it, because pages may be taken away under
-/// page locks and table locks before the answer comes.
+/// The caller holds no table lock and no lock below it, because the allocator may take page locks and table locks to
+/// take pages away.
 pub(crate) trait AllocFrames {
-    /// A block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]);
+    /// Allocates a block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]). Returns
     /// `None` if memory is short.
     fn alloc(&self, order: u8, content: Content) -> Option<Frame>;
 }
@@ -91,7 +88,7 @@ pub(crate) struct Frames<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
     table: FrameTable<M>,
     nodes: Vec<NodeState<M>>,
-    /// Of each CPU those of all nodes, in the order of the nodes.
+    /// Each CPU's caches of all nodes, in node order.
     caches: Box<[Lock<M::Word, CpuCache>]>,
     cache_batch: usize,
     clear: ClearPolicy,
@@ -99,7 +96,7 @@ pub(crate) struct Frames<'m, M: Machine> {
 
 /// The frame table.
 impl<'m, M: Machine> Frames<'m, M> {
-    /// All memory of the machine, free. CPU caches trade `cache_batch` frames with their node.
+    /// Creates all memory of the machine, free. CPU caches exchange `cache_batch` frames with their node.
     pub(crate) fn new(engine: Arc<Engine<'m, M>>, cache_batch: usize, clear: ClearPolicy) -> Self {
         let machine = engine.hw();
         let map = machine.memory();
@@ -116,7 +113,7 @@ impl<'m, M: Machine> Frames<'m, M> {
         }
     }
 
-    /// The engine that keeps translations of the frames coherent.
+    /// Returns the engine that keeps translations of the frames coherent.
     pub(crate) fn engine(&self) -> &Engine<'m, M> {
         &self.engine
     }
@@ -125,41 +122,41 @@ impl<'m, M: Machine> Frames<'m, M> {
         self.engine.hw()
     }
 
-    /// The memory that there is.
+    /// Returns the memory map.
     pub(crate) fn map(&self) -> &MemoryMap {
         self.table.map()
     }
 
-    /// Returns the description of `frame`; `None` if the manager does not own it.
+    /// Returns the record of `frame`; `None` if the manager doesn't own it.
     pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
         self.table.get(frame)
     }
 
-    /// Returns the description of a frame that the manager owns.
+    /// Returns the record of a frame that the manager owns.
     ///
     /// # Panics
-    /// If it does not: a table or a list names a frame that never was in the memory map.
+    /// If a table or a list names a frame that never was in the memory map.
     pub(crate) fn info(&self, frame: Frame) -> &FrameInfo<M> {
         self.table.info(frame)
     }
 
-    /// The state of a block, locked. Panics as [`Frames::info`].
+    /// Locks the state of a block. Panics as [`Frames::info`].
     pub(crate) fn state(&self, frame: Frame) -> Guard<'_, M::Word, FrameState<M>> {
         self.info(frame).state(self.machine())
     }
 
-    /// The entries that map a block at this moment.
+    /// Returns the entries that map a block at this moment.
     pub(crate) fn mappings(&self, frame: Frame) -> Mappings<M> {
         self.state(frame).mappings()
     }
 
-    /// The frames that were ever used, for walks over all memory.
+    /// Returns the frames that were ever used, for walks over all memory.
     pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
         self.table.described()
     }
 
-    /// Moves the clock's hand of the node on over at most `most` frames, and over a whole stretch of frames that were
-    /// never used at once. Returns how many frames it passed, and which of them the caller is to look at.
+    /// Advances the node's clock hand by at most `most` frames, or at once over a whole stretch of never-used frames.
+    /// Returns the number of frames passed, and the frames to examine.
     pub(crate) fn advance_hand(&self, node: usize, most: u64) -> (u64, Extent) {
         let extent = self.map().nodes()[node].extent;
         let end = extent.first.plus(extent.frames);
@@ -179,7 +176,7 @@ impl<'m, M: Machine> Frames<'m, M> {
     }
 }
 
-/// References, and freeing blocks without any.
+/// References, and freeing of blocks without any.
 impl<M: Machine> Frames<'_, M> {
     /// Takes a reference.
     pub(crate) fn hold(&self, frame: Frame) {
@@ -195,8 +192,8 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Appends frames with deferred flushes to their nodes' lists, in order. Excluded are frames that are listed from
-    /// an earlier time and were reused since, and frames that were reinstated.
+    /// Appends frames with deferred flushes to their nodes' lists, in order. Skips frames that are still listed from an
+    /// earlier life, and frames that were reinstated.
     pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
         let node_of = |frame: &Frame| self.map().node_of(*frame);
@@ -216,12 +213,12 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// The CPU's frames of the node.
+    /// Returns the CPU's cache of the node.
     fn cache(&self, cpu: CpuId, node: usize) -> &Lock<M::Word, CpuCache> {
         &self.caches[cpu.index() * self.nodes.len() + node]
     }
 
-    /// Gives a block back to the allocator.
+    /// Returns a block to its allocator.
     fn free(&self, frame: Frame, order: u8, zeros: bool) {
         let machine = self.machine();
         let cpu = machine.this_cpu();
@@ -257,7 +254,7 @@ impl<M: Machine> Frames<'_, M> {
             let CpuCache { any, zeros } = &mut *cache;
             for list in [any, zeros] {
                 let extra = list.len().saturating_sub(self.cache_batch);
-                // The oldest go: the youngest are still in the processor's caches.
+                // We return the oldest frames: the youngest are still in the processor's caches.
                 self.nodes[node].free.fetch_add(extra as u64, Relaxed);
                 list.drain(..extra).for_each(|frame| buddy.give(frame, 0));
             }
@@ -267,8 +264,8 @@ impl<M: Machine> Frames<'_, M> {
 
 /// Allocation from one node, and the stocks.
 impl<M: Machine> Frames<'_, M> {
-    /// A block of one node, with one reference and owned by the manager; `None` if the node has no
-    /// such block, stale frames included.
+    /// Allocates a block on one node, with one reference, owned by the manager. Returns `None` if the node has no such
+    /// block, stale frames included.
     pub(crate) fn alloc_on(&self, node: usize, order: u8, content: Content) -> Option<Frame> {
         let machine = self.machine();
         let (frame, known) = self.take_block(node, order, content)?;
@@ -294,7 +291,7 @@ impl<M: Machine> Frames<'_, M> {
         Some(frame)
     }
 
-    /// A free block, and whether it is known to be zero.
+    /// Takes a free block. Returns whether it is known to be zero.
     fn take_block(&self, node: usize, order: u8, content: Content) -> Option<(Frame, bool)> {
         let machine = self.machine();
         let cpu = machine.this_cpu();
@@ -330,7 +327,7 @@ impl<M: Machine> Frames<'_, M> {
         machine.charge(Work::Locked(LockUse::Zone { node, frames }));
         {
             let mut buddy = self.nodes[node].buddy.lock(machine);
-            // Taken in descending order, so that the cache hands out ascending addresses.
+            // We take them in descending order, so that the cache hands out ascending addresses.
             for _ in 0..self.cache_batch.max(1) {
                 let Some(frame) = buddy.take(0) else { break };
                 self.nodes[node].free.fetch_sub(1, Relaxed);
@@ -343,15 +340,15 @@ impl<M: Machine> Frames<'_, M> {
         if refilled.is_some() {
             return refilled.map(|frame| (frame, false));
         }
-        // Fewer than otherwise: a deferred flush is the likelier to be made already the longer it is left.
+        // We take fewer than usual: the longer a deferred flush waits, the more likely another flush covers it.
         let mut reused = self.reuse_stale(node, self.cache_batch.div_ceil(4));
         let frame = reused.pop()?;
         self.cache(cpu, node).lock(machine).any.extend(reused);
         Some((frame, false))
     }
 
-    /// Up to `many` of the oldest stale frames of the node that were not reinstated, their deferred flushes made;
-    /// none if there is none.
+    /// Takes up to `many` of the node's oldest stale frames that weren't reinstated, after making their deferred
+    /// flushes. Returns none if there are none.
     fn reuse_stale(&self, node: usize, many: usize) -> Vec<Frame> {
         let machine = self.machine();
         loop {
@@ -378,7 +375,7 @@ impl<M: Machine> Frames<'_, M> {
                 }
                 reused
             };
-            // The youngest first: its deferred flush makes the others', too.
+            // The youngest first: its flush also covers the older ones.
             let reused: Vec<Frame> = oldest
                 .into_iter()
                 .rev()
@@ -390,8 +387,8 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Keeps `wanted` frames that have no deferred flush on each node, by reusing the oldest stale ones: for a
-    /// CPU that is idle, so that those that allocate neither flush nor look frames over one by one.
+    /// Refills each node to `wanted` frames without a deferred flush, by reusing the oldest stale ones. An idle CPU
+    /// does this, so that allocating CPUs need neither flush nor examine single frames.
     pub(crate) fn reuse_ahead(&self, wanted: u64) {
         let machine = self.machine();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -407,7 +404,7 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Zeroes up to `frames` free frames of this CPU's home node, those that it holds itself, ahead of need.
+    /// Zeroes up to `frames` of this CPU's own free frames of its home node in advance.
     pub(crate) fn zero_ahead(&self, frames: usize) {
         let machine = self.machine();
         let cpu = machine.this_cpu();
@@ -454,18 +451,18 @@ impl<M: Machine> Frames<'_, M> {
         Clearer::new(self.machine(), &self.clear)
     }
 
-    /// About how many frames of the node are free, stale ones included, those in the caches not.
+    /// Returns roughly the number of free frames of the node, including stale ones but not those in caches.
     pub(crate) fn free_on(&self, node: usize) -> u64 {
         self.nodes[node].free.load(Relaxed)
     }
 
-    /// The right to free pages of the node ahead, if no other CPU is doing so, with how many allocations are to
-    /// pass before that is worth another look.
+    /// Takes the right to free pages of the node in advance, unless another CPU has it. The value is the number of
+    /// allocations to skip before the next attempt.
     pub(crate) fn try_balance(&self, node: usize) -> Option<Guard<'_, M::Word, usize>> {
         self.nodes[node].balancing.try_lock()
     }
 
-    /// How many frames are free, those included that have a deferred flush.
+    /// Returns the number of free frames, including those with a deferred flush.
     pub(crate) fn free_frames(&self) -> u64 {
         let machine = self.machine();
         let nodes = self.nodes.iter().map(|node| {
@@ -479,7 +476,7 @@ impl<M: Machine> Frames<'_, M> {
         nodes.sum::<u64>() + caches.sum::<u64>()
     }
 
-    /// How many frames are listed as stale; some of them were reinstated.
+    /// Returns the number of frames in the stale lists. Some of them may have been reinstated.
     pub(crate) fn stale_frames(&self) -> u64 {
         let machine = self.machine();
         let lists = self.nodes.iter().map(|node| node.stale.lock(machine).len());

@@ -1,7 +1,7 @@
-//! Large pages: splitting one mapping into 512, and collapsing 512 into one.
+//! Large pages: splits one mapping into 512, and collapses 512 into one.
 //!
-//! Both replace a translation by another one for the same address, so both clear, flush and only
-//! then write (break before make), with the table locked meanwhile: a fault waits.
+//! Both replace a translation for an address by another one. So both clear, flush, and only then write (break before
+//! make). The table stays locked, and faults wait.
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
@@ -22,27 +22,27 @@ use quell::{Frame, Page, Purpose, Word};
 /// Base pages in a large page.
 const LARGE: u64 = TABLE_WORDS as u64;
 
-/// By how much the order of a block exceeds that of its 512 pieces.
+/// The difference in order between a block and its 512 pieces.
 const PIECE: u8 = 9;
 
-/// How an attempt to split a page ended.
+/// The result of an attempt to split a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Split {
     Done,
-    /// Other processes map the block too: its entry, the start of its page, the order.
+    /// Other processes also map the block: its entry, the first page, and the order.
     Shared(EntryKind, Page, u8),
-    /// Another CPU changed the entry meanwhile, or holds the block for a moment.
+    /// Another CPU changed the entry in the meantime, or holds the block for a moment.
     Again,
 }
 
 /// Memory for a copy of a block.
 enum Copy {
     Whole(Frame),
-    /// A table, and its content.
+    /// A table, and the pieces that it will map.
     Pieces(Frame, Vec<Frame>),
 }
 
-/// Splitting and collapsing.
+/// Splits and collapses large pages.
 pub(crate) struct LargePages<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
     tables: Arc<Tables<'m, M>>,
@@ -80,7 +80,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         self.split_at(process, end)
     }
 
-    /// Makes sure that no page spans `edge` without beginning there.
+    /// Splits until no page contains `edge` without beginning there.
     fn split_at(&self, process: &Arc<Process<M>>, edge: Page) -> Result<(), Error> {
         while !edge.0.is_multiple_of(LARGE) || !edge.0.is_multiple_of(LARGE * LARGE) {
             if edge >= USER_END {
@@ -122,9 +122,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
     }
 
-    /// Splits the large page around `page`, if there is one, into 512 of the next smaller size.
-    /// The caller holds the areas, but neither a page lock nor a reference to the block: the split
-    /// would wait for it.
+    /// Splits the large page around `page`, if there is one, into 512 of the next smaller size. The caller holds the
+    /// areas, but no page lock and no reference to the block: the split would wait for it.
     pub(crate) fn split(&self, process: &Arc<Process<M>>, page: Page) -> Result<(), Error> {
         loop {
             let (block, below) = {
@@ -152,7 +151,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
     }
 
-    /// Splits the page behind which `block` was seen, with `table` for its pieces.
+    /// Splits the page that maps `block`, and uses `table` for its pieces.
     fn split_into(
         &self,
         process: &Arc<Process<M>>,
@@ -161,9 +160,9 @@ impl<'m, M: Machine> LargePages<'m, M> {
         table: Frame,
         below: Level,
     ) -> Split {
-        // Reclaim and migration take references under the page lock, and every other CPU that may take one here does
-        // so under the table's lock. So none is taken, and forgotten, from the check of the references to the end of
-        // this block. [mutant VmSplitsUnlocked]
+        // Reclaim and migration take references under the page lock; every other CPU takes one under the table's lock.
+        // We hold both, so nobody can take a reference between the check below and the end of this block, to a block
+        // that is no longer whole. [mutant VmSplitsUnlocked]
         let _lock = self.pages.lock_block(block);
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
@@ -181,14 +180,15 @@ impl<'m, M: Machine> LargePages<'m, M> {
         match (references, mapped) {
             (1, _) => {}
             (_, 2..) => return Split::Shared(seen, range.start, order),
-            // A fault that copies the block holds it, or a gather that has not been flushed.
+            // A fault that copies the block holds it, or a gather that isn't flushed yet.
             _ => return Split::Again,
         }
         let mut gather = self.tables.gather(Purpose::Call);
         let old = guard.suspend(page, EntryKind::Empty, |range| {
             gather.cleared(process, range);
         });
-        // A TLB may not hold the large page beside its pieces (break before make). [mutant VmLinksBeforeFlush]
+        // We flush before we link the table: a TLB may not hold the large page beside its pieces (break before make).
+        // [mutant VmLinksBeforeFlush]
         gather.flush();
         if let EntryKind::Page(entry) = old {
             self.break_block(process, range.start, entry, table, below);
@@ -197,7 +197,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         Split::Done
     }
 
-    /// Makes 512 blocks of one, each mapped in `table` as the whole was by `entry`.
+    /// Makes 512 blocks of one. Maps each in `table` as `entry` mapped the whole.
     fn break_block(
         &self,
         process: &Arc<Process<M>>,
@@ -212,7 +212,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         });
     }
 
-    /// Makes each of 512 frames a block of its own, mapped in `table` with the rights of `entry`.
+    /// Makes each of 512 frames its own block, mapped in `table` with the rights of `entry`.
     fn fill_table(
         &self,
         process: &Arc<Process<M>>,
@@ -226,19 +226,19 @@ impl<'m, M: Machine> LargePages<'m, M> {
         for (index, word) in machine.table(table).iter().enumerate() {
             let frame = piece(index);
             let mut state = self.frames.state(frame);
-            // `false`: whether a piece is zero is not known. [mutant VmPiecesAreZero]
+            // `false`: we don't know whether a piece is zero. [mutant VmPiecesAreZero]
             state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
             state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = EntryKind::Page(Entry { frame, ..entry }).word(machine, level);
-            // Relaxed: the table is linked after that.
+            // Relaxed: the table is linked later.
             word.store(raw, Ordering::Relaxed);
         }
         self.frames.info(table).set_words_used(TABLE_WORDS as u32);
     }
 
-    /// Replaces a large page that other processes map too by a copy of this process's own, in pieces
-    /// where memory for a whole one is short.
+    /// Replaces a large page that other processes map too by a private copy, in pieces if there is no memory for a
+    /// whole one.
     fn unshare(
         &self,
         process: &Arc<Process<M>>,
@@ -255,8 +255,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
             None => self.alloc_pieces(order).ok_or(Error::OutOfMemory)?,
         };
         let guard = self.tables.governing(process, page);
-        // Another CPU may have become its only user and have split it: the first piece is in the same frame.
-        // [mutant VmUnsharesPiece]
+        // Another CPU may have become the only user and split the page. Its first piece is in the same frame. [mutant
+        // VmUnsharesPiece]
         let is_block = guard.range(page).pages == 1 << order;
         let now = match guard.view(page) {
             EntryKind::Page(now) if now.frame == seen.frame && is_block => now,
@@ -274,7 +274,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             frame: now.frame,
             frames: 1 << order,
         });
-        // Writable only by a fault, which finds the copy to be this process's alone.
+        // Only a fault makes it writable, when it finds that the copy belongs to this process alone.
         let entry = Entry {
             writable: false,
             ..now
@@ -300,7 +300,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         Ok(())
     }
 
-    /// Memory for the pieces of a block and a table for them; `None` if there is not so much.
+    /// Allocates the pieces of a block and a table for them; `None` if memory is short.
     fn alloc_pieces(&self, order: u8) -> Option<Copy> {
         let table = self
             .tables
@@ -318,7 +318,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         Some(Copy::Pieces(table, pieces))
     }
 
-    /// Memory for a copy that was not made.
+    /// Frees the memory of a copy that wasn't made.
     fn give_back(&self, copy: Copy) {
         match copy {
             Copy::Whole(block) => self.frames.put(block),
@@ -329,7 +329,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
     }
 
-    /// Collapses the 2 MB around `address` into one page. Returns whether it succeeded: the range must be in one
+    /// Collapses the 2 MB around `address` into one page. Returns whether it succeeded. The range must be in one
     /// anonymous area and mapped by base pages of this process alone.
     pub(crate) fn collapse(&self, process: &Arc<Process<M>>, address: u64) -> Result<u64, Error> {
         let machine = self.machine();
@@ -357,8 +357,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         Ok(done.into())
     }
 
-    /// Moves the contents of 512 pages into the block `large` and maps it in their place, if all of
-    /// them are eligible.
+    /// Copies 512 pages into the block `large` and maps it instead of them, if all are eligible.
     fn collapse_into(
         &self,
         process: &Arc<Process<M>>,
@@ -383,19 +382,20 @@ impl<'m, M: Machine> LargePages<'m, M> {
         };
         let mut gather = self.tables.gather(Purpose::Call);
         for (at, &frame) in pages.iter().enumerate() {
-            // The content is still needed after the flush has released the mapping.
+            // Keep the frame: its content is still needed after the flush has released the mapping.
             self.frames.hold(frame);
             child.take(start.plus(at as u64), EntryKind::Empty, &mut gather);
         }
         parent.unlink(start, child, &mut gather);
-        // Clear and flush, then copy: until then a CPU may write the small pages. [mutant VmCollapseCopiesBeforeFlush]
+        // We clear and flush, then copy: before the flush, a CPU may still write the small pages. [mutant
+        // VmCollapseCopiesBeforeFlush]
         gather.flush();
         self.copy_pages(&pages, large);
         for &frame in &pages {
             self.frames.put(frame);
         }
         self.frames.state(large).set_written(Owner::Anonymous);
-        // Rights to store come back with the first store, for this block alone.
+        // The first store restores the right to store, for the new block alone.
         parent.map(
             start,
             Entry {

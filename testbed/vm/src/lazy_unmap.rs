@@ -1,8 +1,8 @@
 //! Lazy unmapping (S3): unmaps a clean page of a file and defers the flush.
 //!
-//! A clean page of a file has no writable translation anywhere ([`crate::page_cache`]), so its flush may be deferred.
-//! Its entries become markers that name the frame, its slot stays, and the frame is added to the list of stale frames.
-//! A later reader reinstates it, without a flush or a read from the device.
+//! No CPU has a writable translation of a clean file page ([`crate::page_cache`]), so we may defer its flush. Its
+//! entries become markers that name the frame, its slot keeps it, and the frame joins the list of stale frames. A later
+//! reader reinstates it, without a flush or a read from the device.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;
@@ -16,11 +16,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{Frame, Outcome, PageRange, Purpose, Scope};
 
-/// The batch in which flushes are deferred.
+/// A batch of deferred flushes.
 type LazyBatch<'v, M> = SpaceBatch<'v, M>;
 
-/// A page that was taken away lazily: the entries that were present, and the frame that it moved
-/// to, if it is still in memory.
+/// A lazily unmapped page, with the entries that were present and, if the page was moved, its new frame.
 struct Departed<'v, M: Machine> {
     page: LockedPage<'v, M>,
     marked: Mappings<M>,
@@ -33,7 +32,7 @@ pub(crate) struct LazyUnmap<'m, M: Machine> {
     tables: Arc<Tables<'m, M>>,
 }
 
-/// Pages that are being taken away lazily, to be deferred together.
+/// Pages that are being unmapped lazily; one batch defers their flushes.
 pub(crate) struct Lazily<'v, 'm, M: Machine> {
     lazy: &'v LazyUnmap<'m, M>,
     batch: Option<LazyBatch<'v, M>>,
@@ -49,7 +48,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         self.frames.machine()
     }
 
-    /// Begins to take pages away.
+    /// Starts a batch of lazily unmapped pages.
     pub(crate) fn begin(&self) -> Lazily<'_, 'm, M> {
         Lazily {
             lazy: self,
@@ -58,14 +57,14 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         }
     }
 
-    /// Returns whether the flush of the locked page may be deferred: it is a file's and clean, and every listed
-    /// mapping is present. (A CPU that has cleared one flushes it, and holds a reference until then.)
+    /// Returns whether the flush of the locked page may be deferred. The page must be a clean page of a file, with
+    /// every listed mapping present. (A CPU that clears a mapping flushes it, and holds a reference until then.)
     pub(crate) fn may_defer(&self, page: &LockedPage<'_, M>) -> bool {
         let PageLock::File(_, _, slot) = &page.lock else {
             return false;
         };
         let lazy = self.frames.engine().policy().lazy_unmap;
-        // A stale translation of a dirty page may be writable. [mutant VmDefersDirtyPages]
+        // We never defer for dirty pages, whose stale translations may be writable. [mutant VmDefersDirtyPages]
         if !lazy || slot.is_dirty() {
             return false;
         }
@@ -75,7 +74,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         })
     }
 
-    /// Replaces every entry of the frame by a marker; returns those that were present.
+    /// Replaces every entry of the frame by a marker. Returns the entries that were present.
     fn mark(&self, frame: Frame, batch: &mut LazyBatch<'_, M>) -> Mappings<M> {
         self.frames.info(frame).deferred_flush().begin();
         let mut marked = Mappings::new();
@@ -93,9 +92,9 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                     drop(guard);
                     marked.push(mapping);
                 }
-                // Stale since an earlier time: the deferred flush is about this mapping too.
+                // A marker from an earlier unmap: the deferred flush must cover this mapping too.
                 EntryKind::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnflushed]
+                // Another CPU cleared the entry, and may not have flushed yet. [mutant VmReclaimsUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }
@@ -104,7 +103,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
 }
 
 impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
-    /// Takes a page away whose flush may be deferred ([`LazyUnmap::may_defer`]).
+    /// Unmaps a page whose flush may be deferred ([`LazyUnmap::may_defer`]).
     pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
         let marked = self.mark(&page);
         self.departed.push(Departed {
@@ -114,7 +113,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
         });
     }
 
-    /// Moves a page to the frame `to`: `copy` copies it, once its entries are markers.
+    /// Moves a page to the frame `to`; calls `copy` once the entries are markers.
     pub(crate) fn take_to(
         &mut self,
         page: LockedPage<'v, M>,
@@ -138,12 +137,12 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
         lazy.mark(page.frame, batch)
     }
 
-    /// How many pages were taken.
+    /// Returns the number of unmapped pages.
     pub(crate) fn len(&self) -> usize {
         self.departed.len()
     }
 
-    /// Owes the flush of all pages, or flushes where that is not allowed, and gives the frames up.
+    /// Defers the flush of all pages, or flushes if deferral isn't allowed, and releases the frames.
     pub(crate) fn finish(&mut self) {
         let lazy = self.lazy;
         let Some(batch) = &mut self.batch else {
@@ -160,13 +159,13 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             };
             let info = frames.info(frame);
             let mut state = info.state(machine);
-            // A mapping that was cleared while this went on keeps its reference until its flush.
+            // A mapping that another CPU cleared in the meantime keeps its reference until its flush.
             let alone = state.references() as usize == marked.len() + 1;
             match &outcome {
                 Outcome::Deferred(deferred) if alone => {
                     state.set_references(0);
-                    // Once it defers its flush, an allocation that finds it may reuse it: it may still be listed from
-                    // before it was reinstated.
+                    // From now on an allocation that finds this frame may reuse it, because the frame may still be
+                    // listed from before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
                     info.deferred_flush().defer(deferred.stamp());
                     drop(state);
@@ -179,7 +178,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                 _ => {
                     drop(state);
                     if matches!(outcome, Outcome::Deferred(_)) {
-                        // Markers of an earlier time are void with the frame: theirs is due too.
+                        // Markers from an earlier unmap become void with the frame, so their flush is due as well.
                         for mapping in &frames.mappings(frame) {
                             lazy.frames.engine().flush_pending(mapping.process.space());
                         }

@@ -1,14 +1,13 @@
 //! A small virtual-memory manager on the quell engine, for kernels and for the machine in software.
 //!
-//! It exercises the engine the way a real kernel does: demand faults with 4 KB, 2 MB and 1 GB
-//! pages, copy-on-write, a page cache, writeback, reclaim to compressed swap, migration between
-//! memory nodes. [`Vm`] is the manager, [`Machine`] what it needs below it, [`User`] and [`Call`]
-//! what programs see above it.
+//! It uses the engine as a real kernel does: demand faults with 4 KB, 2 MB and 1 GB pages, copy-on-write, a page cache,
+//! writeback, reclaim to compressed swap, migration between memory nodes. [`Vm`] is the manager, [`Machine`] its
+//! platform; programs use [`User`] and [`Call`].
 //!
 //! # The objects
 //!
-//! The manager is a few objects. Each owns its fields, knows only objects below it in this picture,
-//! and is put together with them in [`Vm::new`]:
+//! The manager consists of a few objects. Each owns its fields and uses only objects below it in this picture;
+//! [`Vm::new`] connects them:
 //!
 //! ```text
 //!                               Vm
@@ -29,48 +28,48 @@
 //!                              └───── Engine ──┘
 //! ```
 //!
-//! | module | what happens there | Linux |
+//! | module | purpose | Linux |
 //! | --- | --- | --- |
-//! | [`machine`] | what a machine must provide besides the engine's needs | |
-//! | [`syscall`], [`program`] | what programs may do | |
-//! | [`contract`] | what is a violation, and the timeline that led to it; for every judge of a run | |
-//! | `sim` (feature) | what machines in software stand on: fibers, a heap that can be read back | |
-//! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
+//! | [`machine`] | the platform's functions, beyond those for the engine | |
+//! | [`syscall`], [`program`] | programs' calls and accesses | |
+//! | [`contract`] | violations and the timelines that led to them, for every oracle | |
+//! | `sim` (feature) | the basis of machines in software: fibers, a heap that can be read back | |
+//! | `vm`, `config` | connects the parts; the entry points for calls, faults and CPUs | |
 //! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
 //! | `mmap`, `madvise`, `fork` | map, unmap, protect, discard, remap; page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
 //! | `large` | split and collapse | `mm/huge_memory.c` |
 //! | `files`, `page_cache`, `length` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
-//! | `memory` | what happens when no frame is left | slow path of `mm/page_alloc.c` |
-//! | `reclaim`, `lazy_unmap`, `pages`, `swap` | taking pages away | `mm/vmscan.c`, `mm/swapfile.c` |
+//! | `memory` | allocation when no frame is left | slow path of `mm/page_alloc.c` |
+//! | `reclaim`, `lazy_unmap`, `pages`, `swap` | reclaim of pages | `mm/vmscan.c`, `mm/swapfile.c` |
 //! | `migrate` | moving pages to another node | `mm/migrate.c` |
 //! | `tables`, `table`, `table_id`, `entry` | page tables; the one place where their words change | |
-//! | `mmu_gather` | the engine's batches, and what is released after their flush | `mmu_gather` |
+//! | `mmu_gather` | the engine's batches, and the frames to release after their flush | `mmu_gather` |
 //! | `frames`, `buddy` | allocating and freeing | `mm/page_alloc.c` |
 //! | `frame`, `rmap` | the frame table and the reverse map | `struct page`, `mm/rmap.c` |
-//! | `audit` | how much memory is what, and whether it adds up | |
+//! | `audit` | totals of memory by use, and consistency checks | |
 //! | `lock`, `shared`, `segmented` | locks and their order; shared numbers; an array that grows | |
 //!
 //! # What keeps it coherent
 //!
-//! Five rules, each stated where it is kept:
+//! Five rules; the named modules explain and keep them:
 //!
-//! 1. Words of tables change in one place, under the table's lock, and what needs a flush is in a
-//!    gather before the lock is dropped (`table`).
+//! 1. Words of tables change in one place, under the table's lock. A change that needs a flush is in a gather before
+//!    the lock is dropped (`table`).
 //! 2. A mapping leaves the reverse map, and a frame or a table is freed, only after the flush
 //!    (`mmu_gather`, `rmap`).
-//! 3. A later observer, which finds an entry that another CPU has cleared and relies on it, flushes
-//!    the space first: every call before it returns, every walk of the reverse map before it
-//!    captures a page (`Tables::flush_pending`).
-//! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`);
-//!    only clean pages are taken away lazily (`lazy_unmap`).
-//! 5. Content is captured (copied, compressed, written out) after the flush that keeps writers out.
+//! 3. A later observer, which finds an entry that another CPU has cleared and relies on that, flushes the space first.
+//!    For example, every call does so before it returns, and every walk of the reverse map before it captures a page
+//!    (`Tables::flush_pending`).
+//! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`); only clean pages
+//!    are unmapped lazily (`lazy_unmap`).
+//! 5. Content is captured (copied, compressed, written out) only after the flush that stops writers.
 //!
-//! # What it does not do
+//! # Not implemented
 //!
-//! No scheduling (a CPU runs the process that it was told to enter), no signals (a bad access is an
-//! `Err` for the embedder), no read-ahead, no swap device. Files cannot be deleted. Truncation
-//! leaves private copies of pages beyond the new end alone.
+//! There is no scheduler (the embedder chooses each CPU's process), no signals (a bad access is an `Err` for the
+//! embedder), no read-ahead, and no swap device. Files can't be deleted. Truncation keeps private copies of pages
+//! beyond the new end.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -1,34 +1,34 @@
 //! Spin locks made of the machine's words.
 //!
-//! A waiter turns in [`Hardware::relax`] with interrupts on, so a CPU that waits here still takes
-//! the shootdowns of the CPU that holds the lock and flushes under it (C7). Locks under which no CPU flushes may be
-//! [masked ones](crate::masked_lock). Nothing that runs in an interrupt handler takes a lock.
+//! A waiter spins in [`Hardware::relax`] with interrupts on. So it still takes shootdowns from the CPU that holds the
+//! lock and flushes under it (C7). Locks under which no CPU flushes may be [masked ones](crate::masked_lock). Interrupt
+//! handlers take no lock.
 //!
-//! CPUs that wait for a lock try for it all at once when it is given up, and which gets it is left to the machine. The
-//! lock of a file's page, under which devices are waited for and which any CPU may take by calls, is given in turn
-//! ([`QueuedLock`]).
+//! When a lock is released, all waiting CPUs try to take it at once, and the machine decides which one succeeds. Only
+//! the lock of a file's page is granted in order ([`QueuedLock`]): its holders wait for devices, and any program can
+//! make a CPU take it.
 //!
 //! # The order of locks
 //!
-//! A CPU that holds a lock takes only locks that stand below it in this list:
+//! A CPU that holds a lock takes only locks further down in this list:
 //!
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
-//! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, truncation and
-//!    `sync` hold up to 32, migration what it moves together, faults on files, splits and remaps one. Only `sync` and
-//!    truncation *wait* for a second one, in ascending order of one file's pages; every other holder of one tries;
-//! 3. the table that holds a word: of two tables the one of the higher level first. Two tables of
-//!    one level are held only by a remap, which has the areas to itself; every other CPU holds one;
+//! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, truncation and `sync` hold up to
+//!    32, migration all pages that it moves together; faults on files, splits and remaps hold one. Only `sync` and
+//!    truncation *wait* for a second one, in ascending order of one file's pages; every other holder of one only tries;
+//! 3. the table that holds a word: of two tables the one of the higher level first. Only a remap holds two tables of
+//!    one level, and it has the areas to itself; every other CPU holds one;
 //! 4. a node's list of stale frames;
 //! 5. the state of one frame, a swap slot, the set of dirty pages of a file, a CPU's frame cache;
 //! 6. a node's buddy allocator.
 //!
-//! Waiting for a flush is allowed under every lock of 1 to 3 and forbidden under 4 to 6.
+//! A CPU may wait for a flush under the locks of 1 to 3, but not under those of 4 to 6.
 //!
-//! # What the unsafe code relies on
+//! # Assumptions of the unsafe code
 //!
-//! That a word does what an atomic of the host does, that locks are given up by their guards alone,
-//! and, for `peek`, that a value is borrowed mutably only between two operations of the machine: a
-//! function that may be suspended in one takes a guard by `&mut`, never the value behind it.
+//! A word behaves like an atomic of the host, and only guards release locks. For `peek`: a value is borrowed mutably
+//! only between two operations of the machine. A function that may be suspended in one takes a guard by `&mut`, never
+//! the value behind it.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -73,19 +73,19 @@ impl<W: Word> RawLock<W> {
         self.try_acquire().then(|| RawGuard { lock: self })
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, and waits for it if necessary.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
         self.acquire(hw);
         RawGuard { lock: self }
     }
 
-    /// Returns whether some CPU holds the lock; that may change at once.
+    /// Returns whether some CPU holds the lock. The result may be outdated at once.
     pub(crate) fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0
     }
 }
 
-/// Possession of a [`RawLock`].
+/// A guard of a [`RawLock`].
 #[must_use = "the lock is given up with the guard"]
 pub(crate) struct RawGuard<'l, W: Word> {
     lock: &'l RawLock<W>,
@@ -103,10 +103,9 @@ pub(crate) struct Lock<W, T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through `Guard` alone, of which at most one exists at a time (and
-// through `peek`, whose caller vouches for there being no other thread), so sharing the lock hands
-// the value from thread to thread, for which `T: Send` suffices. A guard that is itself shared
-// hands out `&T` in several threads at once: `Guard` asks for `T: Sync` there.
+// SAFETY: only `Guard` gives access to the value, and at most one exists at a time (`peek` also does, but its caller
+// excludes other threads). So sharing the lock moves the value from thread to thread, for which `T: Send` suffices. A
+// shared guard hands out `&T` in several threads at once; there `Guard` requires `T: Sync`.
 unsafe impl<W: Send + Sync, T: Send> Sync for Lock<W, T> {}
 
 impl<W: Word, T> Lock<W, T> {
@@ -117,7 +116,7 @@ impl<W: Word, T> Lock<W, T> {
         }
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, and waits for it if necessary.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
         self.raw.acquire(hw);
         self.guard()
@@ -135,22 +134,22 @@ impl<W: Word, T> Lock<W, T> {
         }
     }
 
-    /// The value, even if some CPU holds the lock.
+    /// Returns the value, even if some CPU holds the lock.
     ///
     /// # Safety
-    /// No other thread of the host uses the lock during the returned borrow, and no guard's
-    /// `deref_mut` borrow is alive in this thread.
+    /// No other thread of the host uses the lock during the returned borrow, and no guard's `deref_mut` borrow is alive
+    /// in this thread.
     pub(crate) unsafe fn peek(&self) -> &T {
         // SAFETY: the caller excludes every mutable borrow.
         unsafe { &*self.value.get() }
     }
 }
 
-/// Possession of a [`Lock`]. It may go to another thread if the value may (it is `&mut T`), and may
-/// be shared by threads if the value may be (it hands out `&T`).
+/// A guard of a [`Lock`]. It may move to another thread if the value may (it is `&mut T`), and may be shared by threads
+/// if the value may be (it hands out `&T`).
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
-    /// Makes a guard a `&mut T`. Otherwise it would be `Sync` wherever the lock is, for which `T: Send` suffices, and
+    /// Makes a guard a `&mut T`. Otherwise it would be `Sync` whenever the lock is, for which `T: Send` suffices, and
     /// threads could share a `Cell` through it.
     value: PhantomData<&'l mut T>,
 }
@@ -176,14 +175,13 @@ impl<W: Word, T> Drop for Guard<'_, W, T> {
     }
 }
 
-/// A lock around a value that CPUs which wait in `lock` get in the order in which they began to wait, so that one that
-/// takes it again and again does not keep another from it. A CPU that finds it free with nobody waiting pays two loads
-/// more than for a [`Lock`].
+/// A lock around a value that CPUs get in the order in which they began to wait in `lock`. So a CPU that takes it again
+/// and again can't starve another. If the lock is free and nobody waits, this costs two loads more than a [`Lock`].
 pub(crate) struct QueuedLock<W, T> {
     lock: Lock<W, T>,
-    /// The ticket of the next CPU that has to wait.
+    /// The ticket of the next CPU that must wait.
     next: W,
-    /// The ticket of the CPU that is the first to wait, or `next` if none does.
+    /// The ticket of the first waiting CPU, or `next` if none waits.
     turn: W,
 }
 
@@ -196,9 +194,9 @@ impl<W: Word, T> QueuedLock<W, T> {
         }
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, and waits for it if necessary.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
-        // Relaxed, here and below: tickets decide who tries next, and the lock itself who has it.
+        // Relaxed, here and below: tickets only decide which CPU tries next; the inner lock decides which one holds it.
         if self.next.load(Ordering::Relaxed) == self.turn.load(Ordering::Relaxed)
             && let Some(guard) = self.lock.try_lock()
         {
@@ -213,12 +211,12 @@ impl<W: Word, T> QueuedLock<W, T> {
         guard
     }
 
-    /// Takes the lock if no CPU holds it, before waiting CPUs.
+    /// Takes the lock if no CPU holds it, ahead of waiting CPUs.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
         self.lock.try_lock()
     }
 
-    /// As [`Lock::peek`].
+    /// Returns the value, even if some CPU holds the lock.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
@@ -270,8 +268,7 @@ impl<W: Word, T> RwLock<W, T> {
                 hw.relax();
             }
         }
-        // Acquire pairs with `ReadGuard::drop` and `WriteGuard::drop`: the accesses of all earlier holders
-        // are over.
+        // Acquire pairs with `ReadGuard::drop` and `WriteGuard::drop`: the accesses of all earlier holders are over.
         // Lost without it: a reader meets a writer.
         while self.word.load(Ordering::Acquire) != WRITER {
             hw.relax();
@@ -282,7 +279,7 @@ impl<W: Word, T> RwLock<W, T> {
         }
     }
 
-    /// As [`Lock::peek`].
+    /// Returns the value, even if some CPU holds the lock.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
@@ -292,7 +289,7 @@ impl<W: Word, T> RwLock<W, T> {
     }
 }
 
-/// Shared possession of an [`RwLock`]: to threads it is a `&T`.
+/// A reader's guard of an [`RwLock`]: to threads it is a `&T`.
 pub(crate) struct ReadGuard<'l, W: Word, T> {
     lock: &'l RwLock<W, T>,
     value: PhantomData<&'l T>,
@@ -301,7 +298,7 @@ pub(crate) struct ReadGuard<'l, W: Word, T> {
 impl<W: Word, T> Deref for ReadGuard<'_, W, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: while a reader is counted there is no writer.
+        // SAFETY: there is no writer while a reader is counted.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -314,7 +311,7 @@ impl<W: Word, T> Drop for ReadGuard<'_, W, T> {
     }
 }
 
-/// Sole possession of an [`RwLock`]: to threads it is a `&mut T`.
+/// The writer's guard of an [`RwLock`]: to threads it is a `&mut T`.
 pub(crate) struct WriteGuard<'l, W: Word, T> {
     lock: &'l RwLock<W, T>,
     value: PhantomData<&'l mut T>,
@@ -343,7 +340,7 @@ impl<W: Word, T> Drop for WriteGuard<'_, W, T> {
     }
 }
 
-/// The compiler checks which types are `Send` and `Sync`: each line below is ambiguous, and refused, if its type has
+/// Checks at compile time which types are `Send` and `Sync`: each line below is ambiguous, and refused, if its type has
 /// the trait that it must not have.
 #[cfg(test)]
 mod tests {
@@ -353,8 +350,8 @@ mod tests {
     use std::rc::Rc;
     use std::sync::MutexGuard;
 
-    /// `lacks!(Type: Trait)` compiles only if the type does not have the trait: with it, `_` could be
-    /// either of two implementations.
+    /// `lacks!(Type: Trait)` compiles only if the type doesn't have the trait: with it, `_` could be either of two
+    /// implementations.
     macro_rules! lacks {
         ($type:ty: $trait:ident) => {{
             trait Ambiguous<A> {
@@ -376,7 +373,7 @@ mod tests {
         type G<T> = Guard<'static, AtomicU64, T>;
         type R<T> = ReadGuard<'static, AtomicU64, T>;
         type Wr<T> = WriteGuard<'static, AtomicU64, T>;
-        // A `Cell` may go to another thread and may not be shared.
+        // A `Cell` may move to another thread, but may not be shared.
         sync::<L<Cell<u8>>>();
         send::<G<Cell<u8>>>();
         lacks!(G<Cell<u8>>: Sync);
@@ -384,20 +381,20 @@ mod tests {
         lacks!(R<Cell<u8>>: Sync);
         lacks!(R<Cell<u8>>: Send);
         lacks!(Wr<Cell<u8>>: Sync);
-        // An `Rc` may do neither.
+        // An `Rc` may neither move nor be shared.
         lacks!(L<Rc<u8>>: Send);
         lacks!(L<Rc<u8>>: Sync);
         lacks!(Rw<Rc<u8>>: Sync);
         lacks!(G<Rc<u8>>: Send);
         lacks!(G<Rc<u8>>: Sync);
-        // A guard of the standard library may be shared and may not go: a lock around one is `Send`
-        // no more than it is, and nothing of it is `Sync`.
+        // A guard of the standard library may be shared but not moved: a lock around it is not `Send` either, and
+        // nothing of it is `Sync`.
         lacks!(L<MutexGuard<'static, u8>>: Sync);
         lacks!(G<MutexGuard<'static, u8>>: Send);
         lacks!(Rw<MutexGuard<'static, u8>>: Sync);
         lacks!(R<MutexGuard<'static, u8>>: Send);
         lacks!(Wr<MutexGuard<'static, u8>>: Send);
-        // Values that may do both go everywhere.
+        // Values that may be moved and shared allow both everywhere.
         send::<G<u8>>();
         sync::<G<u8>>();
         send::<R<u8>>();

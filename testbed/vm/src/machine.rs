@@ -1,28 +1,27 @@
-//! The interface of a machine to the memory manager, beyond what the engine needs.
+//! The interface of a machine to the memory manager, beyond the engine's needs.
 //!
-//! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: where it lies, how page-table entries are
-//! encoded, how the kernel reaches the words of a table and the bytes of a frame. The kernel that
-//! boots answers with its direct map and does nothing in [`Machine::charge`] and
-//! [`Machine::note`]; the machine in software charges virtual time and tells its oracle.
+//! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: its location, the encoding of page-table
+//! entries, and the kernel's access to words of a table and bytes of a frame. Our kernel implements it with its direct
+//! map, and does nothing in [`Machine::charge`] and [`Machine::note`]. The machine in software charges virtual time
+//! there and informs its oracle.
 //!
 //! # Page tables
 //!
-//! Four levels of 512 words, [`Level::ROOT`] down to [`Level::LEAF`]. An entry that is not present
-//! has bit 0 clear on every machine that is supported; its other 63 bits belong to the manager,
-//! which keeps swap slots and markers there and never asks the machine to encode them. Table words
-//! are shared with the hardware walkers, which may set `accessed` and `dirty` at any time when
-//! [`Machine::hardware_dirty`] says so. The manager uses the first 256 words of a root; the others
-//! belong to the machine, see [`Machine::prepare_root`].
+//! Four levels of 512 words, [`Level::ROOT`] down to [`Level::LEAF`]. A non-present entry has bit 0 clear on every
+//! supported machine. Its other 63 bits belong to the manager, which keeps swap slots and markers there; the machine
+//! never encodes them. Hardware walkers share the table words. If [`Machine::hardware_dirty`], they may set `accessed`
+//! and `dirty` at any time. The manager uses the first 256 words of a root; the others belong to the machine
+//! ([`Machine::prepare_root`]).
 
 pub use quell::Engine;
 use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, TlbRules};
 pub use quell::{Entry, Level, TABLE_WORDS};
 use quell_zero::Clear;
 
-/// The first page after the part of an address space that programs may map: 128 TB.
+/// The first page above the 128 TB of an address space that programs may map.
 pub const USER_END: Page = Page(1 << 35);
 
-/// The frame where the upper half of the 52-bit physical addresses begins.
+/// The frame at which the upper half of the 52-bit physical addresses begins.
 const MEMORY_END: u64 = 1 << 39;
 
 /// The largest number of memory nodes.
@@ -31,9 +30,9 @@ pub const MAX_NODES: usize = 8;
 /// One memory node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The usable frames, all of them writable memory that nothing else uses.
+    /// The usable frames: writable memory that nothing else uses.
     pub extent: Extent,
-    /// Whether the node is the slow tier (CXL or persistent memory): the target of demotion. Other allocations use it
+    /// Whether the node is the slow tier (CXL or persistent memory), the target of demotion. Other allocations use it
     /// only on request, or when every fast node is exhausted.
     pub slow: bool,
 }
@@ -46,12 +45,11 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    /// A map of these nodes.
+    /// Creates a map of these nodes.
     ///
     /// # Panics
-    /// If there is no node, more than [`MAX_NODES`], two overlap, or one reaches into the upper half
-    /// of the 52-bit physical addresses: entries that are not present point there, see
-    /// `testbed/vm/src/entry.rs`.
+    /// If there is no node, more than [`MAX_NODES`], two overlap, or one reaches into the upper half of the 52-bit
+    /// physical addresses: non-present entries point there, see `testbed/vm/src/entry.rs`.
     pub fn new(nodes: &[Node]) -> Self {
         assert!(
             (1..=MAX_NODES).contains(&nodes.len()),
@@ -86,7 +84,7 @@ impl MemoryMap {
         }
     }
 
-    /// A map of one fast node of `frames` frames from `first`.
+    /// Creates a map of one fast node with `frames` frames from `first`.
     pub fn flat(first: Frame, frames: u64) -> Self {
         Self::new(&[Node {
             extent: Extent { first, frames },
@@ -94,13 +92,13 @@ impl MemoryMap {
         }])
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     #[inline]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes[..self.count]
     }
 
-    /// The node that holds `frame`, if one does.
+    /// Returns the node that contains `frame`, if there is one.
     #[inline]
     pub fn node_of(&self, frame: Frame) -> Option<usize> {
         self.nodes()
@@ -118,24 +116,24 @@ pub enum Work {
     Fault,
     /// Looking up an area, or inserting or removing one.
     Area,
-    /// Allocating an extent of `frames` frames. `refill` if the per-CPU cache was empty and the node's allocator was
-    /// called.
+    /// Allocating an extent of `frames` frames. `refill` if the per-CPU cache was empty, so that the node's allocator
+    /// was called.
     Allocate {
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
         /// Whether the node's allocator was called.
         refill: bool,
     },
-    /// Freeing an extent of `frames` frames. `spill` if it went to the node's allocator.
+    /// Freeing an extent of `frames` frames. `spill` if the node's allocator took it.
     Free {
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
-        /// Whether it went to the node's allocator.
+        /// Whether the node's allocator took it.
         spill: bool,
     },
     /// Finding one mapping of a frame through the reverse map.
     ReverseMap,
-    /// Isolating one frame from, or adding it to, the lists that reclaim works on.
+    /// Isolating one frame from reclaim's lists, or adding it to them.
     List,
     /// Compressing one 4 KB page into `bytes` bytes.
     Compress {
@@ -151,26 +149,26 @@ pub enum Work {
     CacheLookup,
     /// Reading `bytes` bytes of a file from its device.
     ReadDevice {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Writing `bytes` bytes of a file to its device.
     WriteDevice {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Choosing and switching to another process, apart from loading its root.
+    /// Choosing and switching to another process, except for loading its root.
     Schedule,
-    /// Code of a full kernel that the manager does without.
+    /// Code of a full kernel that the manager lacks.
     Path(Path),
-    /// The same under a lock that the manager does not have, or holds for less.
+    /// The same, under a lock that the manager lacks or holds for a shorter time.
     Locked(LockUse),
 }
 
 /// A piece of a kernel's code. Each is accounted for under the locks that the manager holds there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path {
-    /// `mmap`, under the lock of the areas for writing, as the next three.
+    /// `mmap`, with the areas locked for writing, like the next three.
     Map,
     /// `munmap`.
     Unmap,
@@ -178,15 +176,15 @@ pub enum Path {
     Protect,
     /// `mremap`.
     Remap,
-    /// `madvise(MADV_DONTNEED)`, under the lock of the areas for reading.
+    /// `madvise(MADV_DONTNEED)`, with the areas locked for reading.
     Advise,
-    /// Each area, or range, of such a call.
+    /// Each area or range of such a call.
     AdviseArea,
-    /// Removing a page from its table for a call, under the table's lock.
+    /// Removing a page from its table in a call, under the table's lock.
     Zap,
-    /// Changing a page's rights for a call, under the table's lock.
+    /// Changing a page's rights in a call, under the table's lock.
     Change,
-    /// A fault on a new anonymous page, under the lock of the areas for reading, as the next three.
+    /// A fault on a new anonymous page, with the areas locked for reading, like the next three.
     FaultAnonymous,
     /// A fault on a page of a file.
     FaultFile,
@@ -203,16 +201,16 @@ pub enum Path {
 }
 
 impl Path {
-    /// How many there are.
+    /// The number of pieces.
     pub const COUNT: usize = Path::Evict as usize + 1;
 }
 
 /// A use of a lock that a full kernel holds with interrupts off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockUse {
-    /// A page of the node is to join the lists of reclaim. A CPU collects some before it takes the lock.
+    /// A page of the node will join the lists of reclaim. A CPU collects some before it takes the lock.
     ListAdd(usize),
-    /// The pages that this CPU has collected join the lists now.
+    /// The pages that this CPU has collected join the lists.
     ListDrain(usize),
     /// Pages leave the node's lists together.
     ListRemove(usize),
@@ -220,41 +218,39 @@ pub enum LockUse {
     Zone {
         /// The node.
         node: usize,
-        /// How many.
+        /// The number of frames.
         frames: u64,
     },
     /// A page joins or leaves the page cache of the file.
     File(u32),
 }
 
-/// An event for an oracle. The CPU that causes it reports it at the moment it takes effect.
+/// An event for an oracle. The CPU that causes it reports it when it takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The frames got an owner. Reported before the owner touches or maps them, and before they
-    /// are zeroed if `zeroed` is to hold.
+    /// The frames got an owner. Reported before the owner touches or maps them, and before they are zeroed for
+    /// [`Event::FrameZeroed`].
     FrameAllocated {
         /// The first frame.
         frame: Frame,
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
     },
-    /// The frames are handed out as zeroed: from here on they are visible to programs and must
-    /// contain zeros.
+    /// The frames are handed out as zeroed: from now on they are visible to programs and must contain zeros.
     FrameZeroed {
         /// The first frame.
         frame: Frame,
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
     },
-    /// The frames lost their owner and may get another one after a reuse (if a flush is deferred) or
-    /// at once (if not).
+    /// The frames lost their owner. They may get another one at once or, if a flush is deferred, after a reuse.
     FrameFreed {
         /// The first frame.
         frame: Frame,
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
     },
-    /// A stale frame went back to the page it belonged to, without a new owner.
+    /// A stale frame returned to its page, without a new owner.
     FrameReinstated {
         /// The frame.
         frame: Frame,
@@ -266,22 +262,22 @@ pub enum Event {
         /// The level of the table.
         level: Level,
     },
-    /// The frame is no page-table page any more: no walker may read it from here on.
+    /// The frame is no page-table page any more: no walker may read it from now on.
     TableFreed {
         /// The frame.
         frame: Frame,
     },
-    /// The content of the frames is captured now (swapped, written to a device, migrated, copied):
-    /// from here on no store may reach them through a translation that is older than this moment.
-    /// Stores through entries that become writable later are fine.
+    /// The content of the frames is captured now (swapped, written to a device, migrated, copied). From now on no store
+    /// may reach them through a translation that is older than this moment. Stores through entries that become writable
+    /// later are allowed.
     Captured {
         /// The first frame.
         frame: Frame,
-        /// How many base frames.
+        /// The number of base frames.
         frames: u64,
     },
     /// A call that unmapped `range` (unmap, discard, the old place of a remap, truncation) is about to return to the
-    /// program: old translations must be flushed.
+    /// program: old translations must have been flushed.
     ReturnedUnmap {
         /// The root of the address space.
         root: Frame,
@@ -311,48 +307,45 @@ pub enum Event {
 /// The machine under the manager.
 ///
 /// # Safety
-/// Nothing else uses the memory of [`Machine::memory`] while the manager exists. A frame has the same words and bytes
-/// in every function. Given a frame outside that memory, or an offset outside the frame, a function panics or does
-/// nothing, so that no caller reaches other memory through it. [`Machine::decode`] is the inverse of
-/// [`Machine::encode`].
+/// Nothing else uses the memory of [`Machine::memory`] while the manager exists. All functions reach the same words and
+/// bytes of a frame. Given a frame outside that memory, or an offset outside the frame, a function panics or does
+/// nothing, so that no caller reaches other memory. [`Machine::decode`] is the inverse of [`Machine::encode`].
 pub unsafe trait Machine: Hardware + Clear {
-    /// The memory that the manager owns. Must not change after the manager was made.
+    /// Returns the memory that the manager owns. It must not change while the manager exists.
     fn memory(&self) -> MemoryMap;
 
-    /// How many CPUs the machine has. Must not change.
+    /// Returns the number of CPUs, which must not change.
     fn cpu_count(&self) -> usize;
 
-    /// The memory node next to `cpu`, an index into [`MemoryMap::nodes`].
+    /// Returns the memory node next to `cpu`, an index into [`MemoryMap::nodes`].
     fn home_node(&self, _cpu: CpuId) -> usize {
         0
     }
 
-    /// The words of the page-table page in `frame`, the same that the walkers read.
+    /// Returns the words of the page-table page in `frame`, which the walkers also read.
     ///
-    /// `frame` may be any frame of [`Machine::memory`]: the manager's own walks look at words
-    /// optimistically and check afterwards that the frame was still a table.
+    /// `frame` may be any frame of [`Machine::memory`]: the manager's own walks read words optimistically and check
+    /// afterwards that the frame was still a table.
     fn table(&self, frame: Frame) -> &[Self::Word; TABLE_WORDS];
 
-    /// The words of a table-page that may not be zero, in ascending order: at least those that are not. For audits of a
-    /// machine at rest, which look at all words of all tables.
+    /// Returns the indices of words that may be non-zero, in ascending order; zero words may be among them. Audits of a
+    /// machine at rest use this to read all tables.
     fn words_in_use(&self, frame: Frame) -> impl Iterator<Item = usize> {
         let _ = frame;
         0..TABLE_WORDS
     }
 
-    /// Prepares a new root, all of whose words are zero: fills the words from 256 on, which belong
-    /// to the machine.
+    /// Prepares a new root whose words are all zero, by filling the words from 256 on, which belong to the machine.
     fn prepare_root(&self, _root: Frame) {}
 
-    /// Encodes a present entry of a table of `level`. Entries with `present` clear are never
-    /// encoded.
+    /// Encodes a present entry of a table of `level`. The manager never passes an entry with `present` clear.
     fn encode(&self, entry: Entry, level: Level) -> u64;
 
-    /// Decodes a word of a table of `level`. `present` is bit 0.
+    /// Decodes a word of a table of `level`. Bit 0 is `present`.
     fn decode(&self, word: u64, level: Level) -> Entry;
 
-    /// Returns whether walkers set `accessed` and `dirty` themselves. If not, the manager makes every entry with
-    /// `accessed` set and takes a fault for the first store.
+    /// Returns whether walkers set `accessed` and `dirty` themselves. If not, the manager sets `accessed` in every new
+    /// entry, and the first store faults.
     fn hardware_dirty(&self) -> bool;
 
     /// Returns the behaviour of the machine's TLBs, and the changes of entries that it forbids.
@@ -369,29 +362,29 @@ pub unsafe trait Machine: Hardware + Clear {
     /// Copies `frames` frames.
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64);
 
-    /// Nanoseconds since an arbitrary moment; virtual in the machine in software.
+    /// Returns nanoseconds since an arbitrary moment; virtual ones in the machine in software.
     fn now(&self) -> u64;
 
-    /// Halts this CPU until an interrupt was served or the clock reached `until`.
+    /// Halts this CPU until an interrupt has been served or the clock has reached `until`.
     fn halt(&self, until: u64) {
         while self.now() < until {
             self.relax();
         }
     }
 
-    /// Returns whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are taken and held
-    /// with interrupts off, as in Linux, whose interrupt handlers take them. The manager has no such handlers, so only
-    /// a machine that models the cost returns `true`.
+    /// Returns whether locks that Linux takes in interrupt handlers mask interrupts here too. These are the locks of
+    /// the allocator, of reclaim's lists and of a file's dirty pages. The manager has no such handlers, so only a
+    /// machine that models the cost returns `true`.
     #[inline(always)]
     fn masks_locks(&self) -> bool {
         false
     }
 
-    /// A preemption point while a long extent is zeroed. The thread continues on the same CPU.
+    /// Offers a preemption point while a long extent is zeroed. The thread continues on the same CPU.
     #[inline(always)]
     fn preempt(&self) {}
 
-    /// Accounts for work. Real machines do nothing: there the work itself takes its time.
+    /// Accounts for work. Real machines do nothing, because there the work itself takes time.
     #[inline(always)]
     fn charge(&self, _work: Work) {}
 

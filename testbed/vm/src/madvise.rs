@@ -1,7 +1,7 @@
 //! Calls that move the pages of a range out of memory, or to another node (`MADV_PAGEOUT`, `move_pages`).
 //!
-//! They change no area and revoke no right. They hold the areas for reading, so that the range stays mapped, list the
-//! frames behind it, and pass those to reclaim or migration, which find all other mappings of them as well.
+//! They change no area and revoke no right. They hold the areas for reading, so that the range stays mapped, and list
+//! its frames. Then they pass these to reclaim or migration, which also find all other mappings of the frames.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;
@@ -43,7 +43,7 @@ impl<'m, M: Machine> Madvise<'m, M> {
         }
     }
 
-    /// `MADV_PAGEOUT`. Returns how many pages went.
+    /// Reclaims the pages of a range (`MADV_PAGEOUT`). Returns the number of reclaimed pages.
     pub(crate) fn page_out(
         &self,
         process: &Arc<Process<M>>,
@@ -60,7 +60,7 @@ impl<'m, M: Machine> Madvise<'m, M> {
         Ok(self.reclaim.page_out(&frames))
     }
 
-    /// `move_pages`. Returns how many base pages moved.
+    /// Moves the pages of a range to a node (`move_pages`). Returns the number of moved base pages.
     pub(crate) fn migrate(
         &self,
         process: &Arc<Process<M>>,
@@ -82,7 +82,7 @@ impl<'m, M: Machine> Madvise<'m, M> {
         Ok(self.migration.migrate(&frames, node))
     }
 
-    /// The first frames of the pages that are mapped in a range, those that are `wanted`.
+    /// Returns the first frames of the range's mapped pages that are `wanted`.
     fn mapped_frames(
         &self,
         process: &Arc<Process<M>>,

@@ -1,18 +1,18 @@
-//! Spin locks that are held with interrupts off, on machines that model that cost.
+//! Spin locks that mask interrupts on machines that model that cost.
 //!
 //! In Linux, interrupt handlers take the locks of the allocator, of its lists of pages and of a file's pages, so other
-//! code masks interrupts before it takes one. Here no handler takes a lock, and a [`MaskedLock`] is a [`Lock`], unless
-//! [`Machine::masks_locks`].
+//! code masks interrupts before it takes one. In quell no handler takes a lock, and a [`MaskedLock`] is a [`Lock`]
+//! unless [`Machine::masks_locks`].
 
 use crate::lock::{Guard, Lock};
 use crate::machine::Machine;
 use core::ops::{Deref, DerefMut};
 use quell::Word;
 
-/// A lock that other kernels take in interrupt handlers too, and so hold with interrupts off: in Linux those of the
-/// allocator, of its lists of pages and of a file's pages. Here no handler takes a lock, so interrupts are off only on
-/// machines that [model](Machine::masks_locks) the cost: a shootdown's target answers after it has taken and released
-/// the lock. Only for locks under which no CPU waits for a flush.
+/// A lock that Linux would hold with interrupts off, because its interrupt handlers take it too. For example, the
+/// allocator's lock is one. Our handlers take no lock, so interrupts are off only on machines that
+/// [model](Machine::masks_locks) the cost: a shootdown's target answers after it has taken and released the lock. No
+/// CPU may wait for a flush under it.
 pub(crate) struct MaskedLock<W, T>(Lock<W, T>);
 
 impl<W: Word, T> MaskedLock<W, T> {
@@ -20,7 +20,7 @@ impl<W: Word, T> MaskedLock<W, T> {
         MaskedLock(Lock::new(value))
     }
 
-    /// Waits for the lock.
+    /// Takes the lock, and waits for it if necessary.
     pub(crate) fn lock<'l, M: Machine<Word = W>>(
         &'l self,
         machine: &'l M,
@@ -33,7 +33,7 @@ impl<W: Word, T> MaskedLock<W, T> {
     }
 }
 
-/// Possession of a [`MaskedLock`]. The lock is given up first, then interrupts are on again.
+/// A guard of a [`MaskedLock`]. It releases the lock first, then restores interrupts.
 pub(crate) struct MaskedGuard<'l, M: Machine, T> {
     guard: Guard<'l, M::Word, T>,
     _masked: Masked<'l, M>,
@@ -52,7 +52,7 @@ impl<M: Machine, T> DerefMut for MaskedGuard<'_, M, T> {
     }
 }
 
-/// Puts interrupts back as they were.
+/// Restores the interrupt mask.
 struct Masked<'l, M: Machine> {
     machine: &'l M,
     were_on: bool,

@@ -1,8 +1,8 @@
 //! Allocation under pressure, when a node has no frame left (Linux's allocator slow path).
 //!
-//! Four sources are tried in turn: the home node; the other nodes, slow ones last; when every node is exhausted, pages
-//! of processes, by reclaim; and if none can be reclaimed, the caches of other CPUs. One CPU at a time balances a node
-//! ahead of that, if it is to keep frames free.
+//! We try four sources in turn: the home node; the other nodes, slow ones last; reclaim of pages, when every node is
+//! exhausted; and other CPUs' caches, if nothing can be reclaimed. If nodes keep frames free, one CPU at a time
+//! balances a node before it is exhausted.
 
 use crate::frames::{AllocFrames, CLUSTER, Content, Frames};
 use crate::machine::Machine;
@@ -11,20 +11,20 @@ use crate::reclaim::Reclaim;
 use alloc::sync::Arc;
 use quell::Frame;
 
-/// When pages are taken away to make room.
+/// The limits at which pages are taken away to free memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
-    /// Whether a fast node that is exhausted demotes pages to a slow one.
+    /// Whether an exhausted fast node demotes pages to a slow one.
     pub(crate) demotion: bool,
-    /// How many base frames each node keeps free.
+    /// The base frames that each node keeps free.
     pub(crate) ahead: u64,
-    /// Whether that is left to idle CPUs.
+    /// Whether idle CPUs do that.
     pub(crate) idle: bool,
-    /// How often an allocation reclaims a batch before it fails.
+    /// The number of batches that an allocation reclaims before it fails.
     pub(crate) attempts: usize,
 }
 
-/// Memory as the layers above see it.
+/// The allocator for the layers above.
 pub(crate) struct Memory<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
     reclaim: Arc<Reclaim<'m, M>>,
@@ -47,8 +47,8 @@ impl<'m, M: Machine> Memory<'m, M> {
         }
     }
 
-    /// An idle CPU's work for memory: balances the nodes, if that is left to idle CPUs, and keeps some frames without
-    /// a deferred flush.
+    /// Does an idle CPU's work, if idle CPUs balance: balances the nodes and keeps some frames without a deferred
+    /// flush.
     pub(crate) fn idle(&self) {
         if self.pressure.idle {
             self.balance();
@@ -56,11 +56,11 @@ impl<'m, M: Machine> Memory<'m, M> {
         }
     }
 
-    /// Demotes and reclaims on nodes with too few free frames. One CPU at a time does so for each node while the
-    /// others continue; if less than half is left and flushes are deferred, each frees a batch. If a node has no frame
-    /// left and no page to reclaim, a batch of allocations passes before all its pages are scanned again. Otherwise a
-    /// call that takes 512 frames one by one (the copy of a large page in pieces) would scan all of memory for each of
-    /// them.
+    /// Demotes and reclaims on nodes with too few free frames. One CPU at a time does so for each node, while the
+    /// others continue. If less than half is left and flushes are deferred, the others free a batch each. If a node has
+    /// no frame left and no page to reclaim, we skip a batch of allocations before we scan its pages again. For
+    /// example, the copy of a large page in pieces takes 512 frames one by one; it would otherwise scan all of memory
+    /// for each of them.
     fn balance(&self) {
         let ahead = self.pressure.ahead;
         if ahead == 0 {
@@ -81,8 +81,8 @@ impl<'m, M: Machine> Memory<'m, M> {
                         continue;
                     }
                     Some(_) => ahead,
-                    // The CPU that balances does not keep up: those that allocate help, before all
-                    // that is left defers its flush since a moment ago.
+                    // The CPU that balances is too slow. Allocating CPUs help before all remaining frames have recently
+                    // deferred flushes.
                     None if defers && free < ahead / 2 => CLUSTER as u64,
                     None => continue,
                 };
@@ -100,7 +100,7 @@ impl<'m, M: Machine> Memory<'m, M> {
 }
 
 impl<M: Machine> AllocFrames for Memory<'_, M> {
-    /// A block from the nearest node that has one, reclaiming base frames if need be.
+    /// Allocates a block from the nearest node that has one, and reclaims base frames if necessary.
     fn alloc(&self, order: u8, content: Content) -> Option<Frame> {
         let machine = self.frames.machine();
         if !self.pressure.idle {
@@ -130,15 +130,15 @@ impl<M: Machine> AllocFrames for Memory<'_, M> {
         let anywhere =
             || (0..nodes.len()).find_map(|node| self.frames.alloc_on(node, order, content));
         for attempt in 0..self.pressure.attempts {
-            // Reclaimable pages, of this node first. Their frames are in this CPU's cache then.
+            // We reclaim pages, first on this node. Their frames are then in this CPU's cache.
             if order == 0
                 && self.reclaim.reclaim(home, CLUSTER as u64) > 0
                 && let Some(frame) = anywhere()
             {
                 return Some(frame);
             }
-            // Nothing is reclaimable, or others were faster: use other CPUs' caches. Not before, because a CPU without
-            // a stock comes here for its next frame too, and all CPUs would keep emptying each other's.
+            // Nothing can be reclaimed, or others were faster: use other CPUs' caches. We don't do this earlier,
+            // because any CPU with an empty cache comes here, and all CPUs would keep emptying each other's.
             self.frames.drain_caches();
             if let Some(frame) = anywhere() {
                 return Some(frame);

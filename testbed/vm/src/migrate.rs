@@ -1,19 +1,17 @@
-//! Migration: moving pages to other frames, on another node, while processes use them.
+//! Migration: moves pages to frames on another node while processes use them.
 //!
-//! The page is locked, its entries are replaced by ones that say so (faults wait), the batch is
-//! flushed, and only then is the content copied: no CPU can write it any more (C2). The entries
-//! come back with the rights they had and the new frame. A call that takes a mapping away
-//! meanwhile takes the waiting entry, and the migration finds it gone.
+//! We lock the page, replace its entries by ones that make faults wait, flush the batch, and only then copy the
+//! content, because no CPU can write it any more (C2). Then the entries get their rights back, and the new frame. A
+//! call that removes a mapping in the meantime removes the waiting entry, and the migration finds it missing.
 //!
 //! # Deferred flushes
 //!
-//! The flush of a clean file page may be deferred (S3): no CPU can write it, so it is copied at once. Its
-//! entries become markers that name the old frame, whose bytes are the same; an entry is written
-//! again, with the new frame, after the deferred flush was made. The slot names the new frame and remembers
-//! the old one as its *shadow*: before the page is written or cut off, the shadow's deferred flush is made,
-//! because from then on the bytes would differ (C4).
+//! The flush of a clean file page may be deferred (S3). No CPU can write it, so we copy it at once. Its entries become
+//! markers that name the old frame, whose bytes are the same. An entry gets the new frame after the deferred flush. The
+//! slot names the new frame and remembers the old one as its *shadow*. Before the page is written or cut off, we make
+//! the shadow's deferred flush, because the bytes will differ (C4).
 //!
-//! Demotion is migration of pages that were not used lately from fast nodes to a slow one.
+//! Demotion is migration of cold pages from fast nodes to a slow one.
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
@@ -30,7 +28,7 @@ use alloc::vec::Vec;
 use quell::{Frame, Purpose};
 use smallvec::SmallVec;
 
-/// A page on its way: where to, and the entries that wait for it.
+/// A page under migration: its new frame, and the entries that wait for it.
 struct Journey<'v, M: Machine> {
     page: LockedPage<'v, M>,
     to: Frame,
@@ -46,7 +44,7 @@ pub(crate) struct Migration<'m, M: Machine> {
     tables: Arc<Tables<'m, M>>,
     pages: Arc<Pages<'m, M>>,
     lazy: Arc<LazyUnmap<'m, M>>,
-    /// How many pages of a call move behind one flush.
+    /// The pages of a call that move behind one flush.
     together: usize,
 }
 
@@ -71,7 +69,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         self.frames.machine()
     }
 
-    /// Moves the pages in these frames to a node; returns how many base pages went.
+    /// Moves the pages in these frames to a node. Returns the number of moved base pages.
     pub(crate) fn migrate(&self, frames: &[Frame], node: usize) -> u64 {
         let mut moved = 0;
         for chunk in frames.chunks(self.together) {
@@ -84,7 +82,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         moved
     }
 
-    /// Moves up to `pages` base pages from fast nodes to slow ones; returns how many.
+    /// Moves up to `pages` base pages from fast nodes to slow ones. Returns their number.
     pub(crate) fn demote(&self, pages: u64) -> u64 {
         let nodes = self.frames.map().nodes();
         let mut moved = 0;
@@ -109,12 +107,13 @@ impl<'m, M: Machine> Migration<'m, M> {
         moved
     }
 
-    /// Moves locked pages to a node; returns how many base pages went.
+    /// Moves locked pages to a node. Returns the number of moved base pages.
     fn move_pages(&self, pages: Vec<LockedPage<'_, M>>, node: usize) -> u64 {
         let mut gather = self.tables.gather(Purpose::Migration);
         let mut lazily = self.lazy.begin();
         let mut journeys = Vec::with_capacity(pages.len());
-        // A node that has no base frame has none for the rest of the batch either, and each look takes its lock.
+        // If the node has no base frame, it has none for the rest of the batch either. Each attempt would take its
+        // lock.
         let mut full = false;
         for page in pages {
             let to = match full {
@@ -131,8 +130,8 @@ impl<'m, M: Machine> Migration<'m, M> {
             } else {
                 let waiting = self.suspend(page.frame, &mut gather);
                 if waiting.is_empty() && matches!(page.lock, PageLock::Anonymous(_)) {
-                    // A fault is about to map it, where it is, or it has no owner any more: no entry would lead to the
-                    // copy.
+                    // A fault is about to map the page at its old place, or it has no owner any more. No entry would
+                    // lead to the copy.
                     self.frames.put(to);
                     self.pages.unlock(page);
                     continue;
@@ -142,7 +141,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         }
         let mut moved = lazily.len() as u64;
         lazily.finish();
-        // Copy only when no CPU can write a page: a write after the copy would be lost. [mutant VmMigratesBeforeFlush]
+        // We flush before we copy: a write after the copy would be lost. [mutant VmMigratesBeforeFlush]
         gather.flush();
         for journey in journeys {
             moved += self.arrive(journey);
@@ -163,11 +162,11 @@ impl<'m, M: Machine> Migration<'m, M> {
             PageLock::Anonymous(_) => Owner::Anonymous,
             PageLock::File(file, index, _) => Owner::File(file, index),
         };
-        // Written: a frame that was zero when it was taken is not zero any more. [mutant VmMovesIntoZeros]
+        // It was written: a frame that was zero when we took it isn't zero any more. [mutant VmMovesIntoZeros]
         self.frames.state(to).set_written(owner);
     }
 
-    /// Replaces every entry of the frame by one that waits.
+    /// Replaces every entry of the frame by one that makes faults wait.
     fn suspend(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) -> Waiting<M> {
         let mut waiting = Waiting::new();
         for mapping in self.frames.mappings(frame) {
@@ -186,22 +185,22 @@ impl<'m, M: Machine> Migration<'m, M> {
                         waiting.push((mapping, entry));
                     }
                 }
-                // A stale translation of the old frame must not represent the new one: it is flushed before the old
-                // frame is free. [mutant VmMigratesPastMarker]
+                // A stale translation of the old frame must not stand in for the new one: flush it before the old frame
+                // is freed. [mutant VmMigratesPastMarker]
                 EntryKind::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, EntryKind::Empty, gather);
                     drop(guard);
                     gather.unlocked();
                 }
-                // Another CPU has cleared it or taken the right to write away, and may not have flushed yet.
-                // [mutant VmMigratesUnflushed]
+                // Another CPU cleared the entry or removed the right to write, and may not have flushed yet. [mutant
+                // VmMigratesUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }
         waiting
     }
 
-    /// Copies the page and lets its users have it at its new place.
+    /// Copies the page and maps it at its new place for its users.
     fn arrive(&self, journey: Journey<'_, M>) -> u64 {
         let machine = self.machine();
         let Journey {
@@ -231,11 +230,11 @@ impl<'m, M: Machine> Migration<'m, M> {
         }
         match page.lock {
             PageLock::Anonymous(lock) => {
-                // The new frame's first reference was this migration's, the old one's the lock's.
+                // Migration held the new frame's first reference, the lock the old frame's.
                 drop(lock);
                 self.frames.put(to);
             }
-            // The cache's reference went over to the new frame with the slot.
+            // The cache's reference moved to the new frame with the slot.
             PageLock::File(_, _, slot) => drop(slot),
         }
         self.frames.put(from);

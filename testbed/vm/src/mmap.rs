@@ -1,13 +1,11 @@
-//! The calls that change what a process has mapped (`mmap`, `munmap`, `mprotect`, `mremap`,
-//! `MADV_DONTNEED`).
+//! Calls that change a process's mappings (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`).
 //!
-//! A call that takes a mapping or a right away returns only after three things: its own changes
-//! were flushed; entries that it found already cleared, by a reclaim or another call whose flush is
-//! still to come, were flushed too; and the lazy markers that it met were flushed like the mappings
-//! they stand for. Only then does it give up the areas and tell the program (C3).
+//! A call that removes a mapping or a right first flushes three things: its own changes; entries that it found already
+//! cleared, by a reclaim or another call whose flush is pending; and lazy markers, like the mappings that they replace.
+//! Only then does it unlock the areas and return to the program (C3).
 //!
-//! A discard that has taken a base page at every address of its range has found none cleared: the flush of what it took
-//! ends every translation of these addresses. It does not look what others have still to flush.
+//! A discard that removed a base page at every address of its range found no cleared entry. The flush of these pages
+//! ends every translation of the range, so we don't check for other pending flushes.
 
 use crate::entry::EntryKind;
 use crate::large::LargePages;
@@ -26,11 +24,11 @@ use alloc::vec::Vec;
 use quell::PAGE_BYTES;
 use quell::{Page, PageRange, PageSize, Purpose};
 
-/// What became of a range that was emptied.
+/// The result of emptying a range.
 struct Emptied {
-    /// A page reaches beyond the range, and was left.
+    /// A page reaches beyond the range, and was kept.
     cut: bool,
-    /// Each base page of the range was mapped by an entry of its own, which was taken.
+    /// Each base page of the range had its own entry, which was removed.
     all_taken: bool,
 }
 
@@ -67,7 +65,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables.machine()
     }
 
-    /// `mmap`. Returns the address.
+    /// Maps memory (`mmap`). Returns the address.
     pub(crate) fn map(
         &self,
         process: &Arc<Process<M>>,
@@ -120,7 +118,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         Ok(start.address())
     }
 
-    /// `munmap`.
+    /// Unmaps a range (`munmap`).
     pub(crate) fn unmap(
         &self,
         process: &Arc<Process<M>>,
@@ -137,24 +135,24 @@ impl<'m, M: Machine> Mmap<'m, M> {
         Ok(0)
     }
 
-    /// Empties the tables of a range whose edges cut no page, and frees those that map nothing any
-    /// more. The caller has the areas to itself.
+    /// Empties the tables of a range whose edges cut no page, and frees empty tables. The caller has the areas to
+    /// itself.
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
         self.take_out(process, core::iter::once((start, end)));
-        // Another CPU may have emptied an entry that this call found empty a moment ago, and not flushed it yet.
-        // [mutant VmUnmapsUnflushed]
+        // Another CPU may have cleared an entry that this call found empty, and not flushed it yet. [mutant
+        // VmUnmapsUnflushed]
         self.tables.flush_pending(process);
         self.note_unmapped(process, start, end);
     }
 
-    /// Takes every page out of a process that no CPU can come to run any more, and frees its tables but the root. What
-    /// lies between its areas has neither pages nor tables, and is not looked at.
+    /// Unmaps all pages of a process that no CPU can run any more, and frees its tables except the root. Memory between
+    /// its areas has no pages and no tables, so we skip it.
     pub(crate) fn unmap_all(&self, process: &Arc<Process<M>>) {
         let vmas = process.vmas().read(self.machine());
         self.take_out(process, vmas.iter().map(|vma| (vma.start, vma.end)));
     }
 
-    /// Empties the tables of ranges, and frees those that map nothing any more, with one flush.
+    /// Empties the tables of ranges, and frees empty tables, with one flush.
     fn take_out(
         &self,
         process: &Arc<Process<M>>,
@@ -182,7 +180,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         }
     }
 
-    /// Takes every page out of a range of the tables but those that reach beyond it.
+    /// Removes every page from the tables of a range, except pages that reach beyond it.
     fn empty(
         &self,
         process: &Arc<Process<M>>,
@@ -191,7 +189,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> Emptied {
         let machine = self.machine();
-        // As in Linux, so that the pages that go are on the lists.
+        // We drain as Linux does, so that the removed pages are on the lists.
         let home = machine.home_node(machine.this_cpu());
         machine.charge(Work::Locked(LockUse::ListDrain(home)));
         let mut cut = false;
@@ -199,8 +197,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
                 let range = guard.range(page);
-                // A fault may have mapped a large page across the edges since they were split.
-                // [mutant VmDiscardsWholePage]
+                // Since the edges were split, a fault may have mapped a large page across them. [mutant
+                // VmDiscardsWholePage]
                 let inside = range.start >= start && range.end() <= end;
                 if !inside {
                     cut = true;
@@ -219,7 +217,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         }
     }
 
-    /// `MADV_DONTNEED`.
+    /// Discards the pages of a range (`MADV_DONTNEED`).
     pub(crate) fn discard(
         &self,
         process: &Arc<Process<M>>,
@@ -239,13 +237,13 @@ impl<'m, M: Machine> Mmap<'m, M> {
             self.large.split_edges(process, start, end)?;
             let mut gather = self.tables.gather(Purpose::Call);
             let emptied = self.empty(process, start, end, &mut gather);
-            // A split waits for what the gather holds.
+            // A split waits for the pages that the gather holds.
             gather.flush();
             if emptied.cut {
                 continue;
             }
-            // The flush of a page that this call took ends whatever was left at its address, and of other addresses
-            // nothing is asked: calls that discard pages of their own do not flush for each other.
+            // The flush of a page that this call removed ends all translations of its address, and this call needs no
+            // other addresses. So calls that discard their own pages don't flush for each other.
             if !emptied.all_taken {
                 // [mutant VmDiscardsUnflushed]
                 self.tables.flush_pending(process);
@@ -256,7 +254,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         Ok(0)
     }
 
-    /// `mprotect`.
+    /// Changes the rights to a range (`mprotect`).
     pub(crate) fn protect(
         &self,
         process: &Arc<Process<M>>,
@@ -282,7 +280,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             process,
             start,
             end,
-            // A migration brings an entry back with the rights that it had. [mutant VmProtectsPastMigration]
+            // A migration restores the rights that an entry had. [mutant VmProtectsPastMigration]
             Migrating::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(_) => {
@@ -294,7 +292,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                         entry.writable &= protection.write;
                     });
                 }
-                // The stale translation behind a marker cannot be given other rights: it goes.
+                // The stale translation behind a marker can't get other rights, so flush it.
                 EntryKind::Marker(_) => {
                     guard.take(page, EntryKind::Empty, &mut gather);
                 }
@@ -314,7 +312,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         Ok(0)
     }
 
-    /// `mremap`. Returns the new address.
+    /// Moves a range (`mremap`). Returns the new address.
     pub(crate) fn remap(
         &self,
         process: &Arc<Process<M>>,
@@ -338,14 +336,14 @@ impl<'m, M: Machine> Mmap<'m, M> {
             return Err(Error::Overlap);
         }
         machine.charge(Work::Path(Path::Remap));
-        // Entries are moved one by one, so large pages go in pieces.
+        // We move entries one by one, so split large pages.
         self.large.split_range(process, start, end)?;
         self.large
             .split_edges(process, target, target.plus(count))?;
         vmas.remove(target, target.plus(count));
         self.unmap_range(process, target, target.plus(count));
-        // Every table before any page moves. Only memory for them can be lacking from here on, and then what was
-        // mapped at the new place is gone, as `Call::Remap` says.
+        // We make every table before any page moves. From here on only memory for tables can be lacking; then the old
+        // mapping at the new place is gone, as `Call::Remap` documents.
         let mut filled = Vec::new();
         self.tables
             .each_entry(process, start, end, Migrating::Wait, |_, page, _| {
@@ -358,7 +356,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 .table_for(process, shifted(page), Level::LEAF, &*self.memory)
                 .is_none()
             {
-                // Tables stand in areas alone.
+                // Tables exist only within areas.
                 self.unmap_range(process, target, target.plus(count));
                 return Err(Error::OutOfMemory);
             }
@@ -383,11 +381,11 @@ impl<'m, M: Machine> Mmap<'m, M> {
         Ok(target.address())
     }
 
-    /// Moves one base page. The old place stays in the reverse map until its flush, so that a walk
-    /// that finds the page at the new place also finds that the old one may still be in use.
+    /// Moves one base page. The old place stays in the reverse map until its flush. So a walk that finds the page at
+    /// the new place also finds that the old one may still be in use.
     ///
-    /// A walk of the reverse map holds the page's lock and looks at the places that were listed as it
-    /// began: between that and its looking the page must not go from one to another. [mutant VmRemapsUnlocked]
+    /// A walk of the reverse map holds the page's lock and visits the places that were listed at its start. Meanwhile
+    /// the page must not move from one place to another. [mutant VmRemapsUnlocked]
     fn move_entry(
         &self,
         process: &Arc<Process<M>>,
@@ -410,13 +408,13 @@ impl<'m, M: Machine> Mmap<'m, M> {
                         moved = false;
                         return;
                     }
-                    // No other CPU waits for two tables of this process while its areas are held.
+                    // No other CPU waits for two tables of this process while we hold its areas.
                     let other = (!source.spans(to)).then(|| self.tables.governing(process, to));
                     let target = other.as_ref().unwrap_or(source);
                     match view {
                         EntryKind::Page(_) => source.move_page(from, target, to, gather),
-                        // The new place cannot stand for a stale translation of the old one: it is flushed.
-                        // [mutant VmLiftsMarker]
+                        // The new place can't represent a stale translation of the old one, so flush it. [mutant
+                        // VmLiftsMarker]
                         EntryKind::Marker(_) => {
                             source.take(from, EntryKind::Empty, gather);
                         }

@@ -1,7 +1,7 @@
-//! Gathers (Linux's `mmu_gather`): a batch of the engine, and the mappings and tables that wait in it.
+//! Gathers (Linux's `mmu_gather`): a batch of the engine, with the mappings and tables that wait in it.
 //!
-//! A [`MmuGather`] holds mappings removed from a table, and tables removed from their parent. Only after the flush, a
-//! mapping leaves the reverse map and drops its reference, and a table's frame is freed.
+//! A [`MmuGather`] holds mappings removed from a table, and tables removed from their parent. After the flush, and not
+//! before, a mapping leaves the reverse map and drops its reference, and a table's frame is freed.
 
 use crate::frame::Owner;
 use crate::frames::Frames;
@@ -27,14 +27,14 @@ pub(crate) enum Held<M: Machine> {
 /// The reference that keeps the block of a removed entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Hold {
-    /// A reference of the entry's.
+    /// The entry's own reference.
     Reference,
-    /// Nothing: it was a marker. The block may be free before the flush, and mapped again at the same place; it lists
-    /// this entry in this life alone.
+    /// No reference, because the entry was a marker. The block may be freed before the flush, and mapped again at the
+    /// same place. It lists this entry only in this life.
     Life(u64),
 }
 
-/// Entries that changed, to be flushed together. Dropped, it flushes and releases.
+/// Changed entries that are flushed together. Dropping it flushes and releases.
 pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     purpose: Purpose,
@@ -44,7 +44,7 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
 
 type GatherBatch<'v, M> = SpaceBatch<'v, M, Waiting<Held<M>>>;
 
-/// Objects that wait for their flush: in place as long as there is room, then on the heap, up to `room` in all.
+/// Objects that wait for their flush: in place at first, then on the heap, up to `room` in all.
 pub(crate) struct Waiting<T> {
     first: InPlace<T>,
     more: Vec<T>,
@@ -95,7 +95,7 @@ impl<T> FrameList for Waiting<T> {
 }
 
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
-    /// Flushes when `room` frames wait for it, if not before.
+    /// Creates a gather that flushes at the latest when `room` frames wait in it.
     pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose, room: usize) -> Self {
         MmuGather {
             frames,
@@ -105,7 +105,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         }
     }
 
-    /// The batch, with room for one more.
+    /// Returns the batch, with room for one more.
     fn batch(&mut self) -> &mut GatherBatch<'v, M> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
@@ -115,13 +115,13 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
             .get_or_insert_with(|| frames.engine().batch_into(purpose, Waiting::new(room)))
     }
 
-    /// An entry lost rights, under the lock of its table.
+    /// Reports that an entry lost rights, under its table's lock.
     pub(crate) fn changed(&mut self, process: &Arc<Process<M>>, range: PageRange) {
         self.batch()
             .changed(SpaceRef(process.clone()), range, Scope::Leaf);
     }
 
-    /// An entry was cleared, under the lock of its table.
+    /// Reports that an entry was cleared, under its table's lock.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
         let scope = self.scope_of_cleared(range);
         let batch = self.batch();
@@ -129,7 +129,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         batch.hold(held);
     }
 
-    /// A large page was cleared to be split, under the lock of its table.
+    /// Reports that a large page was cleared to be split, under its table's lock.
     pub(crate) fn cleared(&mut self, process: &Arc<Process<M>>, range: PageRange) {
         let scope = self.scope_of_cleared(range);
         self.batch()
@@ -141,14 +141,14 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         let machine = self.frames.machine();
         let may_resize = range.stride != PageSize::Base;
         if may_resize && machine.tlb_rules().break_before_make != Break::Never {
-            // Waited for to the end, not to the receipt. [mutant VmLargePageFlushedAsLeaf]
+            // We wait for the flush itself, not only for the receipt. [mutant VmLargePageFlushedAsLeaf]
             Scope::Tables
         } else {
             Scope::Leaf
         }
     }
 
-    /// A table was taken out of its parent, under the locks of both.
+    /// Reports that a table was unlinked from its parent, under the locks of both.
     pub(crate) fn table_unlinked(
         &mut self,
         process: &Arc<Process<M>>,
@@ -158,24 +158,25 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         let held = Held::Table(table);
         let batch = self.batch();
         batch.hold(held);
-        // Walker caches keep upper levels: a flush of leaf entries leaves them. [mutant VmTableFlushLeafOnly]
+        // Walker caches keep upper levels, and a flush of leaf entries doesn't drop them. [mutant VmTableFlushLeafOnly]
         batch.changed(SpaceRef(process.clone()), range, Scope::Tables);
     }
 
-    /// The lock is dropped under which an entry changed: a simple kernel's reclaim flushes now (without S0).
+    /// Reports that the lock under which an entry changed was dropped. A simple kernel's reclaim flushes now (without
+    /// S0).
     pub(crate) fn unlocked(&mut self) {
         if let Some(batch) = &mut self.batch {
             batch.unlocked();
         }
     }
 
-    /// Flushes, and releases the waiting objects. The gather may be used again.
+    /// Flushes, and releases the waiting objects. The gather can be used again.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
             let mut anonymous = None;
             for held in batch.finish() {
-                // Only now: until the flush a CPU may use a translation to the frame, and a walker the table.
-                // [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
+                // We release them now and not earlier: until the flush a CPU may use a translation to the frame, and a
+                // walker may read the table. [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
                 anonymous = release(self.frames, &held).or(anonymous);
             }
             if let Some(node) = anonymous.and_then(|frame| self.frames.map().node_of(frame)) {
@@ -202,7 +203,7 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) -> Option<Frame> 
             page,
             hold,
         } => {
-            // A walk of the reverse map that finds nothing takes the frame for unmapped everywhere: the entry stays
+            // A walk of the reverse map that finds no entry assumes that the frame is unmapped. So the entry stays
             // listed until its flush. [mutant VmUnlinksBeforeFlush]
             let mut anonymous = false;
             anonymous |= unlist(frames, *frame, process, *page, *hold);
@@ -220,7 +221,7 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) -> Option<Frame> 
     }
 }
 
-/// Takes an entry out of its frame's reverse map. Returns whether the frame is an anonymous page's.
+/// Removes an entry from its frame's reverse map. Returns whether the frame is an anonymous page's.
 #[inline]
 fn unlist<M: Machine>(
     frames: &Frames<'_, M>,
@@ -232,8 +233,8 @@ fn unlist<M: Machine>(
     let mut state = frames.state(frame);
     let listed = match hold {
         Hold::Reference => true,
-        // A frame without a reference may have been freed, and mapped at the same place again, before the flush of
-        // its old entry. [mutant VmUnlistsNextLife]
+        // A frame without a reference may have been freed, and mapped again at the same place, before the flush of its
+        // old entry. [mutant VmUnlistsNextLife]
         Hold::Life(life) => state.life() == life,
     };
     if listed {

@@ -1,19 +1,18 @@
 //! Files and the page cache.
 //!
-//! A file is a length and a list of slots, one per page, each with its own lock, the page lock. A
-//! slot names the frame that caches the page, if one does. A slot that was emptied lazily (S3)
-//! still names its frame: the page may be reinstated from it, and the slot is filled with another
-//! frame only after the frame was reused, which made the deferred flush (C4).
+//! A file is a length and a list of slots, one per page. Each slot has its own lock, the page lock, and names the frame
+//! that caches the page, if there is one. A slot that was emptied lazily (S3) still names its frame. The page may be
+//! reinstated from it. Another frame fills the slot only after the old one was reused, which made the deferred flush
+//! (C4).
 //!
-//! The device behind a file is memory; pages of zeros take no room on it.
+//! The device behind a file is memory; pages of zeros take no space on it.
 //!
 //! # Dirty pages
 //!
-//! A shared page is mapped writable only by a fault that marks the slot dirty first. A page is
-//! marked clean only by `sync` ([`crate::files`]) and by reclaim, after every mapping listed for it
-//! has been write-protected or cleared *and flushed*, also those that another CPU has cleared and not
-//! yet flushed. So a clean page has no writable translation anywhere, stale or not; that is what
-//! lets reclaim defer the flush of clean pages.
+//! A fault marks the slot dirty before it maps a shared page writable. Only `sync` ([`crate::files`]) and reclaim mark
+//! a page clean. They first write-protect or clear every listed mapping *and flush*, including mappings that another
+//! CPU has cleared but not yet flushed. So no writable translation of a clean page exists, stale or not. For that
+//! reason reclaim may defer the flush of clean pages.
 
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
@@ -35,18 +34,18 @@ use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.
 pub(crate) const MAX_PAGES: u64 = 1 << 24;
-/// The most files, or a few more, where several CPUs make the last ones at once.
+/// The limit on files. Several CPUs that make the last files at once may exceed it slightly.
 const MAX_FILES: FileId = 1 << 16;
 
-/// What a slot knows of its frame.
+/// A slot's record of its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Cached {
-    /// The page is not in memory.
+    /// The page isn't in memory.
     #[default]
     Absent,
     /// The frame holds the page.
     Present(Frame),
-    /// Taken away lazily: the frame holds the page until it is reused.
+    /// Unmapped lazily: the frame contains the page until it is reused.
     Stale(Frame),
 }
 
@@ -55,30 +54,30 @@ pub(crate) enum Cached {
 pub(crate) struct Slot {
     cached: Cached,
     dirty: bool,
-    /// When the flush of the frame that the page was moved from last began to be deferred: stale translations may
-    /// still read that frame, or one before it.
+    /// The stamp at which the flush of the page's last old frame was deferred. Stale translations may still read that
+    /// frame, or an earlier one.
     shadow: Option<Stamp>,
-    /// What the device holds; zeros if nothing.
+    /// The content on the device; `None` for zeros.
     device: Option<Box<[u8]>>,
 }
 
 impl Slot {
-    /// The frame of the page.
+    /// Returns the frame of the page.
     pub(crate) fn cached(&self) -> Cached {
         self.cached
     }
 
-    /// Whether the page was written since it was last on the device.
+    /// Returns whether the page was written since it was last on the device.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    /// Whether the page is neither in memory nor on the device: it reads as zeros.
+    /// Returns whether the page is neither in memory nor on the device, and so reads as zeros.
     pub(crate) fn is_hole(&self) -> bool {
         self.cached == Cached::Absent && self.device.is_none()
     }
 
-    /// Whether the device holds these bytes.
+    /// Returns whether the device holds these bytes.
     pub(crate) fn is_on_device(&self, bytes: &[u8]) -> bool {
         match &self.device {
             Some(data) => **data == *bytes,
@@ -86,7 +85,7 @@ impl Slot {
         }
     }
 
-    /// Eight bytes of what the device holds.
+    /// Returns eight bytes from the device.
     fn on_device(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
         if let Some(data) = &self.device {
@@ -95,19 +94,19 @@ impl Slot {
         u64::from_le_bytes(bytes)
     }
 
-    /// The page is elsewhere from now on. The caller takes care of the frame that it was in.
+    /// Sets the page's place. The caller handles the frame in which it was.
     pub(crate) fn set_cached(&mut self, cached: Cached) {
         self.cached = cached;
     }
 
-    /// The page was moved to `to`, and the flush of its old frame is deferred as of `deferred`. If it was moved
-    /// before, that deferred flush has an older stamp, and is made with this one.
+    /// Records that the page moved to `to`, and that its old frame's flush is deferred as of `deferred`. An earlier
+    /// move's deferred flush has an older stamp, so the same flush covers it.
     pub(crate) fn set_moved(&mut self, to: Frame, deferred: Stamp) {
         self.cached = Cached::Present(to);
         self.shadow = Some(deferred);
     }
 
-    /// The page is cut off: it is neither in memory nor on the device.
+    /// Cuts the page off: it is then neither in memory nor on the device.
     pub(crate) fn set_hole(&mut self) {
         self.device = None;
         self.cached = Cached::Absent;
@@ -117,10 +116,10 @@ impl Slot {
 /// A file.
 pub(crate) struct File<M: Machine> {
     length: Length<M::Word>,
-    /// Held by the CPU that changes the length, until it has changed the slots too.
+    /// Held by the CPU that changes the length, until it has also changed the slots.
     truncation: RawLock<M::Word>,
     slots: SparseArray<QueuedLock<M::Word, Slot>>,
-    /// The pages that are dirty.
+    /// The dirty pages.
     dirty: MaskedLock<M::Word, BTreeSet<u64>>,
 }
 
@@ -138,7 +137,7 @@ impl<M: Machine> File<M> {
         self.length.get()
     }
 
-    /// Makes the file at least so long, under [`File::lock_length`].
+    /// Extends the file to at least this length, under [`File::lock_length`].
     pub(crate) fn extend(&self, bytes: u64) {
         self.length.extend(bytes);
     }
@@ -148,41 +147,41 @@ impl<M: Machine> File<M> {
         self.length.set(bytes);
     }
 
-    /// Keeps others from changing the length. Taken before the lock of any slot.
+    /// Locks the length. Take this lock before that of any slot.
     pub(crate) fn lock_length(&self, machine: &M) -> RawGuard<'_, M::Word> {
         self.truncation.lock(machine)
     }
 
-    /// How many pages the file has.
+    /// Returns the number of pages of the file.
     pub(crate) fn pages(&self) -> u64 {
         self.bytes().div_ceil(PAGE_BYTES)
     }
 
-    /// The slot of a page below the largest length.
+    /// Returns the slot of a page below the largest length.
     pub(crate) fn slot(&self, page: u64) -> Option<&QueuedLock<M::Word, Slot>> {
         let small = (page < MAX_PAGES).then_some(page as usize)?;
         self.slots
             .get_or_make(small, || QueuedLock::new(Slot::default()))
     }
 
-    /// The slot of a page, if it was ever used.
+    /// Returns the slot of a page if it was ever used.
     pub(crate) fn used_slot(&self, page: u64) -> Option<&QueuedLock<M::Word, Slot>> {
         self.slots.get(page as usize)
     }
 
-    /// The first page in `from..below` that may have been used.
+    /// Returns the first page in `from..below` that may have been used.
     pub(crate) fn first_used(&self, from: u64, below: u64) -> Option<u64> {
         let found = self.slots.first_made(from as usize, below as usize);
         found.map(|page| page as u64)
     }
 
-    /// The dirty pages at this moment, in ascending order.
+    /// Returns the pages that are dirty at this moment, in ascending order.
     pub(crate) fn dirty_pages(&self, machine: &M) -> Vec<u64> {
         self.dirty.lock(machine).iter().copied().collect()
     }
 }
 
-/// A slot, locked: the page lock of a file's page.
+/// A locked slot: the page lock of a file's page.
 pub(crate) type SlotGuard<'v, M> = Guard<'v, <M as quell::Hardware>::Word, Slot>;
 
 /// All files and their pages in memory.
@@ -205,9 +204,9 @@ impl<'m, M: Machine> PageCache<'m, M> {
         self.frames.machine()
     }
 
-    /// The file of that name.
+    /// Returns the file with this name.
     pub(crate) fn file(&self, file: FileId) -> Result<&File<M>, Error> {
-        // Relaxed: the file is published by its place.
+        // Relaxed: storing the file in its place publishes it.
         let made = self.made.load(Ordering::Relaxed);
         let found = (file < made)
             .then(|| self.files.get(file as usize))
@@ -215,7 +214,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         found.and_then(|file| file.get()).ok_or(Error::NoFile)
     }
 
-    /// Makes a file of `bytes` zeros. None is ever removed, so there are at most [`MAX_FILES`].
+    /// Creates a file of `bytes` zeros. Files are never removed, so there are at most [`MAX_FILES`].
     pub(crate) fn create(&self, bytes: u64) -> Result<FileId, Error> {
         if bytes.div_ceil(PAGE_BYTES) > MAX_PAGES {
             return Err(Error::BadRange);
@@ -231,8 +230,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         Ok(id)
     }
 
-    /// The frame that caches the page, reinstated or read from the device if need be. The slot holds
-    /// a reference to it. `None` if memory is short.
+    /// Returns the frame that caches the page, after reinstating or reading it if necessary. The slot holds a reference
+    /// to it. Returns `None` if memory is short.
     pub(crate) fn get(
         &self,
         file: FileId,
@@ -245,8 +244,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         match slot.cached {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
-                // The markers of the page name this frame: refill the slot with it unless another CPU has reused it
-                // and made the deferred flush. [mutant VmRefillsDeferredSlot]
+                // The page's markers name this frame. Refill the slot with it, unless another CPU has reused it and
+                // made the deferred flush. [mutant VmRefillsDeferredSlot]
                 if self.reinstate(frame, file, page) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);
@@ -276,12 +275,12 @@ impl<'m, M: Machine> PageCache<'m, M> {
         Some(frame)
     }
 
-    /// Takes a stale frame back for its page, unless it was reused.
+    /// Reinstates a stale frame for its page, unless it was reused.
     pub(crate) fn reinstate(&self, frame: Frame, file: FileId, page: u64) -> bool {
         let info = self.frames.info(frame);
         let mut state = info.state(self.machine());
-        // A reused frame may be stale again, as another page. A reuse changes the owner under this
-        // lock, so the two checks together are about one moment. [mutant VmReinstatesOtherPage]
+        // A reused frame may be stale again, as another page. A reuse changes the owner under this lock, so both checks
+        // see the same moment. [mutant VmReinstatesOtherPage]
         let own = state.owner() == Owner::File(file, page);
         let reinstated = own && info.deferred_flush().reinstate(self.frames.engine());
         if reinstated {
@@ -291,8 +290,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         reinstated
     }
 
-    /// Makes the deferred flushes of the frames that the page was moved from. Called before its bytes change: stale
-    /// translations may still lead to those frames. One load if the deferred flushes are made already.
+    /// Makes the deferred flushes of the page's old frames. Call it before the bytes change, because stale translations
+    /// may still lead to those frames. Costs one load if these flushes were made already.
     pub(crate) fn flush_shadow_before_refill(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(deferred) = slot.shadow.take() {
             // [mutant VmWritesShadowedPage]
@@ -300,7 +299,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         }
     }
 
-    /// The page is about to be written.
+    /// Marks the page dirty before it is written.
     pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
         self.flush_shadow_before_refill(slot);
         if !slot.dirty {
@@ -311,7 +310,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         }
     }
 
-    /// Writes the page to the device and marks it clean. No writable translation is left anywhere.
+    /// Writes the page to the device and marks it clean. No writable translation of it may be left anywhere.
     pub(crate) fn write_back(
         &self,
         file: FileId,
@@ -322,7 +321,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let machine = self.machine();
         machine.note(Event::Captured { frame, frames: 1 });
         machine.charge(Work::WriteDevice { bytes: PAGE_BYTES });
-        // Until all is written, the device holds the old page.
+        // Until everything is written, the device holds the old page.
         let mut data: Box<[u8]> = vec![0; PAGE_BYTES as usize].into();
         // [mutant VmWritesBackOldBytes]
         machine.read_frame(frame, 0, &mut data);
@@ -330,7 +329,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         self.mark_clean(file, page, slot);
     }
 
-    /// The page needs no write-out any more.
+    /// Marks the page clean.
     pub(crate) fn mark_clean(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
         slot.dirty = false;
         if let Ok(file) = self.file(file) {
@@ -338,7 +337,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         }
     }
 
-    /// Eight bytes of a file, for an oracle.
+    /// Returns eight bytes of a file, for an oracle.
     ///
     /// # Safety
     /// As for [`QueuedLock::peek`], for every lock of the cache and of the frames.
@@ -369,7 +368,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         Some(slot.on_device(offset))
     }
 
-    /// Eight bytes of the device behind a file, for an oracle.
+    /// Returns eight bytes of the device behind a file, for an oracle.
     ///
     /// # Safety
     /// As for [`QueuedLock::peek`], for every lock of the cache.

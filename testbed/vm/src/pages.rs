@@ -1,10 +1,10 @@
-//! Page locks, and the choice of pages that were not used recently.
+//! Page locks, and the choice of cold pages.
 //!
-//! The lock of a file's page is that of its page-cache slot; that of an anonymous page is its frame's. A locked page
-//! keeps its frame's owner, and no other CPU unmaps or moves it.
+//! The lock of a file's page is that of its page-cache slot; the lock of an anonymous page is its frame's. While a page
+//! is locked, its frame keeps its owner, and no other CPU unmaps or moves it.
 //!
-//! Pages are chosen by a clock: a hand per node passes over the frames, and spares a page once if it was accessed
-//! since the last pass.
+//! A clock chooses pages: a hand per node passes over the frames, and spares a page once if it was accessed since the
+//! last pass.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::Frame;
 
-/// A page that is locked.
+/// A locked page.
 pub(crate) struct LockedPage<'v, M: Machine> {
     pub(crate) frame: Frame,
     pub(crate) order: u8,
@@ -26,9 +26,9 @@ pub(crate) struct LockedPage<'v, M: Machine> {
 
 /// The lock of a page.
 pub(crate) enum PageLock<'v, M: Machine> {
-    /// The frame's own. A [`LockedPage`] holds a reference as well.
+    /// The lock of the frame. The [`LockedPage`] also holds a reference.
     Anonymous(FrameLock<'v, M>),
-    /// The page-cache slot's.
+    /// The lock of the page-cache slot.
     File(FileId, u64, SlotGuard<'v, M>),
 }
 
@@ -56,7 +56,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         self.frames.machine()
     }
 
-    /// Locks the page in `frame` if it is one and no CPU holds its lock.
+    /// Locks the page in `frame` if the frame is a page and no CPU holds its lock.
     pub(crate) fn try_lock(&self, frame: Frame) -> Option<LockedPage<'_, M>> {
         let machine = self.machine();
         let info = self.frames.get(frame)?;
@@ -88,14 +88,14 @@ impl<'m, M: Machine> Pages<'m, M> {
         }
     }
 
-    /// Waits for the page lock of an anonymous block, which only excludes reclaim and migration: the caller checks the
-    /// frame's use afterwards. The caller holds no other page lock.
+    /// Locks the page of an anonymous block, which only excludes reclaim and migration. The caller checks the frame's
+    /// use afterwards, and holds no other page lock.
     pub(crate) fn lock_block(&self, frame: Frame) -> FrameLock<'_, M> {
         self.frames.info(frame).lock_page(self.machine())
     }
 
-    /// Waits for the lock of the page in `frame`, which the caller has seen mapped, without a reference: excludes
-    /// walks of the reverse map. The caller checks the mapping afterwards, and holds no other page lock.
+    /// Locks the page in `frame`, which the caller found mapped, without a reference. This excludes walks of the
+    /// reverse map. The caller checks the mapping afterwards, and holds no other page lock.
     pub(crate) fn lock_mapped(&self, frame: Frame) -> PageLock<'_, M> {
         let owner = self.frames.state(frame).owner();
         let slot = match owner {
@@ -110,7 +110,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         }
     }
 
-    /// Gives the lock and its reference up.
+    /// Releases the lock and its reference.
     pub(crate) fn unlock(&self, page: LockedPage<'_, M>) {
         let LockedPage { frame, lock, .. } = page;
         if let PageLock::Anonymous(lock) = lock {
@@ -119,14 +119,14 @@ impl<'m, M: Machine> Pages<'m, M> {
         }
     }
 
-    /// Returns whether anything besides entries, cache and this lock refers to the frame.
+    /// Returns whether the frame has references besides those of entries, cache and this lock.
     pub(crate) fn is_pinned(&self, page: &LockedPage<'_, M>) -> bool {
         let state = self.frames.state(page.frame);
         state.references() as usize > state.mapped() + 1
     }
 
-    /// Up to `wanted` base pages of a node that were not used lately, locked. `second` takes those
-    /// that were, too.
+    /// Locks up to `wanted` base pages of a node that weren't used lately. With `second`, also chooses recently used
+    /// ones.
     pub(crate) fn choose(
         &self,
         node: usize,
@@ -139,7 +139,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         let mut chosen = Vec::new();
         let mut scanned = 0;
         while chosen.len() < wanted && scanned < all {
-            // No more than may all be chosen, so that none is passed without a look.
+            // Advance by no more frames than may all be chosen, so that none is passed unexamined.
             let most = (wanted - chosen.len()).min(CLUSTER);
             let (passed, frames) = self.frames.advance_hand(node, most as u64);
             scanned += passed;
@@ -170,7 +170,8 @@ impl<'m, M: Machine> Pages<'m, M> {
                 && entry.accessed
             {
                 idle = false;
-                // No flush: a stale accessed bit costs a page that looks idle for too long.
+                // We don't flush here: a stale entry sets no accessed bit, so a used page may look idle, which costs
+                // only time.
                 guard.update(mapping.page, None, |entry| entry.accessed = false);
             }
         }

@@ -10,8 +10,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use quell::{AddressSpace, Batch, Frame, InPlace};
 
-/// A process. A batch that may still have to flush its space holds a reference to it, and so does a mapping in a
-/// reverse map.
+/// A process. A batch that may still flush its space holds a reference to it, as does a mapping in a reverse map.
 pub(crate) struct Process<M: Machine> {
     id: ProcessId,
     space: AddressSpace<M>,
@@ -39,25 +38,26 @@ impl<M: Machine> Process<M> {
         &self.space
     }
 
-    /// The areas, locked: faults and calls that change none of them read, calls that do write.
+    /// Returns the lock of the areas. Calls that change an area lock it for writing, faults and other calls for
+    /// reading.
     pub(crate) fn vmas(&self) -> &RwLock<M::Word, VmaTree> {
         &self.vmas
     }
 
-    /// The frame of the root table.
+    /// Returns the frame of the root table.
     pub(crate) fn root(&self) -> Frame {
         self.space.root()
     }
 
-    // Relaxed, all of what follows: a CPU enters a process, and an exit looks, under the lock of the list. The
-    // accesses of a CPU that has stopped are over when the engine has retired the space.
+    // Relaxed, in all functions below: CPUs enter a process, and an exit checks it, under the lock of the list. When
+    // the engine has retired the space, the accesses of a CPU that has stopped are over.
 
-    /// One CPU more runs the process.
+    /// Counts one CPU more that runs the process.
     pub(crate) fn run(&self) {
         self.running.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One CPU less runs the process.
+    /// Counts one CPU less that runs the process.
     pub(crate) fn stop(&self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -71,13 +71,13 @@ impl<M: Machine> Process<M> {
         self.retired.store(1, Ordering::Relaxed);
     }
 
-    /// Returns whether the engine has retired the space: no CPU has its root loaded.
+    /// Returns whether the engine has retired the space, so that no CPU has its root loaded.
     pub(crate) fn retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed) != 0
     }
 }
 
-/// A counted reference to a process, as the engine's batches hold their spaces.
+/// A counted reference to a process, for the engine's batches.
 pub(crate) struct SpaceRef<M: Machine>(pub(crate) Arc<Process<M>>);
 
 impl<M: Machine> Deref for SpaceRef<M> {

@@ -1,4 +1,4 @@
-//! The processes that have not ended, and those that each CPU runs.
+//! The living processes, and the one that each CPU runs.
 
 use crate::lock::Lock;
 use crate::machine::{Engine, Machine, Work};
@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quell::Break;
 
-/// The process that one CPU runs. Only that CPU accesses it.
+/// The process that one CPU runs. Only that CPU accesses this.
 struct Running<M: Machine> {
-    /// The process of the thread that runs, or is idle, here.
+    /// The process of the thread that runs, or idles, here.
     current: Option<Arc<Process<M>>>,
     /// The process whose space was loaded last.
     loaded: Option<Arc<Process<M>>>,
@@ -48,7 +48,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         self.engine.hw()
     }
 
-    /// Accesses the process that this CPU runs.
+    /// Accesses the record of the process that this CPU runs.
     fn running<T>(&self, look: impl FnOnce(&mut Running<M>) -> T) -> T {
         match self.running[self.machine().this_cpu().index()].try_lock() {
             Some(mut running) => look(&mut running),
@@ -56,33 +56,33 @@ impl<'m, M: Machine> Processes<'m, M> {
         }
     }
 
-    /// The process that this CPU runs.
+    /// Returns the process that this CPU runs.
     pub(crate) fn current(&self) -> Option<Arc<Process<M>>> {
         self.running(|running| running.current.clone())
     }
 
-    /// The name of the process that this CPU runs.
+    /// Returns the name of the process that this CPU runs.
     pub(crate) fn current_id(&self) -> Option<ProcessId> {
         self.running(|running| running.current.as_ref().map(|process| process.id()))
     }
 
-    /// A name that no process has had yet.
+    /// Returns a name that no process has had yet.
     pub(crate) fn new_id(&self) -> ProcessId {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From here on CPUs may enter the process.
+    /// Lets CPUs enter the process from now on.
     pub(crate) fn publish(&self, process: Arc<Process<M>>) {
         let mut list = self.list.lock(self.machine());
         list.insert(process.id(), process);
     }
 
-    /// Makes this CPU continue in that process, from no process or another one.
+    /// Makes this CPU run the process, instead of another one or none.
     pub(crate) fn enter(&self, process: ProcessId) -> Result<(), Error> {
         let next = {
             let list = self.list.lock(self.machine());
             let next = list.get(&process).ok_or(Error::NoProcess)?.clone();
-            // Under the lock, so that an exit sees it or comes first.
+            // Under the lock, so that an exit either sees this CPU or comes first.
             next.run();
             next
         };
@@ -104,7 +104,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         Ok(())
     }
 
-    /// This CPU runs no process any more; the space of the last one stays loaded lazily, where it may.
+    /// Makes this CPU run no process. The space of the last one stays loaded lazily if possible.
     pub(crate) fn leave(&self) {
         if let Some(current) = self.running(|running| running.current.take()) {
             rest(&self.engine, Some(&current));
@@ -120,7 +120,7 @@ impl<'m, M: Machine> Processes<'m, M> {
             .cpu_offline(loaded.map(|process| process.space()));
     }
 
-    /// Takes a process that no CPU runs off the list: no CPU enters it any more.
+    /// Removes a process that no CPU runs from the list, so that no CPU can enter it.
     pub(crate) fn remove(&self, id: ProcessId) -> Result<Arc<Process<M>>, Error> {
         let mut list = self.list.lock(self.machine());
         let process = list.get(&id).ok_or(Error::NoProcess)?;
@@ -132,7 +132,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         Ok(process)
     }
 
-    /// This CPU gives its reference to a process up that has ended, if it has one.
+    /// Drops this CPU's reference to a process that has ended, if it has one.
     pub(crate) fn forget(&self, process: &Arc<Process<M>>) {
         self.running(|running| {
             running
@@ -141,19 +141,19 @@ impl<'m, M: Machine> Processes<'m, M> {
         });
     }
 
-    /// All processes that have not ended.
+    /// Returns all processes that haven't ended.
     pub(crate) fn living(&self) -> Vec<Arc<Process<M>>> {
         self.list.lock(self.machine()).values().cloned().collect()
     }
 
-    /// The name of the word at this address, if it is one that the engine keeps for a process.
+    /// Returns the name of the word at this address, if the engine keeps it for a process.
     pub(crate) fn word_name(&self, address: usize) -> Option<(ProcessId, &'static str)> {
         let list = self.list.try_lock()?;
         list.values()
             .find_map(|process| Some((process.id(), process.space().word_name(address)?)))
     }
 
-    /// The process, even if some CPU holds the lock of the list.
+    /// Returns the process, even if some CPU holds the lock of the list.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
@@ -162,7 +162,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         unsafe { self.list.peek() }.get(&id).map(|found| &**found)
     }
 
-    /// All processes, even if some CPU holds the lock of the list.
+    /// Returns all processes, even if some CPU holds the lock of the list.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
@@ -172,11 +172,11 @@ impl<'m, M: Machine> Processes<'m, M> {
     }
 }
 
-/// Turns this CPU lazy: it uses no translation of its loaded process until it switches to one, and no flush of leaf
-/// entries interrupts it.
+/// Makes this CPU lazy: it uses no translation of its loaded process until it switches to one, and flushes of leaf
+/// entries don't interrupt it.
 ///
-/// If an entry must not meet its replacement in any TLB, and no broadcast reaches a lazy CPU, it leaves the root
-/// instead: a walker that follows the root could fill the new entry beside the old one.
+/// If an entry must not meet its replacement in any TLB, and no broadcast reaches a lazy CPU, the CPU leaves the root
+/// instead. Otherwise a walker that follows the root could fill the new entry beside the old one.
 pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M>>) {
     let machine = engine.hw();
     let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;

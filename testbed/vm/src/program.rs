@@ -5,16 +5,16 @@
 
 use crate::syscall::{Call, Error};
 
-/// The reason why a program's access cannot be completed, for which a Unix kernel sends a signal.
+/// The reason why a program's access fails. A Unix kernel would send a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Fault {
     /// Nothing is mapped at the address.
     #[error("nothing is mapped there")]
     NotMapped,
-    /// The mapping does not allow the access.
+    /// The mapping doesn't allow the access.
     #[error("the mapping does not allow the access")]
     Forbidden,
-    /// The address is in a page after the end of the mapped file.
+    /// The address is in a page beyond the end of the mapped file.
     #[error("beyond the end of the mapped file")]
     BeyondEnd,
     /// No memory is left, and none could be reclaimed.
@@ -33,7 +33,7 @@ pub enum Access {
     Execute,
 }
 
-/// The begin or the end of a program's measurement.
+/// The beginning or the end of a program's measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
     /// The measured window begins.
@@ -42,23 +42,23 @@ pub enum Mark {
     End,
 }
 
-/// A program's view of the machine, on one CPU.
+/// A program's interface to the machine, on one CPU.
 ///
-/// Each CPU of a workload has its own `User`. An access to an address that is not mapped, or that
-/// the mapping does not allow, ends the run with a message: workloads that want to see such a
-/// fault use [`User::try_read`] and [`User::try_write`].
+/// Each CPU of a workload has its own `User`. An access to an address that isn't mapped, or that the mapping does not
+/// allow, ends the run with a message. Workloads that expect such a fault use [`User::try_read`] and
+/// [`User::try_write`].
 pub trait User {
-    /// This CPU, from 0.
+    /// Returns this CPU, counted from 0.
     fn cpu(&self) -> usize;
-    /// How many CPUs run the workload.
+    /// Returns the number of CPUs that run the workload.
     fn cpus(&self) -> usize;
 
-    /// One load of eight bytes through the MMU; faults are served. `address` is a multiple of 8.
+    /// Loads eight bytes through the MMU, handling faults. `address` is a multiple of 8.
     fn try_read(&self, address: u64) -> Result<u64, Fault>;
-    /// One store of eight bytes through the MMU; faults are served. `address` is a multiple of 8.
+    /// Stores eight bytes through the MMU, handling faults. `address` is a multiple of 8.
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault>;
 
-    /// [`User::try_read`] of an address that the program knows to be readable.
+    /// Loads from an address that the program knows to be readable ([`User::try_read`]).
     ///
     /// # Panics
     /// If it is not.
@@ -68,7 +68,7 @@ pub trait User {
             Err(fault) => panic!("load from {address:#x}: {fault}"),
         }
     }
-    /// [`User::try_write`] to an address that the program knows to be writable.
+    /// Stores to an address that the program knows to be writable ([`User::try_write`]).
     ///
     /// # Panics
     /// If it is not.
@@ -80,7 +80,7 @@ pub trait User {
     /// Loads every cache line of a range in ascending order, as a streaming read does.
     ///
     /// # Errors
-    /// The fault of the first load that failed; those before it were done.
+    /// The fault of the first load that failed; the loads before it were done.
     fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
         (address..address + bytes)
             .step_by(64)
@@ -89,54 +89,54 @@ pub trait User {
     /// Stores to every cache line of a range in ascending order.
     ///
     /// # Errors
-    /// The fault of the first store that failed; those before it were done.
+    /// The fault of the first store that failed; the stores before it were done.
     fn try_write_span(&self, address: u64, bytes: u64, value: u64) -> Result<(), Fault> {
         (address..address + bytes)
             .step_by(64)
             .try_for_each(|line| self.try_write(line, value))
     }
 
-    /// A system call.
+    /// Makes a system call.
     ///
     /// # Errors
     /// Those that [`Call`] and [`Error`] describe.
     fn call(&self, call: Call) -> Result<u64, Error>;
 
-    /// Computes for that long without touching memory. Interrupts are taken meanwhile.
+    /// Computes for this time without touching memory. The CPU still takes interrupts.
     fn compute(&self, nanoseconds: u64);
-    /// Passes that long in a loop that waits until other CPUs have changed a control word which it has read in this
-    /// turn. A machine may let more time pass, until one of them is changed.
+    /// Spends this time in a loop that waits until other CPUs change a control word which it has read in this
+    /// iteration. A machine may let more time pass, until one of these words changes.
     fn wait(&self, nanoseconds: u64) {
         self.compute(nanoseconds);
     }
-    /// Nanoseconds since the run began.
+    /// Returns nanoseconds since the run began.
     fn now(&self) -> u64;
 
-    /// Reports that `done` of `all` steps of the program are complete: a machine may show it to its user, and knows
-    /// that the program makes progress. Takes no time. One CPU of a run calls this.
+    /// Reports that `done` of `all` steps of the program are complete. A machine may show this to its user, and detects
+    /// progress by it. Takes no time. Only one CPU of a run calls this.
     fn step(&self, _done: u64, _all: u64) {}
 
-    /// Reports the line of the program's next statement, for reports about endless runs. Returns `false` if the
-    /// machine has given the run up, and the program must end. Takes no time.
+    /// Reports the line of the program's next statement, for reports about endless runs. Returns `false` if the machine
+    /// has given up the run, and the program must end. Takes no time.
     fn at(&self, _line: u32) -> bool {
         true
     }
 
-    /// Adds to a count that all CPUs of a run share, wrapping around; returns its new value. Workloads use it to
-    /// detect that none of their CPUs makes progress. It is no part of the machine: it takes no time, and has the
-    /// ordering of control words. A machine without such a count returns 0, and its workloads detect nothing.
+    /// Adds to a count that all CPUs of a run share, wrapping around, and returns its new value. Workloads use it to
+    /// detect that none of their CPUs makes progress. It takes no time, because it isn't part of the machine, and has
+    /// the ordering of control words. A machine without such a count returns 0, and its workloads detect nothing.
     fn tally(&self, _add: u64) -> u64 {
         0
     }
 
-    /// Reports the begin and the end of the measurement to event counters. Takes no time.
+    /// Reports the beginning and the end of the measurement to event counters. Takes no time.
     fn mark(&self, _mark: Mark) {}
 
-    /// Reads one of the 64 control words that the CPUs of a workload share. They are not part of
-    /// the memory under measurement; all operations on them are sequentially consistent.
+    /// Reads one of the 64 control words that the CPUs of a workload share. They aren't part of the memory under
+    /// measurement; all operations on them are sequentially consistent.
     fn shared(&self, index: usize) -> u64;
     /// Writes a control word.
     fn set_shared(&self, index: usize, value: u64);
-    /// Adds to a control word, wrapping around; returns its old value.
+    /// Adds to a control word, wrapping around, and returns its old value.
     fn add_shared(&self, index: usize, value: u64) -> u64;
 }

@@ -1,13 +1,11 @@
-//! Reclaim: taking pages away that were not used lately, 32 at a time (Linux's `shrink_folio_list`).
+//! Reclaim: evicts cold pages, 32 at a time (Linux's `shrink_folio_list`).
 //!
-//! Reclaim comes from the frame, not from the program, so it holds no areas: it locks the pages of
-//! its batch (never waiting for one), finds their entries through the reverse map and takes them out
-//! under the locks of their tables.
+//! Reclaim starts from frames, not from a program, so it holds no areas. It locks the pages of its batch (never waiting
+//! for one), finds their entries through the reverse map, and removes them under the locks of their tables.
 //!
-//! The batch is flushed once (S0), before any of its pages is written out (C2) or freed (C1). An
-//! entry that is listed for a page but is not there was cleared by another CPU, which may not have
-//! flushed yet: its space is flushed first. The flush of a clean page of a file may be deferred instead
-//! ([`crate::lazy_unmap`]).
+//! We flush the batch once (S0), before any of its pages is written out (C2) or freed (C1). If a listed entry is
+//! absent, another CPU cleared it and may not have flushed yet, so we flush that space first. The flush of a clean page
+//! of a file may be deferred instead ([`crate::lazy_unmap`]).
 
 use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};
@@ -30,7 +28,7 @@ pub(crate) struct Reclaim<'m, M: Machine> {
     swap: Arc<Swap<'m, M>>,
     pages: Arc<Pages<'m, M>>,
     lazy: Arc<LazyUnmap<'m, M>>,
-    /// Whether pages of fast nodes are demoted, so that slow nodes are reclaimed first.
+    /// Whether fast nodes demote pages, so that slow nodes are reclaimed first.
     demotion: bool,
 }
 
@@ -59,7 +57,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         self.frames.machine()
     }
 
-    /// Reclaims up to `pages` base pages of any nodes, those of `home` first; returns how many. Where pages are
+    /// Reclaims up to `pages` base pages of any node, beginning with `home`, and returns their number. If pages are
     /// demoted to slow nodes, those are reclaimed before the others.
     pub(crate) fn reclaim(&self, home: usize, pages: u64) -> u64 {
         let nodes = self.frames.map().nodes();
@@ -74,13 +72,13 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         taken
     }
 
-    /// Reclaims up to `pages` base pages of one node; returns how many.
+    /// Reclaims up to `pages` base pages of one node, and returns their number.
     pub(crate) fn reclaim_on(&self, node: usize, pages: u64) -> u64 {
         let first = self.reclaim_pass(node, pages, false);
         first + self.reclaim_pass(node, pages - first, true)
     }
 
-    /// One pass over a node's pages, with those that were used lately (`second`) or without.
+    /// Makes one pass over a node's pages; `second` includes recently used ones.
     fn reclaim_pass(&self, node: usize, pages: u64, second: bool) -> u64 {
         let mut taken = 0;
         while taken < pages {
@@ -98,7 +96,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         taken
     }
 
-    /// Reclaims the base pages in these frames, used lately or not; returns how many.
+    /// Reclaims the base pages in these frames, recently used or not, and returns their number.
     pub(crate) fn page_out(&self, frames: &[Frame]) -> u64 {
         let mut taken = 0;
         for chunk in frames.chunks(self.together()) {
@@ -117,8 +115,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         taken
     }
 
-    /// How many pages are evicted together: without batches each is unmapped, flushed and written
-    /// before the next is looked at.
+    /// Returns the number of pages that are evicted together. Without batches we unmap, flush and write one page before
+    /// we examine the next.
     fn together(&self) -> usize {
         if self.frames.engine().policy().batch {
             CLUSTER
@@ -127,7 +125,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
     }
 
-    /// Takes locked base pages out of all tables and out of memory.
+    /// Removes locked base pages from all tables and from memory.
     fn evict(&self, pages: Vec<LockedPage<'_, M>>) -> u64 {
         let mut gather = self.tables.gather(Purpose::Reclaim);
         let mut lazily = self.lazy.begin();
@@ -152,7 +150,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
         lazily.finish();
-        // Capture a page's content only after entries that could write it have left every TLB. [mutant
+        // We capture a page's content only after entries that could write it have left every TLB. [mutant
         // VmWritesOutBeforeFlush]
         gather.flush();
         for (page, slot) in gone {
@@ -161,7 +159,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         taken
     }
 
-    /// Takes a page out of every table, leaving its swap slot there.
+    /// Removes a page from every table, and leaves its swap slot there.
     fn unmap(&self, frame: Frame, slot: Option<u32>, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
@@ -170,7 +168,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
             };
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnflushed]
+                // Another CPU cleared the entry, and may not have flushed yet. [mutant VmReclaimsUnflushed]
                 self.tables.flush_pending(&mapping.process);
                 continue;
             }
@@ -187,8 +185,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
     }
 
-    /// The page is in no table any more, flushed: writes it out and frees it. `false` if a fault
-    /// took it back meanwhile.
+    /// Writes out and frees a page that is in no table any more, after the flush. Returns `false` if a fault mapped it
+    /// again in the meantime.
     fn drop_page(&self, page: LockedPage<'_, M>, slot: Option<u32>) -> bool {
         let LockedPage { frame, lock, .. } = page;
         self.machine().charge(Work::Path(Path::Evict));

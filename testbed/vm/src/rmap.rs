@@ -5,8 +5,8 @@
 //! > **An entry leaves the reverse map only after the flush that its removal needed.**
 //!
 //! So a walk of the reverse map (by truncation, writeback, reclaim, migration) finds each mapping through which some
-//! CPU may still reach the frame: as a present entry, as a lazy marker, or as an entry that another CPU has cleared
-//! and not yet flushed. In the last case the walker flushes the space itself
+//! CPU may still reach the frame. The mapping is a present entry, a lazy marker, or an entry that another CPU has
+//! cleared but not yet flushed. In the last case the walker flushes the space itself
 //! ([`Tables::flush_pending`](crate::tables::Tables::flush_pending)).
 
 use crate::machine::Machine;
@@ -38,12 +38,12 @@ impl<M: Machine> Mapping<M> {
     }
 }
 
-/// The mappings of a block at some moment, mostly one.
+/// The mappings of a block at some moment, usually one.
 pub(crate) type Mappings<M> = SmallVec<[Mapping<M>; 1]>;
 
 /// The entries that map one block, in no particular order.
 pub(crate) struct Rmap<M: Machine> {
-    /// Most frames are mapped once: the first entry needs no heap.
+    /// Most frames are mapped once, so the first entry needs no heap.
     first: Option<Mapping<M>>,
     more: Vec<Mapping<M>>,
 }
@@ -80,8 +80,8 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// Removes one mapping, if it is listed; an entry that was mapped, cleared and mapped again
-    /// before its flush is listed twice.
+    /// Removes one mapping, if it is listed. An entry that was mapped, cleared, and mapped again before its flush is
+    /// listed twice.
     pub(crate) fn remove(&mut self, process: &Arc<Process<M>>, page: Page) {
         let at = |mapping: &Mapping<M>| mapping.is(process, page);
         if self.first.as_ref().is_some_and(at) {

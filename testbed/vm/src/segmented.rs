@@ -1,17 +1,17 @@
 //! Arrays that grow without moving their elements and without a lock for readers.
 //!
-//! Elements are in segments of doubling length, each made at its first use, so references into the array stay valid
-//! and an empty array costs one pointer per possible segment. Elements are never removed; users reuse them.
+//! Elements are in segments of doubling length, each made when it is first used. So references into the array stay
+//! valid, and an empty array costs one pointer per possible segment. Elements are never removed; users reuse them.
 //!
-//! If programs choose the index, as for pages of a file, one far index must not allocate everything below it: a
-//! [`SparseArray`] has segments of pointers, with a few elements behind each.
+//! If programs choose the index, as for pages of a file, one far index must not allocate everything below it. For this
+//! case a [`SparseArray`] has segments of pointers, with a few elements behind each.
 
 use alloc::boxed::Box;
 use once_cell::race::OnceBox;
 
 const SEGMENTS: usize = 27;
 
-/// The array. The first segment holds `FIRST` elements, a power of two.
+/// An array that grows by segments. The first segment holds `FIRST` elements, a power of two.
 pub(crate) struct SegmentedArray<T, const FIRST: usize> {
     segments: [OnceBox<Box<[T]>>; SEGMENTS],
 }
@@ -23,19 +23,20 @@ impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
         }
     }
 
-    /// Which segment holds the element, and where in it.
+    /// Returns the segment of an element, and its position there.
     fn place(index: usize) -> (usize, usize) {
         let segment = (index / FIRST + 1).ilog2() as usize;
         (segment, index - FIRST * ((1 << segment) - 1))
     }
 
-    /// The element, if its segment was made.
+    /// Returns the element, if its segment exists.
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         let (segment, offset) = Self::place(index);
         self.segments.get(segment)?.get()?.get(offset)
     }
 
-    /// The element; makes its segment of `new` elements if need be. `None` beyond the largest index.
+    /// Returns the element, and makes its segment of `new` elements if necessary. Returns `None` beyond the largest
+    /// index.
     pub(crate) fn get_or_make(&self, index: usize, new: impl Fn() -> T) -> Option<&T> {
         let (segment, offset) = Self::place(index);
         self.segments
@@ -44,7 +45,7 @@ impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
             .get(offset)
     }
 
-    /// The first index beyond the segment of this one, if that segment was not made.
+    /// Returns the first index after this one's segment, if that segment doesn't exist.
     fn past_unmade(&self, index: usize) -> Option<usize> {
         let (segment, _) = Self::place(index);
         let made = self.segments.get(segment)?.get().is_some();
@@ -52,10 +53,10 @@ impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
     }
 }
 
-/// How many elements of a [`SparseArray`] are made at once, a power of two.
+/// The number of [`SparseArray`] elements that are made at once, a power of two.
 const TOGETHER: usize = 16;
 
-/// The array whose elements are made a few at a time, wherever they are.
+/// An array whose elements are made a few at a time, at any index.
 pub(crate) struct SparseArray<T> {
     parts: SegmentedArray<OnceBox<Box<[T]>>, 4>,
 }
@@ -67,13 +68,14 @@ impl<T> SparseArray<T> {
         }
     }
 
-    /// The element, if it was made.
+    /// Returns the element, if it exists.
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         let part = self.parts.get(index / TOGETHER)?.get()?;
         part.get(index % TOGETHER)
     }
 
-    /// The element; makes it and those beside it, each `new`, if need be. `None` beyond the largest index.
+    /// Returns the element, and makes it and its neighbours, each `new`, if necessary. Returns `None` beyond the
+    /// largest index.
     pub(crate) fn get_or_make(&self, index: usize, new: impl Fn() -> T) -> Option<&T> {
         self.parts
             .get_or_make(index / TOGETHER, OnceBox::new)?
@@ -81,8 +83,8 @@ impl<T> SparseArray<T> {
             .get(index % TOGETHER)
     }
 
-    /// The first element in `from..below` that was made. Looks at one pointer for [`TOGETHER`] elements, and at none
-    /// of a segment in which none was made.
+    /// Returns the first element in `from..below` that exists. Reads one pointer for [`TOGETHER`] elements, and none in
+    /// a segment without elements.
     pub(crate) fn first_made(&self, from: usize, below: usize) -> Option<usize> {
         let mut part = from / TOGETHER;
         while from.max(part * TOGETHER) < below {
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(first(304, far + 1), Some(far - 15));
         assert_eq!(first(304, far - 15), None);
         assert_eq!(first(17, 288), None);
-        // Beside one that was made: nothing lies between an index and itself.
+        // An empty range beside an existing element.
         assert_eq!(first(7, 7), None);
         assert_eq!(first(303, 302), None);
     }

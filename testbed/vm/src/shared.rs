@@ -1,9 +1,9 @@
-//! Numbers that CPUs share and that are not words of the machine.
+//! Numbers that CPUs share and that aren't words of the machine.
 //!
-//! A length, a counter, a name: numbers that a fault or a call reads in passing. The machine under the clock does not
-//! charge for them, because the figures of its paths include them, so they are not [`Word`]s. But other CPUs may
-//! intervene between two reads, and the machine under the adversary must know: so each operation reports itself
-//! ([`Word::touch`]). Counters from which only names are taken need not: their order affects the names alone.
+//! For example, a length, a counter, or a name that a fault or a call reads in passing. The clock's costs per path
+//! already include reading them, so they are not [`Word`]s, which would be charged again. But other CPUs may intervene
+//! between two reads, and the adversary must know that. So each operation reports itself ([`Word::touch`]). Counters
+//! that only provide names don't report: their order affects only the names.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ impl<W: Word> Shared<W> {
         }
     }
 
-    /// As [`Word::fence`], for these numbers; not charged for either.
+    /// Executes a fence, as [`Word::fence`], for these numbers. Costs no virtual time either.
     pub(crate) fn fence(order: Ordering) {
         core::sync::atomic::fence(order);
     }

@@ -1,4 +1,4 @@
-//! Shared by both machines in software, the clock and the adversary.
+//! Code that both machines in software share: the clock and the adversary.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,8 +1,7 @@
-//! Compressed swap: anonymous pages as LZ4 blocks in memory, as zram keeps them.
+//! Compressed swap: anonymous pages as LZ4 blocks in memory, like zram.
 //!
-//! A slot is counted by the entries that name it. It is made with the frame still in it, so that a
-//! fault that comes before the page was compressed takes the frame back; the content is captured
-//! only after the flush of the entries (C2).
+//! A slot counts the entries that name it. At first it contains the frame itself, so that a fault before the
+//! compression can take the frame back. We capture the content only after the flush of the entries (C2).
 
 use crate::frames::{self, AllocFrames, Frames};
 use crate::lock::Lock;
@@ -21,7 +20,7 @@ use quell::PAGE_BYTES;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Default)]
 enum Content {
     #[default]
@@ -46,16 +45,16 @@ pub(crate) struct Swap<'m, M: Machine> {
     limit: u32,
 }
 
-/// What [`Swap::read`] found.
+/// The result of [`Swap::read`].
 pub(crate) enum SwapPage {
     /// The frame itself, with a reference for the caller.
     Frame(Frame),
-    /// A copy was written to a frame of the caller's.
+    /// A frame of the caller's with a copy of the page.
     Copy(Frame),
 }
 
 impl<'m, M: Machine> Swap<'m, M> {
-    /// Swap for `limit` pages.
+    /// Creates swap for `limit` pages.
     pub(crate) fn new(frames: Arc<Frames<'m, M>>, limit: u32) -> Self {
         Swap {
             frames,
@@ -77,7 +76,7 @@ impl<'m, M: Machine> Swap<'m, M> {
         }
     }
 
-    /// A slot with this frame in it and no entries yet; `None` if swap is full.
+    /// Reserves a slot that contains this frame, without entries yet. Returns `None` if swap is full.
     pub(crate) fn reserve(&self, frame: Frame) -> Option<u32> {
         let machine = self.machine();
         let reused = self.free.lock(machine).pop();
@@ -104,12 +103,12 @@ impl<'m, M: Machine> Swap<'m, M> {
         Some(index)
     }
 
-    /// One more entry names the slot.
+    /// Counts one more entry that names the slot.
     pub(crate) fn hold(&self, slot: u32) {
         self.slot(slot).lock(self.machine()).entries += 1;
     }
 
-    /// An entry names the slot no more; the last one frees it, unless it is still being written.
+    /// Counts one entry less that names the slot. The last one frees it, unless it is still being written.
     pub(crate) fn put(&self, slot: u32) {
         let machine = self.machine();
         let mut held = self.slot(slot).lock(machine);
@@ -121,9 +120,9 @@ impl<'m, M: Machine> Swap<'m, M> {
         }
     }
 
-    /// The page in the slot, as a frame with a reference for the caller. The caller's entry keeps
-    /// the slot alive, or else the caller finds it gone under the table's lock. `None` if memory is
-    /// short or the slot was freed.
+    /// Returns the page in the slot, as a frame with a reference for the caller. The caller's entry keeps the slot
+    /// alive, or else the caller finds the entry changed under the table's lock. Returns `None` if memory is short or
+    /// the slot was freed.
     pub(crate) fn read(&self, slot: u32, memory: &impl AllocFrames) -> Option<SwapPage> {
         let machine = self.machine();
         {
@@ -158,7 +157,7 @@ impl<'m, M: Machine> Swap<'m, M> {
         Some(SwapPage::Copy(to))
     }
 
-    /// Captures the frame's content into its slot; its entries have been flushed.
+    /// Captures the frame's content into its slot, after its entries have been flushed.
     pub(crate) fn write(&self, slot: u32, frame: Frame) {
         let machine = self.machine();
         machine.note(Event::Captured { frame, frames: 1 });
@@ -182,7 +181,7 @@ impl<'m, M: Machine> Swap<'m, M> {
         }
     }
 
-    /// The first bytes at `offset` of the page in the slot, for an oracle.
+    /// Copies the first bytes at `offset` of the page in the slot, for an oracle.
     ///
     /// # Safety
     /// As for [`Lock::peek`], for every lock of swap.
@@ -201,11 +200,11 @@ impl<'m, M: Machine> Swap<'m, M> {
         Some(())
     }
 
-    /// Whether each slot is counted by as many entries as name it, by `named`, and no other is in use. All CPUs must be
-    /// outside the manager.
+    /// Checks that each slot counts as many entries as name it (`named`), and that no other slot is in use. All CPUs
+    /// must be outside the manager.
     ///
     /// # Errors
-    /// The first slot that does not add up.
+    /// The first slot with a wrong count.
     pub(crate) fn check(&self, named: &BTreeMap<u32, u32>) -> Result<(), String> {
         for slot in 0..self.made.load(Ordering::Relaxed) {
             let Some(held) = self.slots.get(slot as usize) else {
@@ -229,7 +228,7 @@ impl<'m, M: Machine> Swap<'m, M> {
         Ok(())
     }
 
-    /// How many slots are in use.
+    /// Returns the number of slots in use.
     pub(crate) fn used(&self) -> u64 {
         let free = self.free.lock(self.machine()).len();
         u64::from(self.made.load(Ordering::Relaxed)) - free as u64

@@ -1,7 +1,7 @@
-//! The system-call interface: what a program may ask of the manager.
+//! The system-call interface of the manager.
 //!
-//! [`Call`] is all of it; [`Call::to_words`] and [`Call::from_words`] are its register format, the same
-//! on every machine.
+//! [`Call`] contains all calls; [`Call::to_words`] and [`Call::from_words`] convert to and from their register format,
+//! which is the same on every machine.
 
 mod registers;
 
@@ -15,7 +15,7 @@ pub type ProcessId = u32;
 /// A file, as [`Call::Create`] returns it.
 pub type FileId = u32;
 
-/// What a program may do with a mapping.
+/// A program's rights to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Protection {
     /// Loads are allowed.
@@ -64,11 +64,11 @@ impl Protection {
     }
 }
 
-/// What lies behind a mapping.
+/// The memory behind a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backing {
-    /// Zeroed memory of the process alone, copied on write after a fork, in pages of up to this
-    /// size: where the area covers an aligned page of the size and one is free, a fault takes it.
+    /// Zeroed private memory, copied on write after a fork, in pages of up to this size. A fault takes such a page if
+    /// the area covers an aligned one and a block is free.
     Anonymous {
         /// The largest page that a fault may take.
         page: PageSize,
@@ -77,119 +77,118 @@ pub enum Backing {
     Shared {
         /// The file.
         file: FileId,
-        /// Where in the file the mapping begins, in bytes, a multiple of 4096.
+        /// The mapping's start in the file, in bytes, a multiple of 4096.
         offset: u64,
     },
     /// The pages of a file; a store gives the process its own copy of the page.
     Private {
         /// The file.
         file: FileId,
-        /// Where in the file the mapping begins, in bytes, a multiple of 4096.
+        /// The mapping's start in the file, in bytes, a multiple of 4096.
         offset: u64,
     },
 }
 
 calls! {
-    /// A system call. Addresses and lengths are in bytes; addresses must be multiples of 4096, lengths
-    /// are rounded up to one. Each says what `call` returns on success; 0 if it says nothing.
-    /// To add one, add its row here, with the next number, and its arm to `Vm::call`.
+    /// A system call. Addresses and lengths are in bytes. Addresses must be multiples of 4096; lengths are rounded up
+    /// to one. A call returns 0 on success unless its description names another value. To add a call, add its row here,
+    /// with the next number, and its arm to `Vm::call`.
     pub enum Call {
-        /// Maps memory and returns its address. With an address, what was mapped there before is
-        /// replaced (`MAP_FIXED`); without, the manager chooses a free place, aligned to the page size.
+        /// Maps memory and returns its address. With an address, replaces any mapping there (`MAP_FIXED`); without, the
+        /// manager chooses a free place, aligned to the page size.
         1 "map" => Map {
-            /// Where, or anywhere.
+            /// The address, or `None` for any.
             address: Option<u64>,
-            /// How many bytes, at least one.
+            /// The length, at least one byte.
             bytes: u64,
-            /// What the program may do there.
+            /// The program's rights.
             protection: Protection,
-            /// What lies behind it.
+            /// The memory behind it.
             backing: Backing,
         },
-        /// Unmaps a range; parts that were not mapped are no error. 2 MB and 1 GB pages that the range
-        /// cuts are split.
+        /// Unmaps a range; unmapped parts are no error. Splits 2 MB and 1 GB pages that the range cuts.
         2 "unmap" => Unmap {
             /// The first address.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
         },
-        /// Changes what the program may do with a range, all of which must be mapped.
+        /// Changes the program's rights to a range, all of which must be mapped.
         3 "protect" => Protect {
             /// The first address.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
-            /// What the program may do from now on.
+            /// The program's rights from now on.
             protection: Protection,
         },
-        /// Drops the pages of a range (`MADV_DONTNEED`): anonymous memory and private copies read as
-        /// zero or as the file again; shared pages stay in the file.
+        /// Drops the pages of a range (`MADV_DONTNEED`). Anonymous memory then reads as zeros, a private copy as the
+        /// file again; shared pages stay in the file.
         4 "discard" => Discard {
             /// The first address.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
         },
-        /// Reclaims the pages of a range (`MADV_PAGEOUT`): anonymous pages go to compressed swap, file
-        /// pages are written and dropped. Returns how many pages went.
+        /// Reclaims the pages of a range (`MADV_PAGEOUT`): anonymous pages are swapped out, file pages written and
+        /// dropped. Returns the number of reclaimed pages.
         5 "page out" => PageOut {
             /// The first address.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
         },
-        /// Moves the pages of a mapped range elsewhere without copying them (`mremap`); returns the new
-        /// address. With an address, what was mapped there is replaced. Where memory for page tables is lacking,
-        /// the pages stay at the old place, and what was mapped at the new one is gone, as with `mremap`.
+        /// Moves the pages of a mapped range elsewhere without copying them (`mremap`), and returns the new address.
+        /// With an address, replaces any mapping there. If memory for page tables is lacking, the pages stay at the old
+        /// place, and the mapping at the new one is gone, as with `mremap`.
         6 "remap" => Remap {
             /// The first address of the old place.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
-            /// Where to, or anywhere. Must not overlap the old place.
+            /// The new address, or `None` for any. Must not overlap the old place.
             to: Option<u64>,
         },
-        /// Replaces 512 private anonymous base pages by one 2 MB page (`MADV_COLLAPSE`). The range is
-        /// the 2 MB around the address. Returns 1 if it was done, 0 if the range is not eligible.
+        /// Replaces 512 private anonymous base pages by one 2 MB page (`MADV_COLLAPSE`). The range is the 2 MB around
+        /// the address. Returns 1 on success, 0 if the range isn't eligible.
         7 "collapse" => Collapse {
             /// An address in the range.
             address: u64,
         },
         /// Makes a process without any mapping and returns its [`ProcessId`].
         8 "spawn" => Spawn,
-        /// Makes a copy of this process, copied on write, and returns its [`ProcessId`]. The copy runs
-        /// nowhere until a CPU enters it.
+        /// Makes a copy of this process, copied on write, and returns its [`ProcessId`]. The copy runs only when a CPU
+        /// enters it.
         9 "fork" => Fork,
-        /// This CPU goes on in that process: the same program, the same registers.
+        /// Makes this CPU continue in that process: the same program, the same registers.
         10 "enter" => Enter {
             /// The process.
             process: ProcessId,
         },
-        /// Ends a process that no CPU runs: everything it mapped goes.
+        /// Ends a process that no CPU runs, and frees everything that it mapped.
         11 "exit" => Exit {
             /// The process.
             process: ProcessId,
         },
         /// Makes a file of `bytes` zeros, not yet in memory, and returns its [`FileId`].
         12 "create" => Create {
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
         },
-        /// Writes eight bytes into a file, through the page cache. Extends the file if need be.
+        /// Writes eight bytes to a file, through the page cache. Extends the file if necessary.
         13 "write" => Write {
             /// The file.
             file: FileId,
-            /// Where, a multiple of 8.
+            /// The offset, a multiple of 8.
             offset: u64,
-            /// What.
+            /// The value.
             value: u64,
         },
         /// Reads eight bytes of a file, through the page cache, and returns them.
         14 "read" => Read {
             /// The file.
             file: FileId,
-            /// Where, a multiple of 8.
+            /// The offset, a multiple of 8.
             offset: u64,
         },
         /// Cuts or extends a file to `bytes` bytes.
@@ -199,50 +198,49 @@ calls! {
             /// The new length.
             bytes: u64,
         },
-        /// Writes every dirty page of a file to its device (`fdatasync`); returns how many there were.
+        /// Writes every dirty page of a file to its device (`fdatasync`), and returns their number.
         16 "sync" => Sync {
             /// The file.
             file: FileId,
         },
-        /// Moves the pages of a range to a memory node; returns how many moved.
+        /// Moves the pages of a range to a memory node, and returns the number of moved pages.
         17 "migrate" => Migrate {
             /// The first address.
             address: u64,
-            /// How many bytes.
+            /// The length in bytes.
             bytes: u64,
             /// An index into the machine's memory nodes.
             node: u32,
         },
-        /// Moves up to `pages` pages that were not used lately from fast nodes to a slow one; returns
-        /// how many moved.
+        /// Moves up to `pages` cold pages from fast nodes to a slow one, and returns the number of moved pages.
         18 "demote" => Demote {
-            /// How many base pages.
+            /// The number of base pages.
             pages: u64,
         },
-        /// Reclaims up to `pages` base pages that were not used lately; returns how many.
+        /// Reclaims up to `pages` cold base pages, and returns their number.
         19 "reclaim" => Reclaim {
-            /// How many base pages.
+            /// The number of base pages.
             pages: u64,
         },
-        /// Halts the CPU until an interrupt came or the clock reached `until`. Meanwhile the address
-        /// space stays loaded lazily.
+        /// Halts the CPU until it has taken an interrupt or the clock has reached `until`. The address space stays
+        /// loaded lazily.
         20 "idle" => Idle {
-            /// A time as [`User::now`](crate::User::now) counts it, in nanoseconds.
+            /// A time of [`User::now`](crate::User::now), in nanoseconds.
             until: u64,
         },
-        /// Does nothing but enter and leave the kernel.
+        /// Only enters and leaves the kernel.
         0 "nothing" => Nothing,
     }
 }
 
-/// Why a call was refused. A refused call changed nothing, unless its description says otherwise.
+/// The reason why a call was refused. A refused call changed nothing, unless its description documents a change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[repr(u8)]
 pub enum Error {
-    /// An address is not a multiple of the page size, or an offset not of what it must be.
+    /// An address or an offset isn't aligned as required.
     #[error("an address or offset is not aligned")]
     Unaligned = 1,
-    /// A length is zero, or a range leaves the part of the address space that programs may map.
+    /// A length is zero, or a range exceeds the part of the address space that programs may map.
     #[error("a range is empty or outside the user address space")]
     BadRange,
     /// Part of a range that must be mapped is not.
@@ -254,7 +252,7 @@ pub enum Error {
     /// No memory is left, and none could be reclaimed. Part of the call may have been done.
     #[error("out of memory")]
     OutOfMemory,
-    /// No free range of addresses is large enough, or there are as many files as there can be.
+    /// No free range of addresses is large enough, or the limit of files is reached.
     #[error(
         "no room: no free range of addresses is large enough, or there are as many files as there can be"
     )]
@@ -274,7 +272,7 @@ pub enum Error {
     /// There is no such memory node.
     #[error("no such memory node")]
     NoNode,
-    /// The words do not encode a call.
+    /// The words don't encode a call.
     #[error("not a system call")]
     BadCall,
 }
@@ -294,11 +292,11 @@ impl Error {
         Error::NoNode,
         Error::BadCall,
     ];
-    /// The error as a register value, 1 to 255.
+    /// Returns the error as a register value, 1 to 255.
     pub const fn to_word(self) -> u64 {
         self as u64
     }
-    /// The error of a register value; [`Error::BadCall`] for values that are none.
+    /// Returns the error of a register value; [`Error::BadCall`] for other values.
     pub fn from_word(word: u64) -> Self {
         Self::ALL
             .into_iter()

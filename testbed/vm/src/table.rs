@@ -1,9 +1,8 @@
 //! A page table under its lock: the one place where its words change.
 //!
-//! All changes of words go through [`TableGuard`]. Each compares the entry before and after with
-//! [`flush_needed`] and puts what needs a flush into the caller's [`MmuGather`] before the lock is
-//! dropped; so does each mapping that goes. Hardware sets accessed and dirty bits at any time, hence
-//! the read-modify-writes.
+//! All changes of words use [`TableGuard`]. Each compares the entry before and after with [`flush_needed`], and puts
+//! changes that need a flush, and removed mappings, into the caller's [`MmuGather`] before the lock is dropped. The
+//! hardware may set accessed and dirty bits at any time, so we use read-modify-writes.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameInfo, FrameLock};
@@ -16,10 +15,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use quell::{Break, Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
 
-/// How often a CPU that waits for a word looks again before it takes the lock to look.
+/// The number of times that a waiting CPU reads a word before it takes the lock to check it.
 const PATIENCE: u32 = 64;
 
-/// A table, locked.
+/// A locked table.
 pub(crate) struct TableGuard<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     process: &'v Arc<Process<M>>,
@@ -31,8 +30,8 @@ pub(crate) struct TableGuard<'v, 'm, M: Machine> {
 }
 
 impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
-    /// Waits for the lock of the table in `frame`, which `info` describes. The caller looks then
-    /// whether it is still the table that it was looking for.
+    /// Locks the table in `frame`, which `info` describes. The caller then checks whether it is still the intended
+    /// table.
     pub(crate) fn lock(
         frames: &'v Frames<'m, M>,
         process: &'v Arc<Process<M>>,
@@ -53,17 +52,17 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// The level of the table.
+    /// Returns the level of the table.
     pub(crate) fn level(&self) -> Level {
         self.level
     }
 
-    /// Whether the frame is the table of this level that translates `page` for this process.
+    /// Returns whether the frame is the table of this level that translates `page` for this process.
     pub(crate) fn is_table_of(&self, page: Page) -> bool {
         self.info.table_id() == TableId::new(self.process.id(), self.level, page)
     }
 
-    /// The pages that the word for `page` spans.
+    /// Returns the pages that the word for `page` spans.
     pub(crate) fn range(&self, page: Page) -> PageRange {
         let pages = self.level.pages();
         let stride = self.level.size().unwrap_or(PageSize::Huge);
@@ -74,7 +73,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// The first page after those that the table spans.
+    /// Returns the first page after those that the table spans.
     pub(crate) fn end(&self, page: Page) -> Page {
         Page(self.level.base(page).0 + self.level.pages() * TABLE_WORDS as u64)
     }
@@ -83,24 +82,24 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         &self.words[self.level.index(page)]
     }
 
-    /// What the word for `page` says.
+    /// Returns the decoded word for `page`.
     pub(crate) fn view(&self, page: Page) -> EntryKind {
-        // Relaxed: the kernel changes words under the lock alone.
+        // Relaxed: the kernel changes words only under the lock.
         let word = self.word(page).load(Ordering::Relaxed);
         EntryKind::of(self.frames.machine(), word, self.level)
     }
 
-    /// Gives the lock up and waits until the word for `page` has changed, or for a while.
+    /// Unlocks the table and waits until the word for `page` has changed, or for a while.
     ///
-    /// So a CPU waits for a page that is being moved: if it took the lock to look again each time, it
-    /// could keep out for ever the migrating CPU, which needs the lock to bring the page.
+    /// A CPU that waits for a page under migration uses this. If it took the lock for every check, it could keep out
+    /// the migrating CPU for ever, which needs the lock to map the page.
     pub(crate) fn await_change(self, page: Page) {
         let machine = self.frames.machine();
         let words = self.words;
         let word = &words[self.level.index(page)];
         let seen = word.load(Ordering::Relaxed);
         drop(self);
-        // The table may be freed meanwhile; what the word says then decides nothing but the wait.
+        // The table may be freed in the meantime. Then the word only affects how long we wait.
         for _ in 0..PATIENCE {
             if word.load(Ordering::Relaxed) != seen {
                 break;
@@ -109,26 +108,25 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// Replaces the word without regard to what it was.
+    /// Replaces the word, whatever it was.
     fn replace(&self, page: Page, new: EntryKind) -> EntryKind {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
-        // One step: a walker may set the dirty bit between a load and a store. [mutant VmReplacesInTwoSteps]
-        // Release pairs with the walkers of all CPUs: a program that reaches a page through the entry finds it
-        // zeroed or filled.
-        // Lost without it: `VmMapsBeforeContent`.
+        // We replace it in one step: a walker may set the dirty bit between a load and a store. [mutant
+        // VmReplacesInTwoSteps] Release pairs with the walkers of all CPUs: a program that reaches a page through the
+        // entry finds it zeroed or filled. Lost without it: `VmMapsBeforeContent`.
         let old = self.word(page).swap(word, Ordering::Release);
         self.info.count_word(old == 0, word == 0);
         EntryKind::of(machine, old, self.level)
     }
 
-    /// The caller is about to fill the word for a page, which it `found` empty or not; with `table` it links a table.
-    /// The CPU that emptied the word may not have flushed it yet. So the space is flushed first where no TLB may hold
-    /// the old translation beside the new one (break before make): on Arm before any entry, on x86 before one that may
-    /// be of another size. Two loads if no flush is outstanding.
+    /// Prepares to fill the word for a page, which the caller `found` empty or not; `table` if it will link a table.
+    /// The CPU that cleared the word may not have flushed it yet. So we flush the space first if no TLB may hold the
+    /// old translation beside the new one (break before make): on Arm before any entry, on x86 before an entry that may
+    /// be of another size. Costs two loads if no flush is outstanding.
     ///
-    /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
-    /// that writes a marker or the entry of a moving page again, which say what they wait for.
+    /// Not needed by a CPU that has cleared the word under this lock and has flushed it, nor by a CPU that rewrites a
+    /// marker or a moving page's entry, because these name the flush that they wait for.
     pub(crate) fn break_before_make(&self, found: EntryKind, table: bool) {
         let machine = self.frames.machine();
         let breaks = machine.tlb_rules().break_before_make;
@@ -145,8 +143,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// Fills a word that maps nothing, and lists the mapping. The caller gives one reference to the
-    /// block away, and has flushed what was there ([`TableGuard::break_before_make`]).
+    /// Fills a word that maps nothing, and lists the mapping. The caller passes one reference to the block, and has
+    /// flushed the old translation ([`TableGuard::break_before_make`]).
     pub(crate) fn map(&self, page: Page, entry: Entry) {
         let page = self.range(page).start;
         let mut state = self.frames.state(entry.frame);
@@ -158,14 +156,13 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         self.replace(page, EntryKind::Page(entry));
     }
 
-    /// Puts a word that names no frame where nothing is mapped.
+    /// Writes a word that names no frame, where nothing is mapped.
     pub(crate) fn put(&self, page: Page, view: EntryKind) {
         self.replace(page, view);
     }
 
-    /// Takes out what the word maps, if anything, and puts `rest` there. The mapping, with its
-    /// reference, goes into the gather; swap slots are for the caller. Returns what was there, with
-    /// its last accessed and dirty bits.
+    /// Removes the word's mapping, if it has one, and writes `rest` instead. The gather gets the mapping, with its
+    /// reference; swap slots are left to the caller. Returns the old entry, with its last accessed and dirty bits.
     pub(crate) fn take(
         &self,
         page: Page,
@@ -188,13 +185,13 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         old
     }
 
-    /// The frame that a word that was just taken out maps or marks, and what keeps it.
+    /// Returns the frame that a just removed word maps or marks, and the kind of reference that keeps it.
     fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, Hold)> {
         match old {
             EntryKind::Page(entry) => Some((entry.frame, Hold::Reference)),
             EntryKind::Moving(frame) => Some((frame, Hold::Reference)),
-            // A marker counts while the frame lists it: a translation may still be in use. A reuse has voided it
-            // otherwise. [mutant VmIgnoresMarker]
+            // A marker counts while the frame lists it, because a translation may still be in use. Otherwise a reuse
+            // has voided it. [mutant VmIgnoresMarker]
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let listed = state.maps(self.process, page);
@@ -204,7 +201,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// A page that was written is not known to be zero any more. [mutant VmKeepsZeroFlag]
+    /// Records that a written page is no longer known to be zero. [mutant VmKeepsZeroFlag]
     fn harvest(&self, old: EntryKind) {
         if let EntryKind::Page(entry) = old
             && entry.dirty
@@ -213,8 +210,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// Takes a page away for migration or lazily: the mapping stays listed and `rest`, which names
-    /// the frame, stands for it. Reported to `changed` if a flush is needed.
+    /// Removes a page for migration or lazily: the mapping stays listed, and `rest`, which names the frame, represents
+    /// it. Calls `changed` if a flush is needed.
     pub(crate) fn suspend(
         &self,
         page: Page,
@@ -230,8 +227,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         old
     }
 
-    /// Whether other CPUs have to hear of a change. The kernel reaches frames through mappings of its
-    /// own: it loses nothing with a page that user mode gains.
+    /// Returns whether other CPUs must flush after a change. The kernel reaches frames through its own mappings, so a
+    /// page that user mode gains takes nothing from the kernel.
     fn must_flush(&self, old: EntryKind, new: EntryKind) -> bool {
         let rules = TlbRules {
             user_excludes_kernel: false,
@@ -243,8 +240,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         )
     }
 
-    /// Changes a present page's entry, whose frame stays, keeping what the hardware records
-    /// meanwhile. A loss of rights goes into the gather.
+    /// Changes a present page's entry, whose frame stays the same, and keeps bits that the hardware sets concurrently.
+    /// The gather gets a loss of rights.
     pub(crate) fn update(
         &self,
         page: Page,
@@ -253,8 +250,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     ) {
         let machine = self.frames.machine();
         let word = self.word(page);
-        // Relaxed, here and below: the kernel changes words under the lock alone, and what is in the frame,
-        // which stays, was published with it.
+        // Relaxed, here and below: the kernel changes words only under the lock, and the frame, which stays, was
+        // published with its content.
         let mut held = word.load(Ordering::Relaxed);
         loop {
             let EntryKind::Page(old) = EntryKind::of(machine, held, self.level) else {
@@ -266,15 +263,15 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                 return;
             }
             let raw = machine.encode(new, self.level);
-            // An exchange: a walker may set the dirty bit since the load. [mutant VmChangesInTwoSteps]
+            // We exchange it, because a walker may set the dirty bit after the load. [mutant VmChangesInTwoSteps]
             match word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(now) => held = now,
                 Ok(_) => {
                     if !new.dirty {
                         self.harvest(EntryKind::Page(old));
                     }
-                    // Rights include execution: a change that takes only that away is flushed, too.
-                    // [mutant VmExecutionUnflushed]
+                    // Rights include execution: a change that only removes that right is flushed too. [mutant
+                    // VmExecutionUnflushed]
                     let lost = self.must_flush(EntryKind::Page(old), EntryKind::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
@@ -285,18 +282,18 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         }
     }
 
-    /// Whether the table is a leaf table that has the word for `page` too.
+    /// Returns whether the table is a leaf table that also has the word for `page`.
     pub(crate) fn spans(&self, page: Page) -> bool {
         self.level == Level::LEAF && self.is_table_of(page)
     }
 
-    /// Takes out a word that maps no frame.
+    /// Removes and returns a word that maps no frame.
     pub(crate) fn lift(&self, page: Page) -> EntryKind {
         self.replace(page, EntryKind::Empty)
     }
 
-    /// Moves a mapping, with its reference, to an empty word. The old place stays in the reverse map
-    /// until the gather has flushed it.
+    /// Moves a mapping, with its reference, to an empty word. The old place stays in the reverse map until the gather
+    /// has flushed it.
     pub(crate) fn move_page(
         &self,
         from: Page,
@@ -309,7 +306,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         };
         target.map(to, entry);
         let (frame, process) = (entry.frame, self.process.clone());
-        // The reference has gone along.
+        // The reference moved with the mapping.
         let hold = Hold::Life(self.frames.state(frame).life());
         let held = Held::Mapping {
             frame,
@@ -320,8 +317,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         gather.unmapped(self.process, self.range(from), held);
     }
 
-    /// Links a table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word. The
-    /// caller has flushed what was there ([`TableGuard::break_before_make`]).
+    /// Links a table made by [`Tables::new_table`](crate::tables::Tables::new_table) below an empty word. The caller
+    /// has flushed the old translation ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
         self.frames
@@ -330,8 +327,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         self.replace(page, EntryKind::Table(table));
     }
 
-    /// Unlinks the table below the word for `page`, which this CPU has locked as `child`, and hands
-    /// it to the gather. Its mappings must have been taken out.
+    /// Unlinks the table below the word for `page`, which this CPU has locked as `child`, and passes it to the gather.
+    /// Its mappings must have been removed.
     pub(crate) fn unlink(
         &self,
         page: Page,
@@ -345,7 +342,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         gather.table_unlinked(self.process, PageRange { stride, ..range }, child.frame);
     }
 
-    /// Whether all words are empty.
+    /// Returns whether all words are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.info.words_used() == 0
     }

@@ -1,35 +1,35 @@
-//! Which table a page-table page is: how a walk without locks knows that it is where it wanted to be.
+//! The identity of a page-table page, by which a walk without locks detects that it reached the right table.
 //!
-//! Each page-table page carries the name of the table that it is, set before the table is linked and cleared under
-//! the table's lock when it is unlinked. A walk believes a pointer to a table only if the name there is the one it
-//! expects ([`crate::tables`]).
+//! Each page-table page carries the name of its table. We set the name before the table is linked, and clear it under
+//! the table's lock when it is unlinked. A walk accepts a pointer to a table only if the table has the expected name
+//! ([`crate::tables`]).
 
 use crate::shared::Shared;
 use core::sync::atomic::Ordering;
 use quell::Level;
 use quell::{Page, Word};
 
-/// Which table a page-table page is: space, level and the first page it translates.
+/// The name of a table: space, level and the first page that it translates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableId(u64);
 
 impl TableId {
     pub(crate) const NONE: TableId = TableId(0);
 
-    /// `process` is a number that no other living process has.
+    /// Creates a name. `process` must be a number that no other living process has.
     pub(crate) fn new(process: u32, level: Level, page: Page) -> Self {
         let base = level.base(page).0 >> 9;
         TableId(1 << 63 | u64::from(level.0) << 60 | base << 32 | u64::from(process))
     }
 }
 
-/// The name of the table that a frame is at this moment.
+/// The name of the table that a frame holds at this moment.
 pub(crate) struct TableName<W> {
     id: Shared<W>,
 }
 
 impl<W: Word> TableName<W> {
-    /// Of a frame that is no table.
+    /// Creates the name of a frame that is no table.
     pub(crate) fn new() -> Self {
         TableName {
             id: Shared::new(TableId::NONE.0),
@@ -37,14 +37,14 @@ impl<W: Word> TableName<W> {
     }
 
     pub(crate) fn get(&self) -> TableId {
-        // Acquire pairs with `set`: a walk that finds the table's name finds its words as they were prepared.
-        // Lost without it: a walk comes to a new table.
+        // Acquire pairs with `set`: a walk that finds the table's name finds its words as they were prepared. Lost
+        // without it: a walk reaches a new table before its words are ready.
         TableId(self.id.load(Ordering::Acquire))
     }
 
     pub(crate) fn set(&self, id: TableId) {
-        // Release pairs with `get`: the words are prepared before a walk finds the name.
-        // Lost without it: a walk comes to a new table.
+        // Release pairs with `get`: the words are prepared before a walk finds the name. Lost without it: a walk
+        // reaches a new table before its words are ready.
         self.id.store(id.0, Ordering::Release);
     }
 }

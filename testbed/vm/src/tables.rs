@@ -1,13 +1,12 @@
-//! The page tables of all processes: finding the word that governs a page, making tables and freeing
-//! those that are empty.
+//! The page tables of all processes: finds the word that governs a page, makes tables, and frees empty ones.
 //!
 //! # Walking
 //!
-//! A walk reads the upper levels without a lock and locks the table it ends at. By then the table
-//! may have been freed and be something else. So each table's frame says which table it is
-//! ([`TableId`]), set and cleared under its lock, and the walk believes what it found only if that
-//! still holds under the lock; otherwise it starts again from the root. The frame's lock outlives
-//! the table, so locking too late is harmless. A root lives as long as its process.
+//! A walk reads the upper levels without a lock, and locks the table at which it ends. By then the table's frame may
+//! have been freed and reused. So each table's frame carries the table's name ([`TableId`]), which is set and cleared
+//! under its lock. The walk accepts its result only if the name is still right under the lock; otherwise it restarts
+//! from the root. The frame's lock outlives the table, so locking too late is harmless. A root lives as long as its
+//! process.
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
@@ -21,13 +20,12 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use quell::{Frame, Page, Purpose, Word};
 
-/// What a visitor of entries does about a page that is being migrated: its entry comes back with
-/// the rights it had.
+/// A visitor's choice for a page under migration, whose entry will return with its old rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Migrating {
-    /// It visits the entry that stands for the page.
+    /// Visits the entry that represents the page.
     Visit,
-    /// It waits for the page.
+    /// Waits for the page.
     Wait,
 }
 
@@ -49,19 +47,19 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.frames.machine()
     }
 
-    /// Begins to gather changes of entries.
+    /// Starts to gather changes of entries.
     pub(crate) fn gather(&self, purpose: Purpose) -> MmuGather<'_, 'm, M> {
         MmuGather::new(&self.frames, purpose, self.flush_together)
     }
 
-    /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them
-    /// yet (Linux's `flush_tlb_batched_pending`): two loads if there are none. Lazily cleared entries
-    /// have markers and are not meant.
+    /// Flushes the process's space if another CPU has cleared entries of it but not flushed them yet (Linux's
+    /// `flush_tlb_batched_pending`). Costs two loads if there are none. Lazily cleared entries have markers and don't
+    /// count.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
         self.frames.engine().flush_pending_batches(process.space());
     }
 
-    /// Locks the lowest table on the path to `page`: its word for the page points to no table.
+    /// Locks the lowest table on the path to `page`; its word for the page points to no table.
     pub(crate) fn governing<'v>(
         &'v self,
         process: &'v Arc<Process<M>>,
@@ -70,7 +68,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.descend(process, page, Level::LEAF)
     }
 
-    /// As [`Tables::governing`], but goes no lower than `level`: the word may point to a table there.
+    /// Locks a table like [`Tables::governing`], but none below `level`; the word may then point to a table.
     pub(crate) fn descend<'v>(
         &'v self,
         process: &'v Arc<Process<M>>,
@@ -94,13 +92,13 @@ impl<'m, M: Machine> Tables<'m, M> {
         let machine = self.machine();
         let (mut frame, mut level) = (process.root(), Level::ROOT);
         while level > lowest {
-            // Relaxed: what the word points to is read after that table's name, which publishes it.
+            // Relaxed: we read the next table only after its name, which publishes it.
             let word = machine.table(frame)[level.index(page)].load(Ordering::Relaxed);
             let EntryKind::Table(next) = EntryKind::of(machine, word, level) else {
                 break;
             };
             level = Level(level.0 - 1);
-            // Words of a table that was freed meanwhile may name anything.
+            // The words of a table that was freed in the meantime may name any frame.
             if self.frames.get(next)?.table_id() != TableId::new(process.id(), level, page) {
                 return None;
             }
@@ -113,8 +111,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         valid.then_some(guard)
     }
 
-    /// As [`Tables::governing`], for a walk of a reverse map, which holds nothing of the process. `None` if
-    /// the process has ended.
+    /// Locks a table like [`Tables::governing`], for a walk of a reverse map, which holds nothing of the process.
+    /// Returns `None` if the process has ended.
     pub(crate) fn reach<'v>(
         &'v self,
         process: &'v Arc<Process<M>>,
@@ -131,8 +129,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         None
     }
 
-    /// Locks the table of `level` on the path to `page`, making the tables that are missing.
-    /// A page mapped at a higher level ends the way down early. `None` if memory is short.
+    /// Locks the table of `level` on the path to `page`, and makes missing tables. Stops early at a page that is mapped
+    /// at a higher level. Returns `None` if memory is short.
     pub(crate) fn table_for<'v>(
         &'v self,
         process: &'v Arc<Process<M>>,
@@ -146,10 +144,10 @@ impl<'m, M: Machine> Tables<'m, M> {
             if guard.level() == level || guard.view(page) != EntryKind::Empty {
                 break Some(guard);
             }
-            // Memory is never allocated under a table's lock.
+            // We never allocate memory under a table's lock.
             match spare.take() {
                 Some(table) => {
-                    // A large page may have been here, unflushed. [mutant VmLinksTableUnflushed]
+                    // The word may have had a large page whose flush is pending. [mutant VmLinksTableUnflushed]
                     guard.break_before_make(EntryKind::Empty, true);
                     guard.link(page, table);
                 }
@@ -169,7 +167,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         found
     }
 
-    /// An empty table that is linked nowhere.
+    /// Makes an empty table that isn't linked.
     pub(crate) fn new_table(&self, level: Level, memory: &impl AllocFrames) -> Option<Frame> {
         let frame = memory.alloc(0, Content::Zeros(0))?;
         let info = self.frames.info(frame);
@@ -181,15 +179,15 @@ impl<'m, M: Machine> Tables<'m, M> {
         Some(frame)
     }
 
-    /// Gives back a table that was never linked, or that no walker can reach.
+    /// Frees a table that was never linked, or that no walker can reach.
     pub(crate) fn discard_table(&self, frame: Frame) {
         self.frames.info(frame).set_table_id(TableId::NONE);
         self.machine().note(Event::TableFreed { frame });
         self.frames.put(frame);
     }
 
-    /// Gives back a root that no walker can reach. A walk of the reverse map may still look at it: under its lock,
-    /// which is why its name goes under that too. Afterwards the frame may become anything.
+    /// Frees a root that no walker can reach. A walk of the reverse map may still read it, under its lock, so we also
+    /// clear its name under that lock. Then the frame may get any use.
     pub(crate) fn discard_root(&self, root: Frame) {
         let info = self.frames.info(root);
         let lock = info.lock_table(self.machine());
@@ -198,7 +196,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.discard_table(root);
     }
 
-    /// A root for the process `id`.
+    /// Makes a root for the process `id`.
     pub(crate) fn new_root(&self, id: u32, memory: &impl AllocFrames) -> Option<Frame> {
         let root = self.new_table(Level::ROOT, memory)?;
         self.frames
@@ -208,8 +206,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         Some(root)
     }
 
-    /// Visits each word that is not empty in `start..end`, once, with its table locked. The words
-    /// of 2 MB and 1 GB pages that the range cuts are visited too; split them first.
+    /// Visits each non-empty word in `start..end` once, with its table locked. Also visits the words of 2 MB and 1 GB
+    /// pages that the range cuts; split them first.
     pub(crate) fn each_entry(
         &self,
         process: &Arc<Process<M>>,
@@ -241,8 +239,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         }
     }
 
-    /// Frees the tables in `start..end` that are empty. The caller holds the areas, so no fault fills
-    /// them; walks of the reverse map find them gone.
+    /// Frees the empty tables in `start..end`. The caller holds the areas, so no fault fills them; walks of the reverse
+    /// map find them gone.
     pub(crate) fn free_empty_tables(
         &self,
         process: &Arc<Process<M>>,
@@ -257,7 +255,7 @@ impl<'m, M: Machine> Tables<'m, M> {
                 let parent = self.descend(process, page, level);
                 let stop = end.min(parent.end(page));
                 if parent.level() > level {
-                    // Nothing below this word: on to the next that leads to a table, without another walk from the
+                    // This word points to no table. Continue with the next one that does, without another walk from the
                     // root.
                     page = parent.range(page).end();
                     while page < stop && !matches!(parent.view(page), EntryKind::Table(_)) {

@@ -1,4 +1,4 @@
-//! The manager: its parts put together, and the door for calls, faults and CPUs.
+//! The manager: its parts, connected, and the entry points for calls, faults and CPUs.
 
 use crate::audit::{Audit, Totals};
 use crate::config::VmConfig;
@@ -30,23 +30,23 @@ use alloc::vec::Vec;
 use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Purpose};
 
-/// A virtual-memory manager. All methods may be called by all CPUs at once.
+/// A virtual-memory manager. All CPUs may call all methods at the same time.
 ///
-/// It panics where its own records are wrong (a table names a frame that was never in the memory
-/// map); wrong calls of programs get an [`Error`].
+/// It panics if its own records are wrong, for example if a table names a frame that was never in the memory map. Wrong
+/// calls of programs get an [`Error`].
 pub struct Vm<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
-    // What has state, from the ground up.
+    // Objects with state, from the bottom up.
     frames: Arc<Frames<'m, M>>,
     tables: Arc<Tables<'m, M>>,
     cache: Arc<PageCache<'m, M>>,
     swap: Arc<Swap<'m, M>>,
     processes: Processes<'m, M>,
-    // Reclaim and migration: they take pages away, by themselves or because a call says so.
+    // Reclaim and migration take pages away, by themselves or for a call.
     reclaim: Arc<Reclaim<'m, M>>,
     migration: Arc<Migration<'m, M>>,
     memory: Arc<Memory<'m, M>>,
-    // What programs ask for.
+    // The programs' calls.
     faults: FaultHandler<'m, M>,
     mmap: Mmap<'m, M>,
     madvise: Madvise<'m, M>,
@@ -58,7 +58,7 @@ pub struct Vm<'m, M: Machine> {
 }
 
 impl<'m, M: Machine> Vm<'m, M> {
-    /// A manager of all memory of the engine's machine, with no process.
+    /// Creates a manager of all memory of the engine's machine, without processes.
     pub fn new(engine: Engine<'m, M>, config: VmConfig) -> Self {
         let VmConfig {
             cache_batch,
@@ -162,7 +162,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// The engine that keeps translations coherent.
+    /// Returns the engine that keeps translations coherent.
     pub fn engine(&self) -> &Engine<'m, M> {
         &self.engine
     }
@@ -171,12 +171,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.engine.hw()
     }
 
-    /// The process that this CPU runs.
+    /// Returns the process that this CPU runs.
     pub fn current(&self) -> Option<ProcessId> {
         self.processes.current_id()
     }
 
-    /// Makes a process without any mapping.
+    /// Makes a process without mappings.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -186,7 +186,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         Ok(process.id())
     }
 
-    /// A process that no CPU can enter yet.
+    /// Makes a process that no CPU can enter yet.
     fn new_process(&self, vmas: VmaTree) -> Result<Arc<Process<M>>, Error> {
         let id = self.processes.new_id();
         let root = self.tables.new_root(id, &*self.memory);
@@ -196,7 +196,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         Ok(Arc::new(Process::new(id, space, vmas)))
     }
 
-    /// This CPU goes on in that process, from no process or another one.
+    /// Makes this CPU run the process, instead of another one or none.
     ///
     /// # Errors
     /// [`Error::NoProcess`].
@@ -204,19 +204,19 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.processes.enter(process)
     }
 
-    /// This CPU runs no process any more; the space of the last one stays loaded lazily, where it may. To be
-    /// called before the process is ended.
+    /// Makes this CPU run no process. The space of the last one stays loaded lazily if possible. Call this before the
+    /// process is ended.
     pub fn leave(&self) {
         self.processes.leave();
     }
 
-    /// This CPU takes part from here on.
+    /// Makes this CPU take part from now on.
     pub fn online(&self) {
         self.engine.cpu_online();
     }
 
-    /// This CPU takes part no more, until [`Vm::online`]: it runs no process, has left its root and
-    /// is asked for no flush. Its free frames go back to the nodes.
+    /// Takes this CPU offline until [`Vm::online`]: it runs no process, has left its root and gets no requests to
+    /// flush. Its free frames return to the nodes.
     pub fn offline(&self) {
         self.processes.leave();
         self.processes.take_offline();
@@ -245,11 +245,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         // The child may run as soon as it is published, and copies pages that the parent must not write any more.
         // [mutant VmForkReturnsUnflushed]
         gather.flush();
-        // What is pending after this CPU's own flush is other CPUs'. They may have cleared an entry of the parent whose
-        // swap slot the child shares, and which can be used to write until its flush. [mutant VmForksUnflushed]
+        // Flushes that are still pending after this CPU's own flush belong to other CPUs. They may have cleared an
+        // entry of the parent whose swap slot the child shares, and through which a CPU can write until its flush.
+        // [mutant VmForksUnflushed]
         self.tables.flush_pending(parent);
         if shared.is_err() {
-            // Half a child never becomes known.
+            // An incomplete child is never published.
             drop((gather, vmas));
             self.end(&child);
             return shared.map(|()| child.id());
@@ -266,10 +267,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         Ok(())
     }
 
-    /// Gives back all that a process has that no CPU can come to run any more.
+    /// Frees everything of a process that no CPU can run any more.
     fn end(&self, process: &Arc<Process<M>>) {
-        // No CPU loads the space again. Once every lazy one has left its root, no walker reads its
-        // tables and no translation of it is used: what follows needs no flush.
+        // No CPU loads the space again. After every lazy CPU has left its root, no walker reads its tables, and no CPU
+        // uses a translation of it. So we need no flush below.
         self.engine.retire(process.space());
         process.set_retired();
         let root = process.root();
@@ -279,11 +280,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.processes.forget(process);
     }
 
-    /// Serves a page fault of the process that this CPU runs. Interrupts are on. If it returns
-    /// `Ok`, the access is to be tried again.
+    /// Handles a page fault of the process that this CPU runs. Interrupts are on. After `Ok`, retry the access.
     ///
     /// # Errors
-    /// What a program gets a signal for.
+    /// The faults for which a program gets a signal.
     pub fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         self.machine().charge(Work::Fault);
         if self.catch_up {
@@ -361,34 +361,34 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// How many frames are free, those included that have a deferred flush.
+    /// Returns the number of free frames, including those with a deferred flush.
     pub fn free_frames(&self) -> u64 {
         self.frames.free_frames()
     }
 
-    /// Checks all records: each frame belongs to exactly one owner, each reference and each entry of a reverse map
-    /// stands for an entry of a table or a slot of the page cache, each slot of swap for the entries that name it, and
-    /// the other way round. All CPUs must be outside the manager. Takes time in proportion to memory.
+    /// Checks all records. Each frame must belong to exactly one owner. References and entries of reverse maps must
+    /// correspond to entries of tables and slots of the page cache, and swap slots to the entries that name them. All
+    /// CPUs must be outside the manager. The time is proportional to memory.
     ///
     /// # Errors
-    /// The first thing that does not add up.
+    /// The first inconsistency.
     pub fn check(&self) -> Result<Totals, String> {
         self.audit().check()
     }
 
-    /// What the program would read at `address`: eight bytes, by the manager's own records, wherever
-    /// the page is. `None` if the process may not read there, or if the page is on its way.
-    /// Takes no lock and changes nothing: for an oracle.
+    /// Returns eight bytes that the program would read at `address`, according to the manager's records, wherever the
+    /// page is. Returns `None` if the process may not read there, or if the page is being moved. It takes no lock and
+    /// changes nothing, for oracles.
     ///
     /// # Safety
-    /// No other thread of the host is inside this manager. (Suspended coroutines of the calling
-    /// thread may be: they are suspended only between the manager's changes.)
+    /// No other thread of the host is inside this manager. (Suspended coroutines of the calling thread may be: they are
+    /// suspended only between the manager's changes.)
     pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
         unsafe { self.audit().peek(process, address) }
     }
 
-    /// Eight bytes of a file, in memory or not. `None` beyond its end.
+    /// Returns eight bytes of a file, in memory or not. `None` beyond its end.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -400,7 +400,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// Eight bytes of the device behind a file. `None` beyond its end.
+    /// Returns eight bytes of the device behind a file. `None` beyond its end.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -412,8 +412,8 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// Where processes have the pages of a file from `page` on mapped as shared: roots and ranges. Takes no
-    /// lock and changes nothing: for an oracle that wants to know what a truncation takes away.
+    /// Returns the roots and ranges where processes map the file's pages from `page` on as shared. It takes no lock and
+    /// changes nothing: an oracle calls it for the mappings that a truncation will remove.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -422,8 +422,8 @@ impl<'m, M: Machine> Vm<'m, M> {
         unsafe { self.audit().peek_mappings(file, page) }
     }
 
-    /// The name of the word at this address, if it is one of the manager's locks or one that the
-    /// engine keeps for it: for tools that show people what happens, word by word.
+    /// Returns the name of the word at this address, if it is a lock of the manager, or the engine keeps it for the
+    /// manager. Tools show it to people.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<String> {
         let mut frames = self.frames.described();

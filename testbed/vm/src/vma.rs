@@ -1,5 +1,4 @@
-//! The areas of a process (VMAs): ranges of pages with a protection and what lies behind them, as its
-//! calls have mapped them.
+//! The areas of a process (VMAs): ranges of pages with rights and the memory behind them, as mapped by its calls.
 
 use crate::machine::USER_END;
 use crate::syscall::{Error, FileId, Protection};
@@ -8,10 +7,10 @@ use alloc::vec::Vec;
 use quell::PAGE_BYTES;
 use quell::{Page, PageSize};
 
-/// Where mappings without an address go: from 4 GB.
+/// The first address for mappings without an address: 4 GB.
 const FIRST_CHOICE: Page = Page(1 << 20);
 
-/// The pages of a range of addresses, as calls give it: from one to before the other.
+/// Converts a call's range of addresses to its first page and the page after its last.
 pub(crate) fn page_range(address: u64, bytes: u64) -> Result<(Page, Page), Error> {
     if !address.is_multiple_of(PAGE_BYTES) {
         return Err(Error::Unaligned);
@@ -24,12 +23,12 @@ pub(crate) fn page_range(address: u64, bytes: u64) -> Result<(Page, Page), Error
     Ok((start, start.plus(count)))
 }
 
-/// What lies behind an area.
+/// The memory behind an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// Zeros, in pages of up to this size.
     Anonymous(PageSize),
-    /// A file: the page of it at the area's start, and whether stores reach it.
+    /// A file: its page at the area's start, and whether stores reach it.
     File {
         file: FileId,
         first: u64,
@@ -37,7 +36,7 @@ pub(crate) enum Source {
     },
 }
 
-/// A range of pages mapped alike.
+/// A range of pages with the same rights and source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Vma {
     pub(crate) start: Page,
@@ -47,12 +46,12 @@ pub(crate) struct Vma {
 }
 
 impl Vma {
-    /// Whether programs may load from the area. Rights to store or to execute imply it.
+    /// Returns whether programs may load from the area. Rights to store or to execute imply it.
     pub(crate) fn readable(&self) -> bool {
         self.protection.read || self.protection.write || self.protection.execute
     }
 
-    /// The page of the file behind `page`.
+    /// Returns the page of the file behind `page`.
     pub(crate) fn file_page(&self, page: Page) -> Option<(FileId, u64)> {
         match self.source {
             Source::File { file, first, .. } => Some((file, first + (page.0 - self.start.0))),
@@ -60,7 +59,7 @@ impl Vma {
         }
     }
 
-    /// The part of the area from `page` on.
+    /// Returns the part of the area from `page` on.
     fn from(mut self, page: Page) -> Vma {
         if let Source::File { first, .. } = &mut self.source {
             *first += page.0 - self.start.0;
@@ -69,7 +68,7 @@ impl Vma {
         self
     }
 
-    /// Whether `next`, which starts where this one ends, continues it.
+    /// Returns whether `next`, which starts at the end of this one, continues it.
     fn continues(&self, next: &Vma) -> bool {
         self.end == next.start
             && self.protection == next.protection
@@ -83,7 +82,7 @@ impl Vma {
     }
 }
 
-/// All areas of a process, by their start; they do not overlap.
+/// All areas of a process, by their start; they don't overlap.
 #[derive(Clone, Default)]
 pub(crate) struct VmaTree {
     list: BTreeMap<u64, Vma>,
@@ -95,7 +94,7 @@ impl VmaTree {
         (page < vma.end).then_some(vma)
     }
 
-    /// The areas that meet `start..end`, cut to it, in ascending order.
+    /// Returns the areas within `start..end`, cut to it, in ascending order.
     pub(crate) fn within(&self, start: Page, end: Page) -> impl Iterator<Item = Vma> {
         let first = self.find(start).map_or(start.0, |vma| vma.start.0);
         self.list.range(first..end.0).map(move |(_, vma)| {
@@ -109,7 +108,7 @@ impl VmaTree {
         self.list.values()
     }
 
-    /// Whether every page of the range is in some area.
+    /// Returns whether every page of the range is in some area.
     pub(crate) fn covers(&self, start: Page, end: Page) -> bool {
         let mut at = start;
         for vma in self.within(start, end) {
@@ -121,11 +120,11 @@ impl VmaTree {
         at == end
     }
 
-    /// Cuts the range out and returns what was there.
+    /// Removes the range and returns its areas.
     pub(crate) fn remove(&mut self, start: Page, end: Page) -> Vec<Vma> {
         let removed: Vec<Vma> = self.within(start, end).collect();
         for part in &removed {
-            // The area that holds the part: it starts at or before it.
+            // The area that contains the part starts at or before it.
             let Some(mut whole) = self.find(part.start).copied() else {
                 continue;
             };
@@ -142,7 +141,7 @@ impl VmaTree {
         removed
     }
 
-    /// Adds an area where none is, joined to its neighbours where they continue each other.
+    /// Adds an area where none is, and joins it with neighbours that it continues.
     pub(crate) fn insert(&mut self, mut vma: Vma) {
         if let Some(next) = self.list.get(&vma.end.0).copied()
             && vma.continues(&next)
@@ -159,7 +158,7 @@ impl VmaTree {
         self.list.insert(vma.start.0, vma);
     }
 
-    /// A free range of that many pages at a multiple of `align` pages.
+    /// Returns a free range of this number of pages, at a multiple of `align` pages.
     pub(crate) fn find_free(&self, pages: u64, align: u64) -> Option<Page> {
         let mut at = FIRST_CHOICE.0.next_multiple_of(align);
         if let Some(vma) = self.find(Page(at)) {

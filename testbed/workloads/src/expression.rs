@@ -1,13 +1,13 @@
 //! Expressions of workload files, for example `(pages - 1) * stride + 1` or `cpu < readers && !stopped`.
 //!
-//! An expression is compiled once, for a stack of at most [`DEPTH`] words, and evaluated without allocating. Values
-//! are unsigned 64-bit words. An overflow, a negative difference or a division by zero ends the run with the place in
-//! the file, because a wrong number would measure something else. Only the workload's figure is evaluated in floating
-//! point, by the same instructions.
+//! We compile an expression once, for a stack of at most [`DEPTH`] words, and evaluate it without allocating. Values
+//! are unsigned 64-bit words. An overflow, a negative difference or a division by zero ends the run and names the place
+//! in the file, because a wrong number would measure something else. Only the workload's figure is evaluated in
+//! floating point, by the same instructions.
 //!
-//! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. `||` and `&&`
-//! evaluate their right side only if it decides. Numbers take the suffixes `K`, `M`, `G` (powers of 1024) and `ns`,
-//! `us`, `ms`, `s` (nanoseconds).
+//! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. `||` and `&&` evaluate
+//! their right side only if it decides. Numbers take the suffixes `K`, `M`, `G` (powers of 1024) and `ns`, `us`, `ms`,
+//! `s` (nanoseconds).
 
 mod code;
 mod read;
@@ -20,19 +20,19 @@ pub(crate) use code::{Name, Symbol};
 /// A variable that a statement can set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Of this CPU's.
+    /// A variable of this CPU.
     Local(u8),
-    /// Of all CPUs, in a control word.
+    /// A variable of all CPUs, in a control word.
     Shared(u8),
 }
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EvalError {
     /// More than 64 bits, or a difference below zero.
     #[error("the result is below zero or above 64 bits")]
     Overflow,
-    /// A division by zero, a step of zero, or something random below zero.
+    /// A division by zero, a step of zero, or a random number below zero.
     #[error("a division by zero, a step of zero, or a random number below zero")]
     Zero,
     /// An index that is not below the number of elements.
@@ -40,29 +40,29 @@ pub enum EvalError {
     Index,
 }
 
-/// Where an expression takes its values from.
+/// A source of an expression's values.
 pub(crate) trait Values {
-    /// The value of a name.
+    /// Returns the value of a name.
     fn value(&self, name: Name) -> u64;
-    /// Something random, less than `bound`, which is not 0.
+    /// Returns a random number less than `bound`, which is not 0.
     fn random(&self, bound: u64) -> u64;
 }
 
-/// An expression, ready to be evaluated.
+/// A compiled expression.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Expression {
     code: Box<[Code]>,
 }
 
 impl Expression {
-    /// A number.
+    /// Creates an expression that is a number.
     pub fn number(value: u64) -> Self {
         Expression {
             code: Box::new([Code::Number(value)]),
         }
     }
 
-    /// A name.
+    /// Creates an expression that is a name.
     pub fn name(name: Name) -> Self {
         Expression {
             code: Box::new([Code::Name(name)]),
@@ -80,7 +80,7 @@ impl Expression {
         read::code(text, lookup).map(|code| Expression { code: code.into() })
     }
 
-    /// Returns whether there is a number with a fraction or an exponent in it.
+    /// Returns whether it contains a number with a fraction or an exponent.
     pub fn is_real(&self) -> bool {
         self.code.iter().any(|code| matches!(code, Code::Real(_)))
     }
@@ -114,7 +114,7 @@ impl Expression {
                     stack[top] = value;
                     top += 1;
                 }
-                // Refused where values are whole, as the file is read.
+                // Our reader refuses fractions where values are whole.
                 Code::Real(_) => return Err(EvalError::Overflow),
                 Code::Name(name) => {
                     stack[top] = values.value(name);
@@ -179,7 +179,7 @@ impl Expression {
         Ok(stack[0])
     }
 
-    /// Its value in floating point, where nothing overflows; not finite after a division by zero.
+    /// Returns its value in floating point, where nothing overflows. The value is not finite after a division by zero.
     pub fn real(&self, value: &dyn Fn(Name) -> f64) -> f64 {
         let mut stack = [0f64; DEPTH];
         let mut top = 0;
@@ -221,14 +221,14 @@ impl Expression {
                     top -= 1;
                     stack[top - 1] = stack[top - 1].max(stack[top]);
                 }
-                // Refused in a figure, as the file is read.
+                // The reader refuses this in a figure.
                 Code::Call(_) | Code::Element { .. } => return f64::NAN,
             }
         }
         stack[0]
     }
 
-    /// Returns whether a figure may hold it.
+    /// Returns whether it is allowed in a figure.
     pub fn has_real_value(&self) -> bool {
         !self.code.iter().any(|code| {
             matches!(
@@ -277,7 +277,7 @@ fn real(binary: Binary, left: f64, right: f64) -> f64 {
         Binary::AtLeast => truth(left >= right),
         Binary::Equal => truth(left == right),
         Binary::Unequal => truth(left != right),
-        // Refused in a figure, as the file is read.
+        // The reader refuses this in a figure.
         Binary::Bits | Binary::Left | Binary::Right | Binary::Remainder => f64::NAN,
     }
 }

@@ -1,7 +1,7 @@
 //! Reads files that people write, machines and workloads, and reports all mistakes at once.
 //!
 //! Both are TOML. [`Reader`] collects [`Mistake`]s, each with its line, its key and the expected value.
-//! [`Reader::finish`] turns them into the one [`FileError`] that the command prints.
+//! [`Reader::finish`] combines them into the [`FileError`] that our command prints.
 //!
 //! ```
 //! use quell_workloads::files::Reader;
@@ -23,7 +23,7 @@
 //!
 //! # Not guaranteed
 //!
-//! That every mistake is found: the reader skips parts that do not parse, and keeps at most [`MOST_MISTAKES`]. The
+//! The reader doesn't find every mistake: it skips parts that don't parse, and keeps at most [`MOST_MISTAKES`]. The
 //! messages are for people; no program should parse them.
 
 mod error;

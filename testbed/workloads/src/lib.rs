@@ -1,9 +1,9 @@
 //! The workloads: files that describe the work of each CPU, and the code that performs them.
 //!
 //! A workload file contains parameters, each CPU's program in terms of [`User`] (loads, stores, system calls, a clock,
-//! a few control words), and the figure to measure. The same file runs as coroutines on the machine in software, in
-//! the user mode of a kernel that boots, and as a Linux program. So it is compiled to a flat program of numbers that
-//! allocates nothing while it runs and starts no thread. `docs/workloads.md` describes the format.
+//! a few control words), and the figure to measure. The same file runs as coroutines on the machine in software, in the
+//! user mode of our kernel, and as a Linux program. So we compile it to a flat program of numbers that allocates
+//! nothing while it runs and starts no thread. `docs/workloads.md` describes the format.
 //!
 //! Every CPU of a run calls [`Workload::run`], all in one process. The first CPU prepares, all CPUs meet, the measured
 //! window opens, and its counts are left in control words. [`Workload::measure`] computes the workload's one figure
@@ -12,9 +12,9 @@
 //! # Scale
 //!
 //! The built-in workloads have the shape of published ones, but less memory and fewer rounds. Each parameter documents
-//! its reduction. CPUs, threads and processes are not scaled.
+//! its reduction; for example, one tenth of the published memory. We don't scale CPUs, threads and processes.
 #![no_std]
-// A word or an operation that is added must not silently do nothing.
+// A new word or operation must not silently do nothing.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 extern crate alloc;
@@ -55,20 +55,20 @@ use team::{Team, word};
 
 /// Ends the run of all CPUs of a workload early, for a machine that detects a deadlock.
 ///
-/// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. May be called in the middle of
+/// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. It may be called in the middle of
 /// [`Workload::run`].
 pub fn abandon<U: User + ?Sized>(user: &U) {
     Team::new(user).fail();
 }
 
-/// The figure that a workload is about.
+/// The figure that a workload measures.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
     /// Its name.
     pub metric: &'static str,
     /// Whether more is better.
     pub more_is_better: bool,
-    /// The figure; not finite if the run did not get that far.
+    /// The figure; not finite if the run ended too early.
     pub value: f64,
 }
 
@@ -81,7 +81,7 @@ pub struct Workload {
     values: [u64; PARAMETERS],
 }
 
-/// Equal if they are of the same file and have the same values.
+/// Compares the file and the values.
 impl PartialEq for Workload {
     fn eq(&self, other: &Self) -> bool {
         core::ptr::eq(self.script, other.script) && self.values == other.values
@@ -105,7 +105,7 @@ impl fmt::Debug for Workload {
 const MOST_MEMORY: u64 = 1 << 44;
 /// The most memory nodes of one kind.
 const MOST_NODES: u64 = 8;
-/// How many CPUs a run has at most.
+/// The most CPUs of a run.
 const MOST_CPUS: u64 = 1024;
 
 /// The values known before a run: parameters and the number of CPUs.
@@ -121,7 +121,7 @@ impl Values for SetupValues<'_> {
             Name::Parameter(index) => self.values[usize::from(index)],
             Name::Cpus => self.cpus,
             Name::Shared(index) if usize::from(index) == word::DONE => self.done,
-            // Refused outside of programs, as the file is read.
+            // The reader refuses these outside of programs.
             Name::Shared(_)
             | Name::Local(_)
             | Name::Cpu
@@ -148,7 +148,7 @@ impl Workload {
         Ok(Workload::of(Box::leak(Box::new(read::read(path, text)?))))
     }
 
-    /// With the defaults of its parameters.
+    /// Creates a workload with its parameters' defaults.
     fn of(script: &'static Script) -> Workload {
         let mut values = [0; PARAMETERS];
         for (value, parameter) in values.iter_mut().zip(script.parameters) {
@@ -157,7 +157,7 @@ impl Workload {
         Workload { script, values }
     }
 
-    /// Every built-in workload with its default parameters.
+    /// Returns every built-in workload with its default parameters.
     pub fn all() -> Vec<Workload> {
         builtin::FILES
             .iter()
@@ -165,29 +165,29 @@ impl Workload {
             .collect()
     }
 
-    /// The built-in workload of that name, with its default parameters.
+    /// Returns the built-in workload with this name, with its default parameters.
     pub fn from_name(name: &str) -> Option<Workload> {
         let file = builtin::FILES.iter().find(|file| file.name == name)?;
         file.script().map(Workload::of)
     }
 
-    /// The text that it was read from.
+    /// Returns the text that it was read from.
     pub fn text(&self) -> &'static str {
         self.script.text
     }
 
-    /// Returns whether it is one that [`Workload::from_name`] finds.
+    /// Returns whether [`Workload::from_name`] finds it.
     pub fn is_built_in(&self) -> bool {
         let file = builtin::FILES.iter().find(|file| file.name == self.name());
         file.is_some_and(|file| file.text == self.text())
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.script.name
     }
 
-    /// Where its file is, as it was given to [`Workload::parse`]; the name of one that is built in.
+    /// Returns the path that [`Workload::parse`] got; the name of a built-in workload.
     pub fn path(&self) -> &'static str {
         self.script.path
     }
@@ -197,7 +197,7 @@ impl Workload {
         self.script.title
     }
 
-    /// The mechanism that it shows first.
+    /// Returns the mechanism that it shows first.
     pub fn mechanism(&self) -> Mechanism {
         self.script.mechanism
     }
@@ -217,7 +217,7 @@ impl Workload {
         self.script.parameters
     }
 
-    /// The value of a parameter, if there is one of that name.
+    /// Returns the value of a parameter, if it has one with this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         let index = self
             .parameters()
@@ -240,7 +240,8 @@ impl Workload {
         cpus.clamp(1, MOST_CPUS) as usize
     }
 
-    /// How many processes it has where a process cannot be entered: on Linux, CPUs are shared out evenly among them.
+    /// Returns its number of processes on machines where a thread can't enter another process. On Linux the CPUs are
+    /// divided evenly among them.
     pub fn processes(&self) -> usize {
         let processes = self.script.processes.evaluate(&self.before(1, 0));
         processes.unwrap_or(1).clamp(1, MOST_CPUS) as usize
@@ -303,11 +304,11 @@ impl Workload {
         text
     }
 
-    /// Adjusts the workload to this many CPUs. Changes the parameters that, by its file, follow the number of CPUs, if
-    /// it cannot run otherwise.
+    /// Adjusts the workload to this many CPUs. If it can't run otherwise, changes the parameters that the file computes
+    /// from the number of CPUs.
     ///
     /// # Errors
-    /// The reason why it still cannot run: a sentence that follows the workload's name.
+    /// The reason why it still can't run: a sentence that follows the workload's name.
     pub fn fitted(&self, cpus: usize) -> Result<Workload, String> {
         let mut fitted = *self;
         let Err(why) = self.check(cpus) else {
@@ -325,7 +326,7 @@ impl Workload {
         fitted.check(cpus).map(|()| fitted)
     }
 
-    /// The memory it needs on that many CPUs; hardly any if [`Workload::check`] refuses them.
+    /// Returns the memory that it needs on this many CPUs; hardly any if [`Workload::check`] refuses them.
     pub fn memory(&self, cpus: usize) -> Memory {
         self.try_memory(cpus).unwrap_or(Memory::roomy(0, 1))
     }
@@ -411,7 +412,7 @@ impl Workload {
                 Name::Nanoseconds => window.nanoseconds as f64,
                 Name::Cpus => cpus as f64,
                 Name::Shared(index) if usize::from(index) == word::DONE => window.done as f64,
-                // Refused in a figure, as the file is read.
+                // The reader refuses these in a figure.
                 Name::Shared(_)
                 | Name::Local(_)
                 | Name::Cpu
@@ -438,7 +439,7 @@ impl Workload {
         count.evaluate(&self.before(1, done)).unwrap_or(0)
     }
 
-    /// Returns whether each operation has a fault, if the work is done.
+    /// Returns whether each operation faults, if the work is done.
     pub fn faults(&self) -> bool {
         self.script.operation.faults
     }

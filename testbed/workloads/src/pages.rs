@@ -1,13 +1,13 @@
 //! Builds HTML reports: single files that can be mailed and opened years later.
 //!
 //! A page contains its style and scripts. It follows the reader's light or dark theme, fits a phone, and prints in
-//! black on white. This module has the part that every page shares: the head, the colours, and the style of headings,
-//! text and tables. Pages add colours and style as a [`PageStyle`].
+//! black on white. This module contains the part that every page shares: the head, the colours, and the style of
+//! headings, text and tables. Pages add colours and style as a [`PageStyle`].
 //!
 //! # Not guaranteed
 //!
-//! A [`PageStyle`] and scripts are not escaped: both are part of the program. Put text from a file or a recording into
-//! `maud`'s markup, which escapes it.
+//! We don't escape a [`PageStyle`] and scripts, because both are part of the program. Put text from a file or a
+//! recording into `maud`'s markup, which escapes it.
 
 use alloc::format;
 use alloc::string::String;
@@ -24,7 +24,7 @@ pub struct Colour {
     pub dark: &'static str,
 }
 
-/// A [`Colour`].
+/// Creates a [`Colour`].
 pub const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> Colour {
     Colour { name, light, dark }
 }
@@ -73,7 +73,7 @@ pub fn style(look: &PageStyle) -> Markup {
     }
 }
 
-/// The colours in both themes.
+/// Returns the colours in both themes.
 fn theme(own: &[Colour]) -> String {
     let values = |of: fn(&Colour) -> &'static str| {
         let each = COLOURS.iter().chain(own);

@@ -31,7 +31,7 @@ const TIMES: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
 ];
 
-/// A whole number with the ending of any unit, or none; `None` for everything else.
+/// Returns a whole number with the suffix of any unit, or none; `None` for everything else.
 pub(crate) fn scaled(text: &str) -> Option<u64> {
     let (digits, factor) = BYTES
         .iter()
@@ -51,7 +51,7 @@ impl Unit {
         ("page", Unit::PageSize),
     ];
 
-    /// Parses a value; `None` if it is not in the unit's notation.
+    /// Parses a value; `None` if it isn't in the unit's notation.
     pub fn parse(self, text: &str) -> Option<u64> {
         let scaled = |units: &[(&str, u64)]| {
             let (digits, factor) = units
@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// How a value is written, for messages.
+    /// Returns the notation of values, for messages.
     pub const fn spelling(self) -> &'static str {
         match self {
             Unit::Count => "a whole number",
@@ -124,13 +124,13 @@ pub struct Parameter {
     pub meaning: &'static str,
 }
 
-/// Why a parameter was refused.
+/// The reason why a parameter was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadParameter {
     /// Not written as `name=value`.
     #[error("`{0}` is not of the form name=value")]
     NotAPair(String),
-    /// The workload has no parameter of that name.
+    /// The workload has no parameter with this name.
     #[error("{workload} has no parameter `{name}`{hint}; it has {known}")]
     Unknown {
         /// The workload.
@@ -139,7 +139,7 @@ pub enum BadParameter {
         name: String,
         /// The nearest name, as the end of a sentence.
         hint: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
     /// The value cannot be read.
@@ -147,7 +147,7 @@ pub enum BadParameter {
     Unreadable {
         /// The parameter.
         name: &'static str,
-        /// How a value is written.
+        /// The notation of its values.
         expected: &'static str,
         /// The given text.
         found: String,

@@ -1,7 +1,7 @@
 //! Performs the program of a workload file on one CPU.
 //!
-//! Each statement becomes one call of [`User`], in the order of the file, with nothing in between. So a file costs as
-//! much on a machine as a Rust program with the same calls.
+//! Each statement becomes one call of [`User`], in the order of the file, with nothing in between. So on a machine a
+//! file costs as much as a Rust program with the same calls.
 
 use crate::expression::{Expression, Name, Values};
 use crate::script::{
@@ -30,26 +30,26 @@ fn within(address: u64, bytes: u64) -> Result<(), StopReason> {
     Err(StatementError::Address(address).into())
 }
 
-/// The values that a statement gives to a system call, in the order of its keys.
+/// The values that a statement passes to a system call, in the order of its keys.
 pub(crate) struct Arguments<'a> {
     values: [Option<u64>; ARGUMENTS],
-    /// Read only by calls that need it, because reading the clock takes time.
+    /// We read it only for calls that need it, because reading the clock takes time.
     now: &'a dyn Fn() -> u64,
 }
 
 impl Arguments<'_> {
-    /// A number; 0 if the statement leaves it out.
+    /// Returns a number; 0 if the statement omits it.
     pub fn number(&self, index: usize) -> u64 {
         self.values[index].unwrap_or(0)
     }
 
-    /// The address of a word: the first argument.
+    /// Returns the address of a word: the first argument.
     pub fn address(&self) -> Result<u64, StopReason> {
         within(self.number(0), 8)?;
         Ok(self.number(0))
     }
 
-    /// A range of memory: the first argument and the second.
+    /// Returns a range of memory: the first argument and the second.
     pub fn range(&self) -> Result<(u64, u64), StopReason> {
         within(self.number(0), self.number(1))?;
         Ok((self.number(0), self.number(1)))
@@ -61,17 +61,17 @@ impl Arguments<'_> {
         Ok(self.values[index])
     }
 
-    /// A process: the first argument.
+    /// Returns a process: the first argument.
     pub fn process(&self) -> Result<u32, StopReason> {
         u32::try_from(self.number(0)).map_err(|_| StopReason::Refused(Error::NoProcess))
     }
 
-    /// A file: the first argument.
+    /// Returns a file: the first argument.
     pub fn file(&self) -> Result<u32, StopReason> {
         u32::try_from(self.number(0)).map_err(|_| StopReason::Refused(Error::NoFile))
     }
 
-    /// A memory node.
+    /// Returns a memory node.
     pub fn node(&self, index: usize) -> Result<u32, StopReason> {
         u32::try_from(self.number(index)).map_err(|_| StopReason::Refused(Error::NoNode))
     }
@@ -85,13 +85,13 @@ impl Arguments<'_> {
     }
 }
 
-/// One CPU that performs a program.
+/// A CPU that performs a program.
 struct Performer<'p, 'u, U: User + ?Sized> {
     team: &'p Team<'u, U>,
     values: &'p [u64],
     locals: [Cell<u64>; LOCALS],
     offset: Cell<u64>,
-    /// How far the last `progress` was.
+    /// The value of the last `progress`.
     progress: Cell<Option<u64>>,
     random: RefCell<Pcg64>,
 }
@@ -163,7 +163,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             }
             let before = idle;
             let next = self.statement(&statement.does, &mut idle).and_then(|next| {
-                // Anything that takes time starts the count anew.
+                // Anything that takes time restarts the count.
                 if idle == before {
                     idle = 0;
                 } else if idle > IDLE_STATEMENTS {
@@ -214,7 +214,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Ok(())
     }
 
-    /// Performs a statement; which is next, if not the following one. Raises `idle` if it let no time pass.
+    /// Performs a statement. Returns the next one, if it isn't the following one. Raises `idle` if no time passed.
     fn statement(&self, does: &Op, idle: &mut u32) -> Result<Option<u32>, StopReason> {
         let team = self.team;
         match does {
@@ -271,7 +271,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     protection: *protection,
                     backing: self.backing(behind)?,
                 };
-                // Nothing is mapped above this, and nothing overflows.
+                // Nothing is mapped above this, so nothing overflows.
                 if let Call::Map {
                     address: Some(address),
                     bytes,
@@ -385,7 +385,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Ok(None)
     }
 
-    /// Refuses a second opening, and an end before the beginning.
+    /// Refuses a second beginning, and an end before the beginning.
     fn once(&self, ends: bool) -> Result<(), StopReason> {
         if self.team.turn(ends) {
             return Ok(());
@@ -412,7 +412,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         result.map_err(|fault| StopReason::Faulted(address, fault))
     }
 
-    /// Accesses the words of a range; how many.
+    /// Accesses the words of a range. Returns their number.
     fn range(
         &self,
         address: u64,

@@ -1,23 +1,23 @@
-//! A workload's need of memory, and its measured window.
+//! A workload's memory needs, and its measured window.
 
 use crate::team::{WORDS, word};
 
-/// The memory that a workload needs to behave as it is meant to.
+/// The memory that a workload needs to behave as intended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// Bytes of each node of ordinary memory.
     pub node: u64,
-    /// Bytes of each slow node; `None` if slow memory plays no part.
+    /// Bytes of each slow node; `None` if the workload needs no slow memory.
     pub slow: Option<u64>,
-    /// How many nodes of ordinary memory there must be at least.
+    /// The least number of ordinary memory nodes.
     pub nodes: u64,
     /// Whether pages must move to slow memory when ordinary memory is full.
     pub demotion: bool,
-    /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
+    /// Pages to free at a time when memory is full; `None` leaves it to the kernel.
     pub ahead: Option<u64>,
     /// Whether CPUs without work free memory, instead of those that allocate.
     pub idle_reclaims: bool,
-    /// How many pages a call takes out behind one flush; `None` leaves it to the kernel.
+    /// Pages that a call unmaps with one flush; `None` leaves it to the kernel.
     pub together: Option<u64>,
 }
 
@@ -41,12 +41,12 @@ impl Memory {
 pub struct Window {
     /// Its length in nanoseconds, never 0.
     pub nanoseconds: u64,
-    /// The work done in it, as the file's `done` statements count it.
+    /// The work done in it, as counted by the file's `done` statements.
     pub done: u64,
 }
 
 impl Window {
-    /// The window that a run left in its control words; `None` if the run failed or has not ended.
+    /// Returns the window in a run's control words; `None` if the run failed or hasn't ended.
     pub fn of(words: &[u64; WORDS]) -> Option<Window> {
         let [begin, end] = [word::BEGIN, word::END].map(|index| words[index]);
         (words[word::FAILED] == 0 && end > begin).then(|| Window {

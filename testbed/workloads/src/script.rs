@@ -1,7 +1,8 @@
 //! A compiled workload file: numbers and a flat list of operations.
 //!
 //! Loops and branches are jumps, names are places of words, and expressions are code for a small stack. So a program
-//! needs no allocation and no lookup by name while it runs, in a kernel's user mode as on the machine in software.
+//! needs no allocation and no lookup by name while it runs, which suits a kernel's user mode and the machine in
+//! software alike.
 
 use crate::expression::{EvalError, Expression};
 use crate::parameter::Parameter;
@@ -13,12 +14,12 @@ use alloc::vec::Vec;
 use quell::Mechanism;
 use quell_vm::{Call, Protection};
 
-/// How many parameters a workload has at most.
+/// The most parameters of a workload.
 pub(crate) const PARAMETERS: usize = 24;
-/// How many variables a CPU has at most.
+/// The most variables of a CPU.
 pub(crate) const LOCALS: usize = 48;
 
-/// A workload file, read.
+/// A compiled workload file.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// Its path, for messages; a name if it is built in.
@@ -30,10 +31,10 @@ pub(crate) struct Script {
     pub parameters: &'static [Parameter],
     pub cpus: Expression,
     pub processes: Expression,
-    /// Parameters that follow the number of CPUs where that is chosen for a workload.
+    /// Parameters computed from the number of CPUs, when a command chooses that number.
     pub fits: Vec<(u8, Expression)>,
     pub memory: MemoryNeed,
-    /// How many pages a call takes out behind one flush.
+    /// Pages that a call unmaps with one flush.
     pub together: Option<Expression>,
     pub figure: Figure,
     pub operation: Operation,
@@ -49,7 +50,7 @@ pub(crate) enum MemoryNeed {
         bytes: Expression,
         nodes: Expression,
     },
-    /// Exactly this much.
+    /// Needs exactly this much.
     Exact {
         node: Expression,
         slow: Expression,
@@ -59,7 +60,7 @@ pub(crate) enum MemoryNeed {
     },
 }
 
-/// The one figure of a workload.
+/// The workload's one figure.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub metric: &'static str,
@@ -72,13 +73,13 @@ pub(crate) struct Figure {
 pub(crate) struct Operation {
     pub name: &'static str,
     pub count: Expression,
-    /// Whether each has a fault, if the work is done.
+    /// Whether each operation faults, if the work is done.
     pub faults: bool,
-    /// Whether all work is the first CPU's.
+    /// Whether the first CPU does all work.
     pub first_cpu_works: bool,
 }
 
-/// Parameters that do not go together.
+/// Parameter values that can't be combined.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub when: Expression,
@@ -89,7 +90,7 @@ pub(crate) struct Refusal {
 #[derive(Debug)]
 pub(crate) enum MessagePart {
     Text(String),
-    /// A parameter, as its unit is written.
+    /// A parameter, in its unit's notation.
     Parameter(u8),
     Value(Expression),
 }
@@ -97,7 +98,7 @@ pub(crate) enum MessagePart {
 /// A program and the CPUs that run it.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Whether a CPU is one of them; of several, the first thread counts.
+    /// Whether a CPU runs it; the first matching thread counts.
     pub when: Expression,
     pub program: Box<[Statement]>,
 }
@@ -106,7 +107,7 @@ pub(crate) struct Thread {
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub line: u32,
-    /// The word that it begins with.
+    /// The first word of the statement.
     pub verb: &'static str,
     pub does: Op,
 }
@@ -123,7 +124,7 @@ pub(crate) enum Target {
     },
 }
 
-/// In which order a range is accessed.
+/// The order of accesses to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     Ascending,
@@ -138,7 +139,7 @@ pub(crate) struct Range {
     pub bytes: Expression,
     pub stride: Expression,
     pub order: Order,
-    /// How often, if at random.
+    /// The number of random accesses.
     pub count: Expression,
 }
 
@@ -158,10 +159,10 @@ pub(crate) enum BackingExpr {
     },
 }
 
-/// How many arguments a call has at most.
+/// The most arguments of a call.
 pub(crate) const ARGUMENTS: usize = 3;
 
-/// Makes a system call of the values of its arguments.
+/// Builds a system call from the values of its arguments.
 pub(crate) type CallBuilder = fn(&Arguments<'_>) -> Result<Call, StopReason>;
 
 /// An operation of a program.
@@ -176,13 +177,13 @@ pub(crate) enum Op {
         by: Expression,
         into: Option<Target>,
     },
-    /// One access, or those of a range. The value is `None` for loads.
+    /// One access, or the accesses to a range. The value is `None` for loads.
     Access {
         address: Expression,
         range: Option<Box<Range>>,
         value: Option<Expression>,
     },
-    /// Every line of a range.
+    /// Accesses to every line of a range.
     Stream {
         address: Expression,
         bytes: Expression,
@@ -243,13 +244,13 @@ pub(crate) enum Op {
     },
 }
 
-/// Why a statement has no effect.
+/// The reason why a statement has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StatementError {
     /// An expression has no value.
     #[error(transparent)]
     Value(#[from] EvalError),
-    /// A place that no program's memory can be at, or no multiple of 8.
+    /// An address outside of every program's memory, or not a multiple of 8.
     #[error("{0:#x} is not the address of a word that a program can have")]
     Address(u64),
     /// A page size that does not exist.
@@ -258,13 +259,13 @@ pub enum StatementError {
     /// A time that is too long or too short.
     #[error("{0} ns: expected at most an hour, and at least 100 ns between two looks")]
     Time(u64),
-    /// More steps without an access, a call or time that passes than any program needs.
+    /// More steps without an access, a call or passing time than any program needs.
     #[error("nothing that takes time for 10 million statements: does the loop end?")]
     Endless,
-    /// A statement of the first CPU's in the program of another.
+    /// A statement for the first CPU in the program of another CPU.
     #[error("only CPU 0 may do this")]
     NotFirst,
-    /// The window opens once and closes once.
+    /// A second opening or closing of the window, or a closing before the opening.
     #[error("the measured window opens once, and closes once after that")]
     Window,
     /// No other CPU can reach a barrier any more.
@@ -272,7 +273,7 @@ pub enum StatementError {
         "no other CPU can reach it: each has ended, stands by or waits here too; all CPUs must reach the same barriers (`begin` and `end` are barriers), or `without` must exclude the others"
     )]
     Barrier,
-    /// No CPU is left that could close the window.
+    /// No remaining CPU could close the window.
     #[error(
         "no other CPU can close the window: each has ended or stands by too; let CPU 0 `close` it"
     )]

@@ -1,13 +1,13 @@
 //! Coordinates the CPUs of a workload: barriers, a measured window, failure.
 //!
-//! All coordination uses the control words of [`User::shared`], so it works on the machine in software and in a
-//! kernel's user mode, and touches nothing that is measured.
+//! All coordination uses the control words of [`User::shared`]. So it works on the machine in software and in a
+//! kernel's user mode, and it touches no measured memory.
 //!
 //! A CPU that fails sets a word; the others then leave their barriers and loops, and end too.
 //!
-//! A barrier that some CPUs cannot reach, or a window that nobody can close, is a failure. If the machine keeps a
-//! [tally](User::tally), a waiting CPU detects at once that all others wait or have ended. It reads the tally first
-//! and then its word. CPUs that had ended, or stood by in an open window, still do, and those at this barrier cannot
+//! A barrier that some CPUs can't reach, or a window that no CPU can close, is a failure. If the machine keeps a
+//! [tally](User::tally), a waiting CPU detects at once that all others wait or have ended. We read the tally first and
+//! then the CPU's word. CPUs that had ended, or stood by in an open window, still do, and those at this barrier can't
 //! have left it. So a CPU that could still arrive is never counted as waiting.
 
 use crate::script::StatementError;
@@ -15,7 +15,7 @@ use core::cell::Cell;
 use quell_vm::{Call, Error, Fault, Mark, User};
 use rand_pcg::Pcg64;
 
-/// How many control words there are.
+/// The number of control words.
 pub const WORDS: usize = 64;
 
 /// The purpose of each control word.
@@ -26,13 +26,13 @@ pub(crate) mod word {
     pub const STOP: usize = 1;
     /// Not zero: a CPU failed.
     pub const FAILED: usize = 2;
-    /// When the measured window began, in nanoseconds.
+    /// The start of the measured window, in nanoseconds.
     pub const BEGIN: usize = 3;
-    /// When it ended.
+    /// The end of the measured window.
     pub const END: usize = 4;
     /// The work done in it, in the workload's unit.
     pub const DONE: usize = 5;
-    /// The first of the words that a workload uses as it likes.
+    /// The first word that a workload may use freely.
     pub const FREE: usize = 8;
 }
 
@@ -41,7 +41,7 @@ mod tally {
     pub const ENDED: u64 = 1 << 32;
     pub const STANDS_BY: u64 = 1;
 
-    /// Returns how many have ended, and how many stand by.
+    /// Returns the numbers of CPUs that have ended and that stand by.
     pub fn of(count: u64) -> [u64; 2] {
         [count >> 32, count & (ENDED - 1)]
     }
@@ -55,21 +55,21 @@ pub enum Failure {
     Call {
         /// The line of the workload's file.
         line: u32,
-        /// The word that the statement begins with.
+        /// The first word of the statement.
         what: &'static str,
-        /// Why the call was refused.
+        /// The reason.
         error: Error,
     },
-    /// An access could not be completed.
+    /// An access failed.
     #[error("line {line}: {what}, address {address:#x}: {fault}")]
     Access {
         /// The line of the workload's file.
         line: u32,
-        /// The word that the statement begins with.
+        /// The first word of the statement.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: u64,
-        /// Why not.
+        /// The reason.
         fault: Fault,
     },
     /// A statement has no effect.
@@ -77,9 +77,9 @@ pub enum Failure {
     Value {
         /// The line of the workload's file.
         line: u32,
-        /// The word that the statement begins with.
+        /// The first word of the statement.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         why: StatementError,
     },
     /// Another CPU failed and reports the reason.
@@ -87,7 +87,7 @@ pub enum Failure {
     Elsewhere,
 }
 
-/// Why a statement could not be performed, before its line is known.
+/// The reason why a statement failed, before its line is known.
 pub(crate) enum StopReason {
     Invalid(StatementError),
     Refused(Error),
@@ -104,9 +104,9 @@ impl<T: Into<StatementError>> From<T> for StopReason {
 /// One CPU's part in the team.
 pub(crate) struct Team<'u, U: ?Sized> {
     pub user: &'u U,
-    /// How many CPUs meet at a barrier.
+    /// The number of CPUs that meet at a barrier.
     members: Cell<u64>,
-    /// How many arrivals the barriers crossed so far took.
+    /// The arrivals at all barriers crossed so far.
     crossed: Cell<u64>,
     /// Whether this CPU has reached the start and the end of the window.
     window: Cell<[bool; 2]>,
@@ -167,7 +167,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         }
     }
 
-    /// A barrier of the first CPU's and its team, after which the measured window is open.
+    /// Waits for the first CPU and its team, then opens the measured window.
     pub fn begin(&self) -> Result<(), StopReason> {
         self.barrier()?;
         if self.leads() {
@@ -191,15 +191,15 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         Ok(())
     }
 
-    /// The measured window ends now. Called by the first CPU alone.
+    /// Closes the measured window now. Only the first CPU calls this.
     pub fn close(&self) {
         self.user.set_shared(word::END, self.user.now());
         self.user.mark(Mark::End);
         self.user.set_shared(word::STOP, 1);
     }
 
-    /// Keeps a CPU in the process without work: it computes or sleeps, and checks every `nanoseconds` for the end of
-    /// the measurement.
+    /// Keeps a CPU in the process without work: it computes or sleeps, and checks every `nanoseconds` whether the
+    /// measurement is over.
     pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), StopReason> {
         self.user.tally(tally::STANDS_BY);
         let result = self.stand_by(nanoseconds, asleep);
@@ -226,7 +226,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         }
     }
 
-    /// This CPU's program has ended.
+    /// Records that this CPU's program has ended.
     pub fn ends(&self) {
         self.user.tally(tally::ENDED);
     }

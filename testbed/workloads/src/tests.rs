@@ -1,6 +1,6 @@
 //! Tests the workloads on a stand-in that grants every call: threads as CPUs, no translation.
 //!
-//! They test the programs themselves: all CPUs end, the figure is computed, and one CPU's failure ends the others.
+//! We test the programs themselves: all CPUs end, the figure is computed, and one CPU's failure ends the others.
 
 extern crate std;
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 struct Machine {
-    /// Nanoseconds, by looks at the clock: how far a run comes in its time is not up to the host.
+    /// Nanoseconds, counted by reads of the clock, so that a run's progress in its time doesn't depend on the host.
     clock: AtomicU64,
     words: [AtomicU64; WORDS],
     next: AtomicU64,
@@ -349,7 +349,7 @@ fn fileio_stops_after_so_many_requests_with_the_syncs_that_they_ask_for() {
             .filter(|call| matches!(call, Call::Sync { .. }));
         syncs.count()
     };
-    // Every file after each five of the requests.
+    // All files are synced after each five of the requests.
     assert_eq!(syncs("limit=20"), 8);
     assert!(syncs("limit=0") > 8, "the time ends it later");
 }

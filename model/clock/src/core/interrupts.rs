@@ -6,7 +6,7 @@ use crate::trace::Mark;
 use quell::CpuSet;
 
 impl Core {
-    /// Turns interrupts off or on; returns whether they were on.
+    /// Turns interrupts off or on. Returns whether they were on.
     pub fn set_masked(&mut self, masked: bool) -> bool {
         let mask = self.costs.mask;
         let cpu = self.cpu();
@@ -20,7 +20,7 @@ impl Core {
     pub fn interrupt(&mut self, targets: &CpuSet) {
         let from = self.current;
         let start = self.cpus[from].now;
-        // Stores before this one are visible to the handler.
+        // We wait for earlier stores, which must be visible to the handler.
         self.cpus[from].now = start.max(self.cpus[from].stores_done);
         let mut cluster = usize::MAX;
         let mut sent = 0;
@@ -49,7 +49,7 @@ impl Core {
         self.refresh();
     }
 
-    /// Returns when an interrupt that is sent now reaches the target's socket.
+    /// Returns the time at which an interrupt that is sent now reaches the target's socket.
     fn crossed(&mut self, from: usize, target: usize) -> Time {
         let now = self.cpus[from].now;
         let socket = self.costs.topology.socket(target);

@@ -20,7 +20,7 @@ impl Core {
             }
             Invalidate::Tag(tag) => tlb.drop_tag(tag),
             Invalidate::All | Invalidate::Everything => tlb.drop_all(),
-            // The kernel's own entries are not modelled.
+            // We don't model the kernel's own entries.
             Invalidate::Kernel { .. } => {}
         }
     }
@@ -48,14 +48,14 @@ impl Core {
             }
         };
         self.apply(self.current, what);
-        // A serialising instruction: stores before it are done.
+        // It's a serialising instruction, so we wait for the stores before it.
         let cpu = self.cpu();
         cpu.now = cpu.now.max(cpu.stores_done) + cost;
         let now = cpu.now;
         self.trace.span(self.current, start, now, mark);
     }
 
-    /// Broadcasts need a machine that has them.
+    /// Checks that the machine has broadcasts.
     fn check_broadcast(&mut self) {
         if !self.costs.features().broadcast {
             let (cpu, now) = (self.current, self.cpu().now);
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// A range has whole strides, at least one, and begins where an entry of that size can.
+    /// Checks that a range has whole strides, at least one, and begins at a multiple of its stride.
     fn check_range(&mut self, what: Invalidate) {
         let (Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. }) = what else {
             return;
@@ -88,7 +88,7 @@ impl Core {
         self.broadcasts += operations;
         let from = self.current;
         let cpu = &mut self.cpus[from];
-        // The CPU's own broadcasts do not disturb it.
+        // We count them as taken: the CPU's own broadcasts don't disturb it.
         cpu.disturbed_by += operations;
         cpu.counts.broadcasts += operations;
         cpu.broadcasts.push(what);

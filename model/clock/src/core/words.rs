@@ -51,7 +51,7 @@ impl Core {
         true
     }
 
-    /// Wakes CPUs that sleep in a loop that loads this line, which was written.
+    /// Wakes CPUs that sleep in a loop which loads this line, because it was written.
     #[inline]
     fn wake_watchers(&mut self, line: u32, at: Time) {
         for &watcher in self.lines.watchers(line) {
@@ -64,7 +64,7 @@ impl Core {
         self.local_until = self.limits.local.min(due);
     }
 
-    /// Performs one turn of a waiting loop. Returns whether the CPU sleeps now until it is woken.
+    /// Performs one turn of a waiting loop. Returns whether the CPU now sleeps until it is woken.
     pub fn relax(&mut self) -> bool {
         let pause = self.costs.pause;
         let current = self.current;
@@ -123,7 +123,7 @@ impl Core {
         self.lines.is_at_hand(self.current, line)
     }
 
-    /// The walker's access to a line of a table: as a load, or as a locked operation.
+    /// Accounts for the walker's access to a line of a table: as a load, or as a locked operation.
     #[inline]
     pub fn walker_access(&mut self, line: u32, kind: LineUse) {
         let cpu = &mut self.cpus[self.current];
@@ -153,8 +153,8 @@ impl Core {
     }
 }
 
-/// The time of a walker's access where a hypervisor's tables are walked too. Out of line: the
-/// conversions would otherwise be made for every access.
+/// Returns the time of a walker's access if a hypervisor's tables are walked too. It is out of line because every
+/// access would otherwise make the conversions.
 #[cold]
 fn nested(time: Time, factor: f64) -> Time {
     (time as f64 * factor) as Time

@@ -14,15 +14,15 @@ pub struct Value {
     /// The value in the canonical unit (see [`Unit::spellings`]); times in picoseconds. For a
     /// [`Unit::Choice`], the index of the word.
     pub amount: f64,
-    /// The number as the file writes it.
+    /// The number, as written in the file.
     pub written: String,
-    /// The unit as the file writes it; empty for choices.
+    /// The unit, as written in the file; empty for choices.
     pub unit: String,
-    /// Where the value comes from.
+    /// The origin of the value.
     pub source: String,
     /// Whether the value is a guess.
     pub assumed: bool,
-    /// Whether a kernel file gave it, so that another kernel replaces it.
+    /// Whether a kernel file contained it, so that another kernel replaces it.
     pub from_kernel: bool,
 }
 
@@ -36,7 +36,7 @@ impl Value {
         value
     }
 
-    /// A value of a parameter that kernel files lack.
+    /// Returns a value of a parameter that kernel files lack.
     fn unset() -> Self {
         Value {
             amount: 1.0,
@@ -52,17 +52,18 @@ impl Value {
 /// A kernel: the costs of its own code on any machine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelFile {
-    /// As a machine with a clock of 1 GHz, of which only [the kernel's](Parameter::of_kernel) parameters are set.
+    /// The costs, as a machine with a clock of 1 GHz of which only [the kernel's](Parameter::of_kernel) parameters are
+    /// set.
     pub(super) costs: MachineFile,
 }
 
 impl KernelFile {
-    /// The kernel's short name.
+    /// Returns the kernel's short name.
     pub fn name(&self) -> &str {
         &self.costs.name
     }
 
-    /// The kernel in words.
+    /// Returns the kernel's title.
     pub fn title(&self) -> &str {
         &self.costs.title
     }
@@ -76,13 +77,13 @@ impl KernelFile {
         self.costs.value(parameter)
     }
 
-    /// The parameters of kernels.
+    /// Returns the parameters of kernels.
     pub fn parameters() -> impl Iterator<Item = Parameter> {
         let all = Parameter::ALL.iter().copied();
         all.filter(|parameter| parameter.of_kernel())
     }
 
-    /// No kernel: costs that nothing has set.
+    /// Returns no kernel: costs that nothing has set.
     pub(super) fn unset() -> Self {
         KernelFile {
             costs: MachineFile {
@@ -102,22 +103,22 @@ pub struct MachineFile {
     pub(super) title: String,
     /// The name of the kernel that runs on it.
     pub(super) kernel: String,
-    /// In the order of [`PARAMETERS`](super::PARAMETERS).
+    /// The values, in the order of [`PARAMETERS`](super::PARAMETERS).
     pub(super) values: Vec<Value>,
 }
 
 impl MachineFile {
-    /// The machine's short name.
+    /// Returns the machine's short name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The machine in words.
+    /// Returns the machine's title.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The name of the kernel that runs on it.
+    /// Returns the name of the kernel that runs on it.
     pub fn kernel(&self) -> &str {
         &self.kernel
     }
@@ -143,26 +144,26 @@ impl MachineFile {
         &self.values[parameter as usize]
     }
 
-    /// The amount of a parameter in its canonical unit.
+    /// Returns the amount of a parameter in its canonical unit.
     #[inline]
     pub fn amount(&self, parameter: Parameter) -> f64 {
         self.values[parameter as usize].amount
     }
 
-    /// A time in picoseconds.
+    /// Returns a time in picoseconds.
     #[inline]
     pub fn time(&self, parameter: Parameter) -> Time {
         debug_assert_eq!(parameter.description().unit, Unit::Time);
         self.amount(parameter).round() as Time
     }
 
-    /// A count or a number of bytes.
+    /// Returns a count or a number of bytes.
     #[inline]
     pub fn count(&self, parameter: Parameter) -> usize {
         self.amount(parameter) as usize
     }
 
-    /// The word of a choice.
+    /// Returns the word of a choice.
     pub fn choice(&self, parameter: Parameter) -> &'static str {
         match parameter.description().unit {
             Unit::Choice(words) => words[self.amount(parameter) as usize],
@@ -170,13 +171,13 @@ impl MachineFile {
         }
     }
 
-    /// The architecture.
+    /// Returns the architecture.
     #[inline]
     pub fn architecture(&self) -> Architecture {
         Architecture::ALL[self.amount(Parameter::Architecture) as usize]
     }
 
-    /// The parameters that are guesses, for sensitivity reports.
+    /// Returns the parameters that are guesses, for sensitivity reports.
     pub fn assumed(&self) -> impl Iterator<Item = Parameter> + '_ {
         Parameter::ALL
             .iter()
@@ -184,7 +185,7 @@ impl MachineFile {
             .filter(|&parameter| self.value(parameter).assumed)
     }
 
-    /// The same machine with one amount multiplied by `factor`, kept within its range; choices stay.
+    /// Returns the same machine with one amount multiplied by `factor`, kept within its range; choices stay.
     pub fn scaled(&self, parameter: Parameter, factor: f64) -> Self {
         let mut scaled = self.clone();
         let description = parameter.description();
@@ -222,10 +223,10 @@ impl MachineFile {
     }
 }
 
-/// The range of a parameter in its canonical unit.
+/// Returns the range of a parameter in its canonical unit.
 pub(super) fn bounds(description: &Description) -> (f64, f64) {
     match description.unit {
-        // Ranges of times are written in nanoseconds.
+        // Files give ranges of times in nanoseconds.
         Unit::Time => (description.least * 1e3, description.most * 1e3),
         Unit::Choice(words) => (0.0, (words.len() - 1) as f64),
         _ => (description.least, description.most),

@@ -25,10 +25,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The units that a file may write, with the factor to the canonical one.
+    /// Returns the units that a file may contain, with the factor to the canonical one.
     ///
-    /// Canonical are picoseconds, gigahertz, bytes, bytes per nanosecond and the number itself. The
-    /// factor of `cycles` depends on the core clock and is applied by the reader.
+    /// Canonical units are picoseconds, gigahertz, bytes, bytes per nanosecond and the number itself. The factor of
+    /// `cycles` depends on the core clock, and the reader applies it.
     pub fn spellings(self) -> &'static [(&'static str, f64)] {
         match self {
             Unit::Time => &[("cycles", 0.0), ("ns", 1e3), ("us", 1e6)],
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Returns the unit in which ranges are given, behind a blank; nothing for plain numbers and words.
+    /// Returns the unit of ranges, after a space; nothing for plain numbers and words.
     pub const fn of_ranges(self) -> &'static str {
         match self {
             Unit::Time => " ns",
@@ -106,24 +106,24 @@ impl Parameter {
         &PARAMETERS[self as usize]
     }
 
-    /// Returns whether kernel files have it: a cost of the kernel's own code, not of the machine.
+    /// Returns whether kernel files contain it: a cost of the kernel's own code, not of the machine.
     pub fn of_kernel(self) -> bool {
         matches!(self.description().section, "kernel" | "lock")
     }
 
-    /// `section.key`, the name that users type.
+    /// Returns `section.key`, the name that users type.
     pub fn name(self) -> String {
         let Description { section, key, .. } = self.description();
         format!("{section}.{key}")
     }
 
-    /// The parameter of a `section.key` name.
+    /// Returns the parameter with a `section.key` name.
     pub fn from_name(name: &str) -> Option<Self> {
         let (section, key) = name.split_once('.')?;
         Self::find(section, key)
     }
 
-    /// The parameter of a section and a key.
+    /// Returns the parameter with a section and a key.
     pub fn find(section: &str, key: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|parameter| {
             let description = parameter.description();

@@ -109,7 +109,7 @@ fn value(
                 );
                 return None;
             };
-            // A wrong frequency has been reported; the other values are still checked.
+            // A wrong frequency is already reported; we still check the other values.
             let factor = match (written.as_str(), cycle) {
                 ("cycles", cycle) => cycle.unwrap_or(1000.0),
                 _ => factor,
@@ -121,7 +121,7 @@ fn value(
     if !(least..=most).contains(&amount) {
         let (low, high) = (description.least, description.most);
         let in_unit = description.unit.of_ranges();
-        // With all digits only if they are few.
+        // We write all digits only if they are few.
         let written = match written.len() < 20 {
             true => written,
             false => found(inner.get_ref()),
@@ -156,7 +156,7 @@ fn value(
     })
 }
 
-/// The number of an integer or float, if it is one and finite.
+/// Returns the number of an integer or float, if it is one and finite.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     let number = if let Some(integer) = value.as_integer() {
         i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64
@@ -167,16 +167,17 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
 }
 
 impl MachineFile {
-    /// Reads a machine file. `path` is used in messages alone. A file may be based on a built-in machine.
+    /// Reads a machine file. Only messages use `path`. A file may be based on a built-in machine.
     ///
     /// # Errors
-    /// If the text is not TOML, or a key is unknown, missing, of the wrong type or unit, or out of
-    /// range: all mistakes, with lines.
+    /// If the text isn't TOML, or a key is unknown, missing, of the wrong type or unit, or out of range: all mistakes,
+    /// with lines.
     pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
         parse(path, text, built_in_base)
     }
 
-    /// Like [`MachineFile::parse`], but `base` finds the file that this one is based on, or returns an error.
+    /// Reads a machine file like [`MachineFile::parse`], but `base` finds the file on which this one is based, or
+    /// returns an error.
     ///
     /// # Errors
     /// As [`MachineFile::parse`].
@@ -209,7 +210,7 @@ impl KernelFile {
 /// The kernel of a machine whose file names none.
 pub const DEFAULT_KERNEL: &str = "quell-vm";
 
-/// Returns the built-in kernel of that name, if any.
+/// Returns the built-in kernel with this name, if any.
 pub fn built_in_kernel(name: &str) -> Option<KernelFile> {
     let (name, text) = KERNELS.iter().find(|(known, _)| *known == name)?;
     let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
@@ -217,7 +218,7 @@ pub fn built_in_kernel(name: &str) -> Option<KernelFile> {
     KernelFile::parse_on(&format!("{name}.toml"), text, base).ok()
 }
 
-/// Returns the message about a kernel that is not built in.
+/// Returns the message about a kernel that isn't built in.
 pub fn no_kernel(wanted: &str) -> String {
     let names = || KERNELS.iter().map(|(name, _)| *name);
     let known: Vec<_> = names().collect();
@@ -239,7 +240,7 @@ fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
     })
 }
 
-/// Returns the built-in machine of that name, if any.
+/// Returns the built-in machine with this name, if any.
 pub fn built_in(name: &str) -> Option<MachineFile> {
     let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
     // A test reads every built-in file.
@@ -256,7 +257,7 @@ pub(super) fn parse(
     reader.finish(path, file)
 }
 
-/// What a file describes.
+/// The object that a file describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Machine,
@@ -270,7 +271,7 @@ impl Kind {
     }
 }
 
-/// The most missing parameters to list one by one; a file that lacks more is no complete machine.
+/// The most missing parameters to list one by one. A file that lacks more is no complete machine.
 const MISSING_NAMED: usize = 5;
 
 fn read(
@@ -319,7 +320,7 @@ fn read(
             }
         }
     }
-    // Without its base a file lacks nearly everything; reporting that too would hide the cause.
+    // Without its base a file lacks nearly everything. If we reported that too, it would hide the cause.
     let base = match based_on.map(|(wanted, at)| (find_base(&wanted), at)) {
         None => None,
         Some((Ok(base), _)) => Some(base),
@@ -328,7 +329,7 @@ fn read(
             return None;
         }
     };
-    // The clock first: other values are multiples of its period.
+    // We read the clock first, because other values are multiples of its period.
     let find = |parameter: Parameter| {
         let description = parameter.description();
         table
@@ -351,7 +352,7 @@ fn read(
         reader.forget_after(before);
     }
     check_keys(reader, table);
-    // A machine that is based on none runs the default kernel.
+    // A machine without a base runs the default kernel.
     if kind == Kind::Machine && base.is_none() && kernel.is_none() {
         kernel = built_in_kernel(DEFAULT_KERNEL);
     }
@@ -427,7 +428,7 @@ fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
     }
 }
 
-/// A value of the machine that a file is based on; cycles follow the file's own clock.
+/// Returns a value of the machine on which a file is based; cycles follow the file's own clock.
 fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>, assumed: bool) -> Value {
     let mut value = base.value(parameter).clone();
     if assumed && !value.assumed {
@@ -440,7 +441,7 @@ fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>, assum
     }
 }
 
-/// Refuses sections that are no tables and keys that no parameter has.
+/// Refuses sections that aren't tables, and unknown keys.
 fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
     for (section, content) in table {
         let section = section.get_ref().as_ref();
@@ -463,8 +464,8 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
     }
 }
 
-/// Checks values together: geometries that do not divide, tags of the wrong architecture, loops of instructions that
-/// the processor lacks.
+/// Checks values together: geometries that don't divide, tags of the wrong architecture, loops of instructions that the
+/// processor lacks.
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {

@@ -1,7 +1,7 @@
 //! Sets parameters from text, as in `--set interrupt.send=900ns`.
 //!
-//! The text becomes a line of a machine file based on the machine to change. So the code that reads files checks
-//! units, ranges and consistency.
+//! We convert the text to a line of a machine file that is based on the machine to change. So the code that reads files
+//! checks units, ranges and consistency.
 
 use super::machine::MachineFile;
 use super::parameter::{Parameter, Unit};
@@ -10,13 +10,13 @@ use quell_workloads::files::{FileError, Mistake, hint};
 use std::collections::BTreeMap;
 
 impl MachineFile {
-    /// Returns the same machine with parameters set from text: `interrupt.send=900ns`, `cpu.cpus=72`, `tlb.tags=none`.
+    /// Returns the same machine with parameters set from text, for example `interrupt.send=900ns`, `cpu.cpus=72`,
+    /// `tlb.tags=none`.
     ///
-    /// Units and checks are those of files. The later of two texts for one parameter wins. `origin` appears in
-    /// messages only.
+    /// Units and checks are those of files. The later of two texts for one parameter wins. Only messages use `origin`.
     ///
     /// # Errors
-    /// If a text sets nothing, or the values do not fit together.
+    /// If a text sets nothing, or the values can't be combined.
     pub fn with_text(&self, origin: &str, texts: &[impl AsRef<str>]) -> Result<Self, FileError> {
         let refuse = |mistakes| FileError {
             path: origin.into(),
@@ -42,8 +42,8 @@ impl MachineFile {
     }
 }
 
-/// The name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that sets
-/// it.
+/// Returns the name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that
+/// sets it.
 fn as_line(text: &str) -> Result<(String, String), Mistake> {
     let refuse = |message: String| Mistake {
         line: 0,
@@ -58,7 +58,7 @@ fn as_line(text: &str) -> Result<(String, String), Mistake> {
         let hint = hint(name, names.iter().map(String::as_str));
         refuse(format!("no parameter `{name}`{hint}"))
     })?;
-    // No word or unit has other characters, so a quoted one is TOML.
+    // No word or unit contains other characters, so a quoted one is TOML.
     let known = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
     let (number, word) = match parameter.description().unit {
         Unit::Choice(_) => (None, value),

@@ -6,7 +6,7 @@ use super::parse::built_in_kernel;
 use std::fmt::Write;
 
 impl MachineFile {
-    /// The text of a file that is read as this machine. Of a built-in kernel it has the name only.
+    /// Returns the text of a file that is read as this machine. A built-in kernel is named only.
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut file = format!(
@@ -51,7 +51,7 @@ impl MachineFile {
         file
     }
 
-    /// Returns number and unit as the file wrote them, if they still hold the value.
+    /// Returns number and unit as written in the file, if they still have the same value.
     fn written<'v>(&self, unit: Unit, value: &'v Value) -> (f64, &'v str) {
         let factor = |name: &str| match name {
             "cycles" => Some(1000.0 / self.amount(Parameter::Frequency)),

@@ -16,7 +16,7 @@ impl TestBed {
         TestBed { costs, lines }
     }
 
-    /// The cost of an access long after everything before it, and whether it was a transfer.
+    /// Returns the cost of an access long after all earlier ones, and whether it was a transfer.
     fn cost(&mut self, cpu: usize, address: usize, kind: LineUse) -> (Time, bool) {
         let number = self.lines.number(address);
         let now = 1 << 40;
@@ -29,7 +29,7 @@ impl TestBed {
 }
 
 const LINE: usize = 0x1000;
-/// A CPU of the other socket of the Haswell server, and one beyond the first 64 cores.
+/// A CPU of the other socket of the Haswell server, and a CPU beyond the first 64 cores.
 const FAR: usize = 30;
 const BEYOND: usize = 200;
 

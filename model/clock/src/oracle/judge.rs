@@ -17,7 +17,7 @@
 //! The run detects violations of C7: CPUs that wait for each other for ever. Invalid calls that no clause covers are
 //! reported as [`Clause::Misuse`].
 //!
-//! Overlapping calls get the benefit of the doubt: a translation may be used if it was filled while the call that
+//! We give overlapping calls the benefit of the doubt: a translation may be used if it was filled while the call that
 //! revokes it was under way.
 
 use super::{Kind, Revocations, SMALL_RANGE, Verdict};
@@ -51,7 +51,7 @@ impl Core {
         self.report(violation);
     }
 
-    /// Returns whether a translation is as good as new, by comparisons alone.
+    /// Returns whether comparisons alone show that a translation is as good as new.
     #[inline]
     pub fn unquestionable(&self, entry: &Translation, frame: Frame) -> bool {
         let cpu = &self.cpus[self.current];
@@ -64,8 +64,7 @@ impl Core {
                 .is_some_and(|table| table[entry.index as usize].peek() == entry.raw)
     }
 
-    /// Judges an access through a translation that is not unquestionable. `entry` is brought up to
-    /// date where nothing is wrong with it.
+    /// Judges an access through a translation that isn't unquestionable. Updates `entry` if nothing is wrong with it.
     #[cold]
     pub fn judge(
         &mut self,
@@ -123,8 +122,8 @@ impl Core {
         if let Some((now, rights, raw)) = truth {
             let enough = rights.user && (kind == Kind::Load || rights.write);
             if now == frame && enough {
-                // As good as new only if it allows no more than the tables do: a load must not
-                // clear the way for a store.
+                // It is as good as new only if it allows no more than the tables do: a load must not clear it for a
+                // store.
                 if rights.write || !entry.rights.write {
                     entry.checked = self.oracle.events;
                     entry.raw = raw;
@@ -153,8 +152,8 @@ impl Core {
         Verdict::Compare(Box::new(found(violation, by)))
     }
 
-    /// Returns whether a call under way explains that a page reads old for a moment: it may take effect at any time
-    /// until it returns.
+    /// Returns whether a call under way explains that a page has its old value for a moment: the call may take effect
+    /// at any time until it returns.
     fn explained(&self, page: Page) -> bool {
         let space = self.cpus[self.current].space;
         self.cpus.iter().any(|cpu| {
@@ -169,7 +168,7 @@ impl Core {
         })
     }
 
-    /// The translation of a page as the tables of the current space have it now.
+    /// Returns the translation of a page in the current space's tables.
     fn truth(&self, page: Page) -> Option<(Frame, Rights, u64)> {
         let mut table = self.cpus[self.current].root?;
         for level in (0..4u8).rev() {
@@ -194,7 +193,7 @@ impl Core {
         None
     }
 
-    /// Judges a walker's read of a table page: whether it still is one, and the same.
+    /// Judges a walker's read of a table page: whether the page is still the same table.
     #[inline]
     pub fn judge_table(&mut self, table: Frame, cached: Option<u32>, address: u64) {
         let history = self.memory.history(table);
@@ -304,7 +303,7 @@ impl Core {
         }
     }
 
-    /// The event at which the call that notes something began.
+    /// Returns the event at which the call began that reports an event now.
     fn call_began(&self, now: u32) -> u32 {
         self.cpus[self.current].call.map_or(now, |(_, began)| began)
     }
@@ -332,7 +331,7 @@ impl Core {
         }
     }
 
-    /// A page-table page becomes ordinary memory: its words are its content.
+    /// Turns a page-table page into ordinary memory, whose content is its words.
     fn table_becomes_bytes(&mut self, frame: Frame) {
         let Some(words) = self.tables.existing(frame) else {
             return;

@@ -1,9 +1,9 @@
 //! A set-associative array, for TLBs and walker caches.
 //!
-//! Each entry has a 64-bit key, never 0, whose low 40 bits select the set. Arrays of many ways have a small table
-//! beside them that counts the entries of each hash and guesses the way of one. It affects speed alone.
+//! Each entry has a 64-bit key, never 0, whose low 40 bits select the set. Arrays of many ways have a small additional
+//! table that counts the entries of each hash and guesses the way of one. It affects only our speed.
 
-/// Which entry of a full set makes room.
+/// The entry of a full set to replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replacement {
     /// The least recently used.
@@ -15,12 +15,12 @@ pub enum Replacement {
 /// Bits of a key that choose the set.
 pub const NUMBER: u64 = (1 << 40) - 1;
 
-/// Slots of the table beside arrays of many ways.
+/// Slots of the additional table of arrays with many ways.
 const HINTS: usize = 256;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Hint {
-    /// How many entries hash to the slot.
+    /// The number of entries that hash to the slot.
     count: u16,
     /// The way of one of them, perhaps.
     way: u16,
@@ -31,29 +31,29 @@ struct Hint {
 pub struct Array<T> {
     sets: usize,
     ways: usize,
-    /// `sets - 1`, where that is a mask.
+    /// `sets - 1`, if that is a mask.
     mask: Option<usize>,
     replacement: Replacement,
     keys: Vec<u64>,
     entries: Vec<T>,
-    /// When each entry was used (LRU).
+    /// The time of each entry's last use (LRU).
     used: Vec<u32>,
     clock: u32,
     /// Words of use bits for each set (pseudo-LRU).
     recent: Vec<u64>,
     words: usize,
-    /// The last of those words when every way was used.
+    /// The value of the last of those words when every way was used.
     full: u64,
     hints: Vec<Hint>,
-    /// Entries that are valid, so that looking into an empty array costs nothing.
+    /// The number of valid entries, so that a lookup in an empty array costs nothing.
     live: usize,
 }
 
 impl<T: Copy + Default> Array<T> {
-    /// An empty array.
+    /// Creates an empty array.
     ///
     /// # Panics
-    /// If `entries` is not a multiple of `ways`.
+    /// If `entries` isn't a multiple of `ways`.
     pub fn new(entries: usize, ways: usize, replacement: Replacement) -> Self {
         assert!(
             entries == 0 || ways > 0 && entries.is_multiple_of(ways),
@@ -83,7 +83,7 @@ impl<T: Copy + Default> Array<T> {
         self.sets > 0
     }
 
-    /// Takes the host's memory, on the first fill: a CPU that never runs costs nothing.
+    /// Allocates the host's memory, on the first fill: a CPU that never runs costs nothing.
     #[cold]
     fn allocate(&mut self) {
         let entries = self.sets * self.ways;
@@ -112,7 +112,7 @@ impl<T: Copy + Default> Array<T> {
         (key ^ key >> 8 ^ key >> 40) as usize & (HINTS - 1)
     }
 
-    /// The set and the way of a key.
+    /// Returns the set and the way of a key.
     #[inline(always)]
     fn place(&self, key: u64) -> Option<(usize, usize)> {
         if self.live == 0 {
@@ -158,7 +158,7 @@ impl<T: Copy + Default> Array<T> {
         }
     }
 
-    /// [`Array::touch`] for more than 64 ways.
+    /// Does [`Array::touch`] for more than 64 ways.
     fn touch_wide(&mut self, set: usize, way: usize) {
         let recent = &mut self.recent[set * self.words..][..self.words];
         recent[way / 64] |= 1 << (way % 64);
@@ -169,7 +169,7 @@ impl<T: Copy + Default> Array<T> {
         }
     }
 
-    /// Looks an entry up and counts the use.
+    /// Searches for an entry and counts the use.
     #[inline]
     pub fn lookup(&mut self, key: u64) -> Option<usize> {
         let (set, way) = self.place(key)?;
@@ -180,13 +180,13 @@ impl<T: Copy + Default> Array<T> {
         Some(set * self.ways + way)
     }
 
-    /// The entry that [`Array::lookup`] found.
+    /// Returns the entry that [`Array::lookup`] found.
     #[inline]
     pub fn entry(&self, at: usize) -> &T {
         &self.entries[at]
     }
 
-    /// The entry that [`Array::lookup`] found.
+    /// Returns the entry that [`Array::lookup`] found.
     #[inline]
     pub fn entry_mut(&mut self, at: usize) -> &mut T {
         &mut self.entries[at]
@@ -224,7 +224,7 @@ impl<T: Copy + Default> Array<T> {
         Some(at)
     }
 
-    /// A way of a set that holds nothing.
+    /// Returns an empty way of a set.
     #[inline]
     fn free(&self, set: usize) -> Option<usize> {
         if self.live == self.keys.len() {
@@ -234,7 +234,7 @@ impl<T: Copy + Default> Array<T> {
         keys.iter().position(|&held| held == 0)
     }
 
-    /// The way of a full set that makes room.
+    /// Returns the way to replace in a full set.
     fn victim(&self, set: usize) -> usize {
         match self.replacement {
             Replacement::Lru => {
@@ -280,7 +280,7 @@ impl<T: Copy + Default> Array<T> {
         }
     }
 
-    /// Drops the entries with keys from `first` to `last`, which differ in their numbers alone.
+    /// Drops the entries with keys from `first` to `last`, which differ only in their numbers.
     pub fn drop_between(&mut self, first: u64, last: u64) {
         if self.live == 0 {
             return;
@@ -305,7 +305,7 @@ impl<T: Copy + Default> Array<T> {
         }
     }
 
-    /// The valid entries with their keys.
+    /// Returns the valid entries with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> + '_ {
         let valid = self.keys.iter().zip(&self.entries);
         valid

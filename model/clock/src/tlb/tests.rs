@@ -75,7 +75,7 @@ fn pseudo_lru_never_drops_the_most_recently_used() {
 
 #[test]
 fn guesses_of_ways_change_nothing() {
-    // 64 ways use hints: pages that share a hint must not be taken for each other.
+    // 64 ways use hints: pages that share a hint must be distinguished.
     let mut array = Array::new(64, 64, Replacement::Lru);
     for page in 0..64 {
         let mut with_frame = entry(PageSize::Base);
@@ -102,7 +102,7 @@ fn levels_hold_what_their_geometry_says() {
         .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
         .count();
     assert_eq!(second, 1024);
-    // One more than there is room for, in a set that is full.
+    // One entry too many for a full set.
     tlb.fill(Page(1024), TAG, &entry(PageSize::Base));
     let second = (0..1025)
         .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())

@@ -1,6 +1,7 @@
 //! A kernel of a few lines, for testing the machine without the manager.
 //!
-//! One address space per root, tables written by hand, faults that map zeroed frames; the test supplies the rest.
+//! It has one address space per root, tables written by hand, and faults that map zeroed frames. The test supplies the
+//! rest.
 #![allow(dead_code)]
 
 use quell::{Frame, Hardware, Page, PageSize, Tag, Word};
@@ -34,7 +35,7 @@ impl Default for Hooks<'_> {
     }
 }
 
-/// The next frame to hand out, on a cache line of its own.
+/// The next frame to allocate, on its own cache line.
 #[repr(align(64))]
 struct NextFrame(ModelWord);
 
@@ -62,7 +63,7 @@ impl<'m> Toy<'m> {
         self.model.note(Event::TableAllocated { frame, level });
     }
 
-    /// A frame without an owner.
+    /// Returns a frame without an owner.
     pub fn take(&self, pages: u64) -> Frame {
         let word = &self.next.0;
         loop {
@@ -77,7 +78,7 @@ impl<'m> Toy<'m> {
         }
     }
 
-    /// A frame with an owner.
+    /// Returns a frame with an owner.
     pub fn allocate(&self, size: PageSize) -> Frame {
         let frames = size.pages();
         let frame = self.take(frames);
@@ -85,14 +86,14 @@ impl<'m> Toy<'m> {
         frame
     }
 
-    /// A root without entries.
+    /// Returns a root without entries.
     pub fn new_root(&self) -> Frame {
         let frame = self.take(1);
         self.new_table(frame, Level::ROOT);
         frame
     }
 
-    /// The word that maps a page of the size, its tables made.
+    /// Returns the word that maps a page of the size, and makes its tables.
     pub fn entry(&self, root: Frame, page: Page, size: PageSize) -> (Frame, usize) {
         let mut table = root;
         let mut level = Level::ROOT;
@@ -177,7 +178,7 @@ impl Kernel for Toy<'_> {
         (self.hooks.peek)(self, address)
     }
     fn online(&self) {
-        // SAFETY: in this machine in software a root is a number, and every number will do.
+        // SAFETY: in this machine in software a root is a number, and every number is valid.
         unsafe { self.model.load_root(self.root, Tag(1), false) };
     }
 }

@@ -1,11 +1,11 @@
 //! Measures the cost of guards beside the gain of the mechanisms that need them.
 //!
 //! A guard is a check, fence, wait or flush that makes a mechanism slower and correct. Each has a mutant
-//! ([`quell_mutants::list`]) that omits it. So its cost is measured, in three runs of one workload on one machine:
-//! mechanism off, mechanism on, and mechanism on without the guard. The first two give the gain, the last two the
-//! cost. The last may break the contract; violations are counted and do not fail the run.
+//! ([`quell_mutants::list`]) that omits it. So we measure its cost in three runs of one workload on one machine:
+//! mechanism off, mechanism on, and mechanism on without the guard. The first two runs show the gain, the last two the
+//! cost. The last may break the contract; we count violations, and they don't fail the run.
 //!
-//! Runs are short, and those of several CPUs depend on the order of arrival. So several seeds run, and a cost is a
+//! Runs are short, and those of several CPUs depend on the order of arrival. So we run several seeds, and a cost is a
 //! mean with its extremes.
 //!
 //! # Omitted
@@ -13,8 +13,8 @@
 //! * Mutants that move work (the clock read after the flush, a space published after its root was loaded, frames freed
 //!   before the flush) save nothing.
 //! * Mutants that remove a mechanism's purpose (the flush, the request, the wait) are no guards.
-//! * Guards that no workload reaches: locks that the manager needs without the mechanism, CPU hotplug, and changes of
-//!   kernel mappings.
+//! * We have no workload for some guards: locks that the manager needs without the mechanism, CPU hotplug, and changes
+//!   of kernel mappings.
 
 mod scenes;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use serde::Serialize;
 use crate::jobs::{Job, Results};
 use scenes::{GUARDS, Guard};
 
-/// An event, and how a machine's counts give it.
+/// An event, and the function that reads it from a machine's counts.
 type Event = (&'static str, fn(&Counts) -> u64);
 
 /// The events that explain a cost, most expensive first.
@@ -51,7 +51,7 @@ const EVENTS: [Event; 10] = [
     ("shared words", |counts| counts.words),
 ];
 
-/// The least differences per operation to report: for one seed, and for several, whose order of arrival differs.
+/// The smallest differences per operation to report: for one seed, and for several, whose order of arrival differs.
 const TOLD: [f64; 2] = [0.005, 0.01];
 /// The most events in a row of the table.
 const SHOWN: usize = 3;
@@ -71,45 +71,45 @@ pub struct Row {
     pub clause: &'static str,
     /// The workload.
     pub experiment: &'static str,
-    /// Which case of it.
+    /// The case of the workload.
     pub case: &'static str,
     /// The machine.
     pub machine: &'static str,
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The workload's parameters.
     pub parameters: &'static [&'static str],
     /// The policy before the mechanism is added.
     pub policy_before: String,
-    /// With it.
+    /// The policy with the mechanism.
     pub policy_after: String,
     /// The name of the workload's figure.
     pub metric: &'static str,
-    /// With the mechanism off.
+    /// The figure with the mechanism off.
     pub before: Option<f64>,
     /// The figure with the mechanism and the guard.
     pub shipped: Option<f64>,
-    /// With it on and the guard left out.
+    /// The figure with the mechanism, without the guard.
     pub left_out: Option<f64>,
-    /// How much less time the mechanism takes with the guard in its place: 0.3 is 30 % less.
+    /// The time that the mechanism saves with the guard in place: 0.3 is 30 % less.
     pub gain: Option<f64>,
-    /// How much more time with the guard than without: 0.01 is 1 % more.
+    /// The additional time with the guard: 0.01 is 1 % more.
     pub cost: Option<f64>,
-    /// The least and the greatest cost of the seeds.
+    /// The smallest and the greatest cost of the seeds.
     pub cost_range: Option<[f64; 2]>,
     /// The unit of the event counts, for example `unmap`.
     pub each: &'static str,
-    /// How many more events with the guard than without, for each such operation.
+    /// The additional events with the guard, for each such operation.
     pub events: BTreeMap<&'static str, f64>,
-    /// How many seeds were run.
+    /// The number of seeds.
     pub seeds: u64,
-    /// Breaches of the contract with the mechanism on and off, all guards in their places.
+    /// Breaches of the contract with the mechanism on and off, with all guards.
     pub violations: u64,
     /// Breaches of the contract with the guard left out.
     pub violations_left_out: u64,
-    /// The clauses that those broke.
+    /// The clauses that those breaches broke.
     pub broken: Vec<String>,
-    /// Why figures are missing, if some are.
+    /// The reason for missing figures, if some are missing.
     pub failed: Option<String>,
     /// The command that repeats the run without the guard.
     pub command: String,
@@ -122,7 +122,7 @@ pub struct PlannedGuard {
     workload: Workload,
 }
 
-/// Plans the guards of a mechanism or a workload, or all.
+/// Plans the guards of a mechanism or a workload, or all of them.
 pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     let asked = |guard: &&Guard| {
         only.is_none_or(|only| {
@@ -132,8 +132,8 @@ pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     GUARDS.iter().filter(asked).map(PlannedGuard::new).collect()
 }
 
-/// Performs the runs of the plans. Runs with all guards are added to `results`; those without one are returned,
-/// because they may break the contract and fail.
+/// Performs the runs of the plans. Adds runs with all guards to `results`, and returns those without one, because they
+/// may break the contract and fail.
 pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
     let three = |plan: &PlannedGuard| {
         plan.seeds()
@@ -151,6 +151,8 @@ pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
 }
 
 impl PlannedGuard {
+    /// Creates the plan of a guard.
+    ///
     /// # Panics
     /// If the table contains an unknown name; a test reads all of it.
     fn new(guard: &'static Guard) -> PlannedGuard {
@@ -182,7 +184,7 @@ impl PlannedGuard {
         }
     }
 
-    /// Before, shipped and with the guard left out.
+    /// Returns the runs before, with the mechanism, and with the guard omitted.
     fn three(&self, seed: u64) -> [Job; 3] {
         let shipped = self.job(self.after(), seed);
         let left_out = Job {
@@ -315,7 +317,7 @@ impl PlannedGuard {
 }
 
 impl Row {
-    /// The events that the guard adds, in words, for one operation.
+    /// Describes the events that the guard adds, for one operation.
     pub fn explained(&self) -> String {
         let told: Vec<String> = EVENTS
             .iter()
@@ -332,10 +334,10 @@ impl Row {
         }
     }
 
-    /// The cost in percent, with the extremes if there are several seeds.
+    /// Returns the cost in percent, with the extremes if there are several seeds.
     pub fn cost_text(&self) -> String {
         let percent = |share: f64| {
-            // Not "-0.00".
+            // Avoid "-0.00".
             let rounded = (10_000.0 * share).round() / 100.0 + 0.0;
             format!("{rounded:+.2}")
         };
@@ -353,13 +355,13 @@ impl Row {
         }
     }
 
-    /// The gain in percent of the time before.
+    /// Returns the gain in percent of the time before.
     pub fn gain_text(&self) -> String {
         self.gain
             .map_or_else(|| "-".into(), |gain| format!("{:.1}", 100.0 * gain))
     }
 
-    /// How often which clause broke with the guard left out.
+    /// Returns the clauses that broke without the guard, and how often.
     pub fn broken_text(&self) -> String {
         match self.violations_left_out {
             0 => "0".into(),

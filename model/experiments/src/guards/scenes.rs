@@ -14,11 +14,11 @@ pub struct Scene {
     pub mechanism: Mechanism,
     /// The workload's name.
     pub workload: &'static str,
-    /// Which case of it.
+    /// The case of the workload.
     pub case: &'static str,
-    /// On which machine.
+    /// The machine.
     pub machine: &'static str,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// Parameters of the workload that differ from their defaults.
     pub parameters: &'static [&'static str],
@@ -26,14 +26,14 @@ pub struct Scene {
     pub before: &'static str,
     /// The unit of the event counts, and its number in a run.
     pub each: (&'static str, u64),
-    /// How many seeds are run, from 1.
+    /// The number of seeds, from 1.
     pub seeds: u64,
 }
 
 /// A guard in a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
-    /// Where it does its work.
+    /// The scene in which it works.
     pub scene: &'static Scene,
     /// The mutants that leave it out.
     pub without: &'static [&'static str],
@@ -143,7 +143,7 @@ const DONTNEED: Scene = Scene {
     seeds: 1,
 };
 
-/// Each call finds a page between the others that it has not taken itself.
+/// Each call finds a page between the others that it hasn't removed itself.
 const DONTNEED_HOLES: Scene = Scene {
     case: "Haswell, 4 CPUs, a hole in each range",
     parameters: &["iterations=300", "pages=2", "stride=2"],
@@ -157,7 +157,7 @@ const MUNMAP: Scene = Scene {
     ..DONTNEED
 };
 
-/// The others sleep, and each interrupt wakes them: the most that telling lazy CPUs can cost.
+/// The others sleep, and each interrupt wakes them: the highest cost of interrupting lazy CPUs.
 const MUNMAP_IDLE: Scene = Scene {
     case: "Haswell, 4 CPUs, munmap, others asleep and woken each time",
     parameters: &["iterations=300", "unmap=yes", "idle=yes"],

@@ -1,8 +1,8 @@
-//! Each row needs runs with and without its guard, and the stored table has it.
+//! Checks that each row needs runs with and without its guard, and that the stored table has it.
 
 use super::*;
 
-/// Every guard is named in the kept table, with the mutant that leaves it out, and plans a run.
+/// Checks that the stored table names every guard, with the mutant that leaves it out, and that each plans a run.
 #[test]
 fn the_kept_table_names_every_guard() {
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/results/guards.txt");
@@ -17,7 +17,7 @@ fn the_kept_table_names_every_guard() {
     }
 }
 
-/// Run in the copy that holds the mutants: `cargo xtask ci mutants`.
+/// Run these in the copy that contains the mutants: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
@@ -37,7 +37,7 @@ mod mutants {
         found.unwrap_or_else(|| panic!("no row of {mutant} on {case}"))
     }
 
-    /// If the engine had no switch for the guard, both runs would be equal.
+    /// Checks that the guard matters: if the engine had no switch for it, both runs would be equal.
     #[test]
     fn guards_of_a_flush_are_work_that_goes_with_them() {
         let rows = rows("dontneed");
@@ -105,9 +105,9 @@ mod mutants {
         let x86 = row(&rows, "Xeon", "ReuseSkipsFlush");
         assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
         let arm = row(&rows, "Kunpeng", "ReuseSkipsFlush");
-        // A reuse checks the deferred flush. The cost of that flush, a fence and a broadcast, is hidden: faults there
-        // flush what a batch holds (break before make), so the number of other broadcasts differs by more between the
-        // runs.
+        // A reuse checks the deferred flush. The cost of that flush, a fence and a broadcast, is hidden here. Faults on
+        // that machine flush the pages that a batch holds (break before make), so the number of other broadcasts
+        // differs more between the runs.
         assert!(
             arm.events["shared words"] > 0.5,
             "{:?} {:?}",
@@ -116,7 +116,7 @@ mod mutants {
         );
         assert!(arm.violations == 0 && arm.violations_left_out > 0);
         assert!(arm.broken.iter().any(|clause| clause == "C1"));
-        // These cost little beside which CPU comes first; but the run is another one.
+        // These cost little compared with the effect of arrival order. But the run must differ.
         for mutant in [
             "VmRewritesDeferredEntry",
             "LazyResumesUnchecked",

@@ -1,7 +1,6 @@
 //! Fits a kernel's path costs to the figures that a table published from before its change.
 //!
-//! [`fit`] gets a [`BeforeSide`], which has no run and no figure of the other side: nothing here can be fitted to
-//! those.
+//! [`fit`] gets a [`BeforeSide`], which has no run and no figure of the other side. So we can't fit anything to those.
 
 use quell_clock::Parameter;
 
@@ -15,11 +14,11 @@ pub const MOST: usize = 2;
 const FARTHEST: f64 = 32.0;
 /// The greatest factor in one step.
 const STEP: f64 = 4.0;
-/// The change of a cost with which its effect is measured.
+/// The change of a cost by which we measure its effect.
 const PROBE: f64 = 1.25;
-/// A figure that grows by less than this share of a cost does not depend on it.
+/// The effect, as a share of a cost's change, below which a figure doesn't depend on the cost.
 const NO_EFFECT: f64 = 0.05;
-/// When a step is small enough to end.
+/// The size of a step at which the fit ends.
 const FINE: f64 = 0.01;
 /// The most steps.
 const STEPS: usize = 6;
@@ -33,7 +32,7 @@ pub(super) struct BeforeRow {
     pub unit: String,
 }
 
-/// All that is published from before a change.
+/// All published figures from before a change.
 #[derive(Clone, Debug)]
 pub(super) struct BeforeSide(pub Vec<BeforeRow>);
 
@@ -79,7 +78,7 @@ pub(super) fn fit(
 ) -> Vec<Factor> {
     let mut published: Vec<f64> = before.0.iter().map(|row| row.published).collect();
     published.dedup();
-    // No more costs than figures.
+    // Fit no more costs than there are figures.
     let most = MOST.min(published.len());
     let parameters = &parameters[..parameters.len().min(most)];
     let mut factors: Vec<Factor> = parameters.iter().map(|&one| (one, 1.0)).collect();
@@ -102,7 +101,7 @@ pub(super) fn fit(
             break;
         };
         let mut length = 1.0;
-        // A step that makes it worse is halved.
+        // Halve a step that makes it worse.
         let better = loop {
             let mut next = factors.clone();
             for ((_, factor), step) in next.iter_mut().zip(&steps) {
@@ -140,7 +139,7 @@ fn least_squares(slopes: &[Vec<f64>], errors: &[f64]) -> Option<Vec<f64>> {
     {
         return None;
     }
-    // A little is added to the squares, so that costs with the same effect share it, and those without stay.
+    // We add a little to the squares, so that costs with the same effect share it, and costs without effect stay.
     let square = |index: usize| dot(&slopes[index], &slopes[index]) * 1.01 + 1e-4;
     let right: Vec<f64> = slopes.iter().map(|slope| -dot(slope, errors)).collect();
     let solution = match slopes.len() {
@@ -161,9 +160,9 @@ fn least_squares(slopes: &[Vec<f64>], errors: &[f64]) -> Option<Vec<f64>> {
         .then_some(solution)
 }
 
-/// Returns the factor from one unit to another; `None` if they cannot be compared, such as `s` and `us per page`.
+/// Returns the factor from one unit to another; `None` if they can't be compared, for example `s` and `us per page`.
 ///
-/// Compared are the first words: times, or numbers of things with a prefix; and whether they are for each of something.
+/// We compare the first words (times, or numbers of things with a prefix), and whether they are for each operation.
 fn conversion(from: &str, to: &str) -> Option<f64> {
     let (from, to) = (Unit::of(from)?, Unit::of(to)?);
     let same = from.time == to.time && from.each == to.each;

@@ -5,7 +5,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../held-out")
 }
 
-/// A table whose sides differ in a discard.
+/// Makes a table whose sides differ in a discard.
 fn made_up(name: &str, figure: &str) -> Result<Table, ReadError> {
     let folder = std::env::temp_dir().join(format!("quell-held-out-{}-{name}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -180,7 +180,7 @@ fn a_mistake_names_the_file_and_what_is_wrong() {
     assert!(nowhere.contains("held-out in a checkout"), "{nowhere}");
 }
 
-/// A table whose figure from before the model reaches with twice the path costs.
+/// Makes a table whose figure from before the model reaches with twice the path costs.
 fn twice(published_after: f64) -> (Table, Vec<Factor>, f64) {
     let figure = |before: f64| {
         format!(
@@ -232,7 +232,7 @@ fn a_prediction_with_the_wrong_sign_is_a_miss() {
     assert!(near(0.999 / 1.005 - 1.0) && !figure.same_sign(0.999));
 }
 
-/// Two CPUs of one core take longer for the same work, and a lock that is held is waited for.
+/// Checks that two CPUs of one core take longer for the same work, and that a CPU waits for a held lock.
 #[test]
 fn shared_cores_and_locks_cost_time() {
     let machine = quell_clock::built_in("haswell-server").unwrap();

@@ -23,10 +23,10 @@ use timeline::Episode;
 const SCALE: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// The policies of the same plot, and of the timelines.
 const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "all"];
-/// How many CPUs a timeline shows.
+/// The number of CPUs in a timeline.
 const TIMELINE_CPUS: usize = 4;
 
-/// The runs that the report needs beyond the table's.
+/// Returns the runs that the report needs in addition to the table's.
 pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
     let alone = plans.iter().flat_map(|plan| {
         let single = single_policies().map(|(_, policy)| policy);
@@ -66,8 +66,8 @@ pub fn build(
     )
 }
 
-/// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a
-/// TLB or half a cache need not have a geometry.
+/// Returns the guessed parameters of the plan's machine that can be changed by half: costs and rates. Half a TLB or
+/// half a cache may have no valid geometry.
 fn guesses(plan: &Experiment) -> Vec<Parameter> {
     let machine = plan.before().machine;
     machine
@@ -84,7 +84,7 @@ fn guesses(plan: &Experiment) -> Vec<Parameter> {
 /// Factors by which each guess is varied.
 const FACTORS: [f64; 2] = [0.5, 1.5];
 
-/// `dontneed` on a growing number of CPUs: policy, CPUs, job.
+/// Returns `dontneed` on growing numbers of CPUs: policy, CPUs, job.
 fn scaling_jobs() -> Vec<(&'static str, usize, Job)> {
     POLICIES
         .into_iter()
@@ -96,7 +96,7 @@ fn scaling_jobs() -> Vec<(&'static str, usize, Job)> {
         .collect()
 }
 
-/// One shootdown under each policy: policy, job.
+/// Returns one shootdown under each policy: policy, job.
 fn shootdown_jobs() -> Vec<(&'static str, Job)> {
     POLICIES
         .into_iter()
@@ -179,7 +179,7 @@ fn title(mechanism: &str) -> &'static str {
 }
 
 fn group(row: &Row) -> Group {
-    // In percent of the figure before the change, or as it is.
+    // In percent of the figure before the change, or unchanged.
     let of = |value: f64, before: f64| match row.scaled {
         true => 100.0 * value / before,
         false => value,
@@ -259,7 +259,7 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
     }
 }
 
-/// A policy's name in a plot.
+/// Returns a policy's name in a plot.
 fn short(policy: &str) -> &str {
     match policy {
         "S4,asynchronous=no,inline=no" => "S4, concurrent only",
@@ -293,7 +293,7 @@ fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
     }
 }
 
-/// How many guesses are shown for each headline.
+/// The number of guesses shown for each headline.
 const SHOWN: usize = 6;
 
 fn sensitivity(plans: &[Experiment], results: &Results) -> Markup {
@@ -318,7 +318,7 @@ fn sensitivity(plans: &[Experiment], results: &Results) -> Markup {
     }
 }
 
-/// By how many points the predicted change moves with each guess: name, halved, half more.
+/// Returns the points by which the predicted change moves with each guess: name, halved, half more.
 fn moves(plan: &Experiment, results: &Results) -> Vec<(String, f64, f64)> {
     let change = |change: Option<(Parameter, f64)>| {
         plan.change(
@@ -363,7 +363,7 @@ fn limits() -> Markup {
 mod tests {
     use super::*;
 
-    /// Bars of model and published figures once had different scales.
+    /// Checks that bars of model and published figures have one scale; they once had different ones.
     #[test]
     fn bars_of_an_experiment_have_one_scale() {
         let nothing = Results::default();

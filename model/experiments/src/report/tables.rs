@@ -1,6 +1,6 @@
 //! The tables and texts of the report.
 //!
-//! Each cell knows its heading: if the window is too narrow for a table, rows become lists.
+//! Each cell carries its heading: if the window is too narrow for a table, rows become lists.
 
 use maud::{Markup, html};
 use quell::Mechanism;
@@ -18,14 +18,14 @@ fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), digits)
 }
 
-/// A policy that may break after a comma or a sign.
+/// Builds a policy that may break after a comma or a plus sign.
 fn policy(text: &str) -> Markup {
     html! {
         @for part in text.split_inclusive([',', '+']) { (part) wbr; }
     }
 }
 
-/// A cell with its heading, which a narrow page shows beside it.
+/// Builds a cell with its heading, which a narrow page shows beside it.
 fn cell(heading: &str, class: &str, content: &Markup) -> Markup {
     html! {
         td class=[(!class.is_empty()).then_some(class)] data-label=(heading) {
@@ -34,12 +34,12 @@ fn cell(heading: &str, class: &str, content: &Markup) -> Markup {
     }
 }
 
-/// A cell that holds a number.
+/// Builds a cell that contains a number.
 fn number(heading: &str, text: impl std::fmt::Display) -> Markup {
     cell(heading, "n", &html! { (text) })
 }
 
-/// Every experiment beside the published figure.
+/// Builds the table of experiments beside published figures.
 pub fn figures(rows: &[Row]) -> Markup {
     html! {
         h2 { "Published and predicted" }
@@ -90,7 +90,7 @@ pub fn figures(rows: &[Row]) -> Markup {
     }
 }
 
-/// The cost of each guard.
+/// Builds the table of guards' costs.
 pub fn what_guards_cost(rows: &[guards::Row]) -> Markup {
     html! {
         @if !rows.is_empty() {
@@ -146,7 +146,7 @@ pub fn legend() -> Markup {
     }
 }
 
-/// Each mechanism alone, and all of them.
+/// Builds the table of each mechanism alone, and of all together.
 pub fn mechanisms(plans: &[Experiment], rows: &[Row], results: &Results) -> Markup {
     let shown = |change: Option<f64>| change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"));
     let predicted = |plan: &Experiment| {

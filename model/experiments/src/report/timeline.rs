@@ -30,21 +30,21 @@ pub const KEY: [(&str, &str); 7] = [
     ("zeroes a page", "--zero"),
 ];
 
-/// The last whole system call of that name by CPU 0, with everything that happens from its begin
-/// until all other CPUs are done with it; times in picoseconds.
+/// The last complete system call with this name on CPU 0, with all events from its start until all other CPUs have
+/// finished with it. Times are in picoseconds.
 pub struct Episode {
-    /// When the call began.
+    /// The start of the call.
     pub start: u64,
-    /// When the call returned.
+    /// The return of the call.
     pub returned: u64,
-    /// When the last CPU was done.
+    /// The end on the last CPU.
     pub end: u64,
     /// The events.
     pub events: Vec<TraceEvent>,
 }
 
 impl Episode {
-    /// Finds it; `None` if the trace holds no such call.
+    /// Finds it; `None` if the trace contains no such call.
     pub fn find(events: &[TraceEvent], call: &'static str) -> Option<Episode> {
         let found = events
             .iter()

@@ -12,11 +12,11 @@ use super::Record;
 
 /// The values of a column, one for each run.
 pub enum Cells {
-    /// Words; `None` where there are none.
+    /// Texts; `None` if a run has none.
     Text(Vec<Option<String>>),
-    /// Whole numbers, and how CSV writes each, if in another way.
+    /// Whole numbers, and their notation in CSV, if it differs.
     Count(Vec<u64>, Option<Vec<String>>),
-    /// Real numbers; `None` where nothing was measured.
+    /// Real numbers; `None` if nothing was measured.
     Real(Vec<Option<f64>>),
 }
 
@@ -67,7 +67,7 @@ impl Column {
     }
 }
 
-/// Every run in columns, in order; counts that no run has are left out.
+/// Returns every run in columns, in order; omits counts that no run has.
 pub fn of(records: &[Record]) -> Vec<Column> {
     let runs = || records.iter();
     let mut columns = vec![
@@ -108,7 +108,7 @@ pub fn of(records: &[Record]) -> Vec<Column> {
     columns
 }
 
-/// A number that a parameter was set to, in its least unit.
+/// Returns a parameter's value as a number, in its smallest unit.
 pub fn amount(text: &str) -> Option<u64> {
     let units = [Unit::Count, Unit::Bytes, Unit::Time];
     units.iter().find_map(|unit| unit.parse(text))

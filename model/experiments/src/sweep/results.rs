@@ -11,11 +11,11 @@ use crate::results::{Header, digest};
 pub struct Head {
     /// The workload's name.
     pub workload: String,
-    /// The text of its file, so that a change of it is noticed.
+    /// The text of its file, which reveals a change of it.
     pub file: String,
     /// The figure's name.
     pub metric: String,
-    /// How many runs there are in all.
+    /// The number of all runs.
     pub runs: usize,
     /// The machines, each with a digest of every figure of its file.
     machines: Vec<String>,
@@ -71,7 +71,7 @@ impl Header for Head {
 
 #[cfg(test)]
 impl Head {
-    /// A grid with this many seeds.
+    /// Returns a header of a grid with this many seeds.
     pub(crate) fn example(seeds: u64) -> Head {
         Head {
             workload: "w".into(),

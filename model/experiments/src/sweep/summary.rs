@@ -12,20 +12,20 @@ use crate::numbers::median;
 pub struct Point {
     /// The machine's name.
     pub machine: String,
-    /// With which mechanisms.
+    /// The mechanisms that are on.
     pub policy: String,
-    /// On how many CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// The parameters that the grid names.
     pub parameters: BTreeMap<String, String>,
     /// The figures, in ascending order.
     pub values: Vec<f64>,
-    /// How many seeds came to no figure.
+    /// The number of seeds without a figure.
     pub failed: usize,
 }
 
 impl Point {
-    /// The median of the figures.
+    /// Returns the median of the figures.
     pub fn median(&self) -> Option<f64> {
         median(&mut self.values.clone())
     }
@@ -37,7 +37,7 @@ impl Point {
     }
 }
 
-/// The points of a grid in its order, in which the seeds of one follow one another.
+/// Returns the points of a grid, in its order. All seeds of a point are adjacent.
 pub fn points(records: &[Record]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for record in records {
@@ -73,7 +73,7 @@ pub fn points(records: &[Record]) -> Vec<Point> {
     points
 }
 
-/// A cell of CSV, in quotes if it must be.
+/// Formats a cell of CSV, with quotes if necessary.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
@@ -81,7 +81,7 @@ fn quoted(text: &str) -> String {
     text.to_owned()
 }
 
-/// Every run as a line; counts that no run has are left out.
+/// Formats every run as a line; omits counts that no run has.
 pub fn csv(records: &[Record]) -> String {
     let columns = columns::of(records);
     let mut text = String::new();

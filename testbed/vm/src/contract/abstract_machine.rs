@@ -1,34 +1,37 @@
-//! The abstract machine: what memory is, by the calls that programs have made.
+//! The abstract machine: memory as defined by the calls that programs have made.
 //!
-//! It has processes with areas, objects behind them, files with a length, and a device behind each file. It has no
-//! frames, tables, TLBs, caches or flushes. A manager refines it: each access, each return of a call, and each access
-//! that a TLB or a table would allow now, is one that this machine allows. `docs/contract.md` says which clauses of the
-//! contract follow from that.
+//! It has processes with areas, the objects behind them, files with a length, and a device behind each file. It has no
+//! frames, tables, TLBs, caches or flushes. A manager refines it if this machine allows each access, each return of a
+//! call, and each access that a TLB or a table would allow now. `docs/contract.md` lists the consequences for each
+//! clause.
 //!
 //! # Places
 //!
-//! A *place* holds a value: the area at a page, a word of an object or of a file, the length of a file. An operation (a
-//! load, a store, a call) begins, changes its places, each at a moment of its own, and ends. Operations that do not
-//! overlap take effect in order. So an observer finds in a place what some operation left that no later one has
-//! replaced, that is, one that began after the first had ended, and ended before the observer began. These values are
+//! A *place* holds a value: a page's area, a word of an object or of a file, the length of a file. An operation (a
+//! load, a store, a call) begins, changes its places, each at its own moment, and ends. Operations that don't overlap
+//! take effect in order. So an observer may find any value in a place that no later operation has replaced. A replacing
+//! operation began after the first had ended, and ended before the observer began. The values that aren't replaced are
 //! the *candidates*. Two things delay the end of an operation:
 //!
-//! * Stores wait in a store buffer. To other CPUs they end when the buffer is empty.
-//! * While a call drops pages, some CPUs may still use old ones and others new ones. Stores that overlap with such a
-//!   call end no sooner than the call.
+//! * Stores wait in a store buffer. For other CPUs they end when the buffer is empty.
+//! * While a call drops pages, some CPUs may still use old pages and others new ones. Stores that overlap such a call
+//!   end no earlier than the call.
+//!
+//! For example, CPU 0 stores 1 and then 2 to a word. A load on CPU 1 that begins before CPU 0's buffer is empty may
+//! return the word's first value, 1 or 2.
 //!
 //! # Rules
 //!
-//! * A candidate for the area allows each access; a load finds a candidate of the word behind it.
-//! * What is refused has a reason: no area, too few rights, beyond the end of the file, no memory.
+//! * A candidate for the area allows each access; a load returns a candidate of the word behind it.
+//! * A refusal has a reason: no area, too few rights, beyond the end of the file, no memory.
 //! * A shared page is the file's. A private page follows its file until it is stored to.
 //! * A child has the areas and private words that its parent had at some moment of the fork.
 //! * A truncation zeroes every word from its byte on.
-//! * When a file has been written back, its device holds a candidate of each word.
+//! * After a write-back, the file's device holds a candidate of each word.
 //!
-//! [`Vm::check`](crate::Vm::check) holds the manager's tables and its page cache against the rest: entries map the page
-//! that the area names; one that allows stores to a file means a dirty page, and one that allows stores to anonymous
-//! memory is the only one of its frame; a clean page is what the device holds.
+//! [`Vm::check`](crate::Vm::check) compares the manager's tables and page cache with these rules. Entries map the page
+//! that the area names. An entry that allows stores to a file belongs to a dirty page. An entry that allows stores to
+//! anonymous memory is its frame's only entry. A clean page equals the device's.
 
 use super::{Clause, Violation};
 use crate::program::{Access, Fault};
@@ -41,22 +44,22 @@ use quell::PAGE_BYTES;
 use quell::{Frame, Page};
 use smallvec::{SmallVec, smallvec};
 
-/// How many words of a page are known: the first ones.
+/// The modelled words of a page, from its start.
 pub const WORDS: usize = 2;
 
-/// With so many places there are large pages.
+/// From this number of places on, the program uses large pages.
 const MANY: usize = 300;
 
 type Moment = u32;
-/// It has not ended.
+/// The moment of the end of an operation that is under way.
 const OPEN: Moment = Moment::MAX;
-/// An observer that is none of the CPUs.
+/// An observer that isn't a CPU.
 const NOBODY: usize = usize::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Place {
     Area(ProcessId, u64),
-    /// A word of a page of an object of one process.
+    /// A word of a page of a process's object.
     Own(u32, u64, usize),
     /// A word of a file, by its byte.
     Word(FileId, u64),
@@ -65,7 +68,7 @@ enum Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
-    /// No area; of a word of an object, what lies behind it.
+    /// No area; for a word of an object, the value behind it.
     Nothing,
     Area(Area),
     Number(u64),
@@ -73,7 +76,7 @@ enum Value {
 
 type Values = SmallVec<[Value; 1]>;
 
-/// What a process may do with a page, and what lies behind it.
+/// A process's rights to a page, and the memory behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Area {
     rights: Protection,
@@ -82,20 +85,20 @@ struct Area {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
-    /// A page of an object, before a page of a file or zeros.
+    /// A page of a private object, backed by a page of a file or by zeros.
     Own(u32, u64, Option<(FileId, u64)>),
     Shared(FileId, u64),
 }
 
 impl Source {
-    /// Whether it's this page of an object.
+    /// Returns whether this is the given page of an object.
     fn is_own(self, of: u32, at: u64) -> bool {
         matches!(self, Source::Own(object, page, _) if (object, page) == (of, at))
     }
 }
 
 impl Area {
-    /// Whether it allows loads, and all that `rights` do.
+    /// Returns whether the area allows loads and everything that `rights` does.
     fn grants(&self, rights: Protection) -> bool {
         let needs = |asked: bool, access| !asked || self.allows(access);
         self.allows(Access::Read)
@@ -117,23 +120,23 @@ impl Area {
     }
 }
 
-/// What an operation leaves in a place.
+/// The values that an operation leaves in a place.
 #[derive(Clone, Debug)]
 struct Change {
     by: usize,
     begun: Moment,
-    /// When the operation ended: for its own CPU, and for others.
+    /// The end of the operation, for its own CPU and for others.
     ended: [Moment; 2],
-    /// The operation may have left the place as it was.
+    /// The operation may not have changed the place.
     unsure: bool,
     drops_pages: bool,
-    /// A store has copied a page of a file: it holds this until others see the store.
+    /// A store copied the file's page: the place holds these values until others see the store.
     is_copy: bool,
     values: Values,
 }
 
 impl Change {
-    /// A change by no CPU that ended at a moment.
+    /// Creates a change that no CPU made and that ended at a moment.
     fn past(at: Moment, values: Values) -> Change {
         Change {
             by: NOBODY,
@@ -146,7 +149,7 @@ impl Change {
         }
     }
 
-    /// Whether the operation that a CPU executes now makes it.
+    /// Returns whether the CPU's current operation makes this change.
     fn is_open_by(&self, cpu: usize) -> bool {
         self.by == cpu && self.ended[0] == OPEN
     }
@@ -164,10 +167,10 @@ impl Change {
     }
 }
 
-/// The changes of a place of which some observer may find something.
+/// The changes of a place that some observer may still find.
 type History = SmallVec<[Change; 1]>;
 
-/// When a change has ended for a CPU, and with it all overlapping calls that drop pages.
+/// Returns when a change, and all overlapping calls that drop pages, have ended for a CPU.
 fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
     let calls = history.iter().filter(|call| call.drops_pages);
     let overlapping =
@@ -177,7 +180,7 @@ fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
     })
 }
 
-/// Whether a CPU that looks since a moment no longer finds what this change left.
+/// Returns whether a CPU that observes since a moment can no longer find this change.
 fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) -> bool {
     let ends_before = |later: &Change| {
         let is_its_store = change.is_copy && !later.is_copy && later.begun == change.begun;
@@ -189,21 +192,21 @@ fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) ->
     later.any(|later| settled(history, later, cpu) < since)
 }
 
-/// What a CPU does.
+/// An operation that a CPU performs.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Call(Call),
-    /// An access to a word of a page, and the value that it stores.
+    /// An access to a word of a page, with the value that it stores.
     Access(Access, u64, usize, u64),
 }
 
-/// What a CPU does now.
+/// The operation that a CPU performs now.
 #[derive(Clone, Debug)]
 struct Operation {
     begun: Moment,
     process: ProcessId,
     action: Action,
-    /// The object behind what it maps.
+    /// The object behind the memory that the call maps.
     object: u32,
     changed: SmallVec<[Place; 2]>,
 }
@@ -217,13 +220,13 @@ pub struct Reach {
     pub frame: Frame,
     /// The rights.
     pub rights: Protection,
-    /// What loads of the first words would find.
+    /// Values that loads of the first words would return.
     pub held: [u64; WORDS],
     /// The tables no longer lead there.
     pub stale: bool,
 }
 
-/// See the module.
+/// Memory as programs' calls define it; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct AbstractMachine {
     now: Moment,
@@ -233,7 +236,7 @@ pub struct AbstractMachine {
     operations: Vec<Option<Operation>>,
     /// Changes of each CPU that others may not see yet.
     unseen: Vec<Vec<Place>>,
-    /// A process did something before the fork that made it returned: nothing is known any more.
+    /// A process acted before the fork that made it returned. Nothing is known after that.
     lost: bool,
 }
 
@@ -243,12 +246,12 @@ fn breach(clause: Clause, account: String) -> Verdict {
     Err(Violation::new(clause, account))
 }
 
-/// The pages of a range.
+/// Returns the pages of a range.
 fn pages(address: u64, bytes: u64) -> core::ops::Range<u64> {
     address / PAGE_BYTES..address / PAGE_BYTES + bytes.div_ceil(PAGE_BYTES)
 }
 
-/// The range that must be mapped, or the call fails.
+/// Returns the range that must be mapped for the call to succeed.
 fn required(call: Call) -> Option<(u64, u64)> {
     match call {
         Call::Protect { address, bytes, .. }
@@ -261,7 +264,7 @@ fn required(call: Call) -> Option<(u64, u64)> {
 }
 
 impl AbstractMachine {
-    /// Makes it a machine with one process, without areas and files, for so many CPUs.
+    /// Resets the machine to one process without areas or files, for this number of CPUs.
     pub fn reset(&mut self, cpus: usize, first: ProcessId) {
         self.now = 0;
         self.lost = false;
@@ -275,7 +278,7 @@ impl AbstractMachine {
         self.unseen.iter_mut().for_each(Vec::clear);
     }
 
-    /// Visits what a CPU may find in a place that looks since a moment.
+    /// Visits the values that a CPU may find in a place if it observes since a moment.
     fn visit(&self, place: Place, cpu: usize, since: Moment, mut visit: impl FnMut(Value)) {
         let Some(history) = self.places.get(&place) else {
             return visit(match place {
@@ -319,7 +322,7 @@ impl AbstractMachine {
         areas
     }
 
-    /// What loads of a word behind an area may find.
+    /// Returns the values that a load of a word behind an area may return.
     fn words(&self, area: &Area, word: usize, cpu: usize, since: Moment) -> SmallVec<[u64; 2]> {
         let of_file = |(file, page)| self.numbers(Place::Word(file, byte(page, word)), cpu, since);
         let (object, page, behind) = match area.source {
@@ -340,7 +343,7 @@ impl AbstractMachine {
         words
     }
 
-    /// What stores under way may have copied from a page of a file, at any moment since they began.
+    /// Returns the values that stores under way may have copied from a file's page since they began.
     fn copies_under_way(
         &self,
         own: Place,
@@ -359,7 +362,7 @@ impl AbstractMachine {
         })
     }
 
-    /// Whether an area's page may be there, and whether it may lie beyond the end of its file.
+    /// Returns whether an area's page may be there, and whether it may be beyond the end of its file.
     fn presence(&self, area: &Area, since: Moment) -> [bool; 2] {
         let (file, page) = match area.source {
             Source::Own(_, _, None) => return [true, false],
@@ -380,7 +383,7 @@ impl AbstractMachine {
         [lengths.iter().any(within), !lengths.iter().all(within)]
     }
 
-    /// The places that a store of an operation reaches, behind this area.
+    /// Returns the places behind this area that a store to a word changes.
     fn stored_to(area: &Area, word: usize) -> SmallVec<[Place; WORDS]> {
         match area.source {
             Source::Shared(file, page) => smallvec![Place::Word(file, byte(page, word))],
@@ -392,7 +395,7 @@ impl AbstractMachine {
         }
     }
 
-    /// The values that an operation may leave in a place.
+    /// Returns the values that an operation may leave in a place.
     fn effect(&self, cpu: usize, place: Place) -> Values {
         let Some(operation) = &self.operations[cpu] else {
             return Values::new();
@@ -472,7 +475,7 @@ impl AbstractMachine {
         }
     }
 
-    /// An operation under way begins to change a place.
+    /// Records that the CPU's operation begins to change a place.
     fn change(&mut self, cpu: usize, place: Place) {
         let Some(operation) = &self.operations[cpu] else {
             return;
@@ -521,7 +524,7 @@ impl AbstractMachine {
         self.meet(cpu, place, is_new);
     }
 
-    /// Calls under way may come upon what another operation leaves in a place, too.
+    /// Lets calls under way see the change that another operation makes in a place.
     fn meet(&mut self, cpu: usize, place: Place, is_new: bool) {
         let by = self.operations[cpu]
             .as_ref()
@@ -572,7 +575,7 @@ impl AbstractMachine {
         }
     }
 
-    /// Adds what an operation under way may leave in a place by now.
+    /// Adds the values that the CPU's operation may leave in a place by now.
     fn extend(&mut self, cpu: usize, place: Place) {
         let values = self.effect(cpu, place);
         let mut changes = self.places.get_mut(&place).into_iter().flatten();
@@ -586,7 +589,7 @@ impl AbstractMachine {
         }
     }
 
-    /// Drops what was stored to a page.
+    /// Drops the values that were stored to a page.
     fn discard(&mut self, cpu: usize, page: u64) {
         let Some(Operation { begun, process, .. }) = self.operations[cpu] else {
             return;
@@ -622,7 +625,7 @@ impl AbstractMachine {
         true
     }
 
-    /// A CPU calls the manager.
+    /// Begins a call of the manager by a CPU.
     pub fn begin_call(&mut self, cpu: usize, process: ProcessId, call: Call) {
         if !self.begin(cpu, process, Action::Call(call)) {
             return;
@@ -659,7 +662,7 @@ impl AbstractMachine {
         }
     }
 
-    /// A program accesses a word of a page; `value` is what it stores.
+    /// Begins an access to a word of a page; `value` is stored.
     pub fn begin_access(
         &mut self,
         cpu: usize,
@@ -676,7 +679,7 @@ impl AbstractMachine {
         }
     }
 
-    /// The store under way changes what lies behind each area that may be there.
+    /// Changes the word behind each area that the store under way may find.
     fn store(&mut self, cpu: usize) {
         let Some(Operation {
             begun,
@@ -695,7 +698,7 @@ impl AbstractMachine {
         }
     }
 
-    /// Whether an operation has changed a place for certain: no other area can have been where it looked.
+    /// Returns whether the operation certainly changed a place, because it can have found no other area.
     fn is_certain(&self, operation: &Operation, place: Place) -> bool {
         let source = |page, access: Option<Access>| {
             let areas = self.areas(operation.process, page, operation.begun);
@@ -721,7 +724,7 @@ impl AbstractMachine {
         }
     }
 
-    /// Ends the operation of a CPU. It has done all that it would, or has changed nothing but what `partly` names.
+    /// Ends the CPU's operation. If it is not `done`, it changed only the places that `partly` accepts.
     fn end(&mut self, cpu: usize, done: bool, partly: impl Fn(Place) -> bool) {
         let Some(operation) = &self.operations[cpu] else {
             return;
@@ -746,7 +749,7 @@ impl AbstractMachine {
             if let Some(change) = history.iter_mut().find(|change| change.is_open_by(cpu)) {
                 change.ended[0] = self.now;
                 change.unsure = !certain;
-                // What others have changed meanwhile it may have come upon, too.
+                // The operation may also have found the values that others changed in the meantime.
                 change.add(values);
             }
             self.unseen[cpu].push(place);
@@ -754,7 +757,7 @@ impl AbstractMachine {
         self.operations[cpu] = None;
     }
 
-    /// Others see all that a CPU has stored.
+    /// Records that others now see all stores of a CPU.
     pub fn drained(&mut self, cpu: usize) {
         self.now += 1;
         for place in self.unseen[cpu].drain(..) {
@@ -765,10 +768,10 @@ impl AbstractMachine {
         }
     }
 
-    /// An access has succeeded, with what the word held or holds now, or was refused.
+    /// Ends an access: it succeeded with the word's value, or was refused.
     ///
     /// # Errors
-    /// This machine does not allow that.
+    /// This machine doesn't allow that.
     pub fn end_access(&mut self, cpu: usize, result: Result<u64, Fault>, stale: bool) -> Verdict {
         let Some(Operation {
             begun,
@@ -832,7 +835,7 @@ impl AbstractMachine {
             Access::Write => self.copied(cpu, begun, &areas, word),
             Access::Read | Access::Execute => Vec::new(),
         };
-        // Refused after the page was copied, it has frozen what the page held.
+        // If the access was refused after the page was copied, the copy has frozen the page's content.
         self.end(cpu, result.is_ok(), |place| matches!(place, Place::Own(..)));
         for (place, values) in copied {
             if let Some(history) = self.places.get_mut(&place) {
@@ -850,7 +853,8 @@ impl AbstractMachine {
         verdict
     }
 
-    /// What others find in a word of the pages that a store may have copied, until they see the store.
+    /// Returns the values that others find in a word of each page that a store may have copied, until they see the
+    /// store.
     fn copied(
         &self,
         cpu: usize,
@@ -873,10 +877,10 @@ impl AbstractMachine {
             .collect()
     }
 
-    /// A call has returned. `device` is the word that the device behind a file holds at a byte.
+    /// Ends a call. `device` returns the word that a file's device holds at a byte.
     ///
     /// # Errors
-    /// This machine does not allow that.
+    /// This machine doesn't allow that.
     pub fn end_call(
         &mut self,
         cpu: usize,
@@ -908,7 +912,7 @@ impl AbstractMachine {
             }
             _ => {}
         }
-        // Without memory, parts of a range may be gone.
+        // When memory runs out, part of a range may be gone.
         let partly = |place| match (call, place) {
             (Call::Discard { .. }, _) => true,
             (
@@ -1010,7 +1014,7 @@ impl AbstractMachine {
         Ok(())
     }
 
-    /// The child of a process has what its parent had at some moment of the fork.
+    /// Gives the child everything that its parent had at some moment of the fork.
     fn fork(&mut self, cpu: usize, parent: ProcessId, child: ProcessId, since: Moment) {
         self.processes.insert(child);
         let copied = |values| Change::past(self.now, values);
@@ -1055,10 +1059,10 @@ impl AbstractMachine {
         );
     }
 
-    /// Judges what the program of a CPU could do now.
+    /// Judges accesses that a CPU's program could make now.
     ///
     /// # Errors
-    /// This machine does not allow that.
+    /// This machine doesn't allow that.
     pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &Reach) -> Verdict {
         if self.lost || !self.processes.contains(&process) {
             return Ok(());
@@ -1108,15 +1112,15 @@ impl AbstractMachine {
         })
     }
 
-    /// Whether others may not see yet all that a CPU has changed.
+    /// Returns whether others may not see all changes of a CPU yet.
     pub fn has_unseen(&self, cpu: usize) -> bool {
         !self.unseen[cpu].is_empty()
     }
 
-    /// Judges what is left when all is over: `page` is the word of a page of a process, `file` that of a file at a byte.
+    /// Judges the final content: `page` returns a word of a process's page, `file` a file's word at a byte.
     ///
     /// # Errors
-    /// This machine does not allow that.
+    /// This machine doesn't allow that.
     pub fn judge_rest(
         &self,
         page: impl Fn(ProcessId, u64, usize) -> Option<u64>,
@@ -1125,7 +1129,7 @@ impl AbstractMachine {
         let since = self.now + 1;
         for &place in self.places.keys().filter(|_| !self.lost) {
             match place {
-                // Of large pages, what was stored to: the rest is zero.
+                // Of large pages, only check those that were stored to: the rest is zero.
                 Place::Area(process, at)
                     if self.places.len() < MANY || self.is_stored_to(process, at) =>
                 {
@@ -1160,7 +1164,7 @@ impl AbstractMachine {
     }
 }
 
-/// Where a word of a page of a file lies.
+/// Returns the byte of a word of a file's page.
 fn byte(page: u64, word: usize) -> u64 {
     page * PAGE_BYTES + word as u64 * 8
 }

@@ -1,6 +1,6 @@
-//! Timelines: each CPU's actions and their times, for people.
+//! Timelines of each CPU's actions, for people.
 //!
-//! A machine records in any cheap form, and converts that to [`Line`]s on request: as text with a column per CPU
+//! A machine records in any cheap form and converts it to [`Line`]s on request: as text with a column per CPU
 //! ([`columns`]), or in the format of Perfetto and Chrome's viewer ([`write_chrome`]).
 
 use alloc::format;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 /// The unit of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Decisions of a scheduler: they have an order and no length. Viewers show each as 1 µs.
+    /// Decisions of a scheduler, which have an order and no length. Viewers show each as 1 µs.
     Steps,
     /// Picoseconds of virtual time.
     Picoseconds,
 }
 
 impl Unit {
-    /// So much of it in the viewers' microseconds.
+    /// Converts a time to the viewers' microseconds.
     fn microseconds(self, time: u64) -> f64 {
         match self {
             Unit::Steps => time as f64,
@@ -46,7 +46,7 @@ pub enum Shape {
 pub struct Line {
     /// The CPU.
     pub cpu: CpuId,
-    /// When, in the timeline's unit.
+    /// The time, in the timeline's unit.
     pub at: u64,
     /// Its relation to others.
     pub shape: Shape,
@@ -54,7 +54,7 @@ pub struct Line {
     pub text: String,
 }
 
-/// The last `count` lines, with a column per CPU. Lines from a handler are indented.
+/// Formats the last `count` lines, with a column per CPU. Lines from a handler are indented.
 pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
     const WIDTH: usize = 44;
     let mut out = format!("{:>6}", "step");
@@ -100,7 +100,7 @@ pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
     out
 }
 
-/// Writes lines as Chrome's JSON trace format: a track per CPU. `title` names the whole.
+/// Writes lines as Chrome's JSON trace format, with a track per CPU. `title` names the trace.
 ///
 /// # Errors
 /// Those of the writer.
@@ -133,7 +133,7 @@ pub fn write_chrome(
     writeln!(to, "\n]}}")
 }
 
-/// One line in Chrome's format.
+/// Converts one line to Chrome's format.
 fn chrome(line: &Line, unit: Unit) -> Value {
     let mut value = match line.shape {
         Shape::Lasts(0) if unit == Unit::Picoseconds => json!({ "ph": "i", "s": "t" }),

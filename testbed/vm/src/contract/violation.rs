@@ -5,9 +5,9 @@ use alloc::string::String;
 use core::fmt;
 use quell::{CpuId, Frame};
 
-/// A breach of the contract: the clause, a sentence, and as much of the rest as the oracle knows.
+/// A breach of the contract: the clause, a sentence, and the other details that the oracle knows.
 ///
-/// Equal violations are equal in every part, the sentence included.
+/// Equal violations are equal in every field, including the sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The clause that broke.
@@ -16,20 +16,21 @@ pub struct Violation {
     pub account: String,
     /// The CPU whose access, walk or wait broke it; `None` if the machine as a whole did.
     pub cpu: Option<CpuId>,
-    /// When, in picoseconds of virtual time; `None` on machines without a clock.
+    /// The time, in picoseconds of virtual time; `None` on machines without a clock.
     pub at: Option<u64>,
-    /// The CPU that had made the access unlawful: the new owner's, the caller's, the capturer's.
+    /// The CPU that made the access unlawful, for example by freeing the frame: the new owner's, the caller's, or the
+    /// capturer's.
     pub other: Option<CpuId>,
-    /// When the other CPU did so, in picoseconds of virtual time.
+    /// The time at which the other CPU did so, in picoseconds of virtual time.
     pub other_at: Option<u64>,
     /// The frame that was reached.
     pub frame: Option<Frame>,
-    /// The virtual address of the access, in bytes; that of its page where no more is known.
+    /// The virtual address of the access, in bytes, or of its page if no more is known.
     pub address: Option<u64>,
 }
 
 impl Violation {
-    /// A breach of which nothing but the clause and the account is known.
+    /// Creates a breach with only a clause and an account.
     pub fn new(clause: Clause, account: impl Into<String>) -> Self {
         Violation {
             clause,
@@ -43,28 +44,28 @@ impl Violation {
         }
     }
 
-    /// The same, by this CPU.
+    /// Sets the CPU that broke the clause.
     #[must_use]
     pub fn by(mut self, cpu: CpuId) -> Self {
         self.cpu = Some(cpu);
         self
     }
 
-    /// The same, after this CPU had made the access unlawful.
+    /// Sets the CPU that made the access unlawful.
     #[must_use]
     pub fn after(mut self, other: CpuId) -> Self {
         self.other = Some(other);
         self
     }
 
-    /// The same, in this frame.
+    /// Sets the frame.
     #[must_use]
     pub fn in_frame(mut self, frame: Frame) -> Self {
         self.frame = Some(frame);
         self
     }
 
-    /// The same, through this virtual address.
+    /// Sets the virtual address.
     #[must_use]
     pub fn through(mut self, address: u64) -> Self {
         self.address = Some(address);
@@ -72,7 +73,7 @@ impl Violation {
     }
 }
 
-/// A moment of virtual time, if there is one.
+/// Displays a moment of virtual time, if there is one.
 struct At(Option<u64>);
 
 impl fmt::Display for At {

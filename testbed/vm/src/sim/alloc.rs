@@ -1,7 +1,7 @@
 //! An allocator under which a run depends on its seed alone.
 //!
-//! Two words share a cache line if their host addresses do. Within a type the compiler decides that, once. Between
-//! allocations the host's allocator would, depending on its other content and on the calling thread. With
+//! Two words share a cache line if their host addresses do. Within a type, the compiler decides that once. Between
+//! allocations, the host's allocator would decide it, depending on its other content and on the calling thread. With
 //! [`LineAllocator`] no two allocations share a line, as if each came from a kernel's cache of aligned objects. So the
 //! same run gives the same figures on every thread and every host.
 
@@ -11,25 +11,25 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The system's allocator, each allocation on lines of its own; during a search, for the code that is
-/// searched, the search's own heap.
+/// The system's allocator, with each allocation on its own lines. During a search, code under test gets memory from the
+/// search's own heap instead.
 ///
-/// A program that runs models makes it its `#[global_allocator]`. Without it the contract is
-/// checked all the same, but the time that a run takes may differ a little from one run to the
-/// next, and a search of every schedule does not know the states of programs over the memory manager.
+/// A program that runs models makes this its `#[global_allocator]`. Without it the contract is still checked, but a
+/// run's time may vary a little between runs, and a search of every schedule can't recognise states of programs over
+/// the memory manager.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAllocator;
 
-/// The layout on whole lines. Where that would be too large, the allocation fails as it should.
+/// Rounds the layout up to whole lines. If the result would be too large, the allocation fails as it should.
 fn lines(layout: Layout) -> Layout {
     layout
         .align_to(LINE)
         .map_or(layout, |aligned| aligned.pad_to_align())
 }
 
-// SAFETY: each call goes to `System`, whose contract this is, with a layout that follows from the
-// caller's alone, so that `dealloc` and `realloc` name the layout with which `alloc` was called. It
-// is at least as large and at least as aligned as the caller's.
+// SAFETY: each call is passed to `System`, whose contract this is, with a layout that depends on the caller's alone. So
+// `dealloc` and `realloc` name the layout with which `alloc` was called. It is at least as large and at least as
+// aligned as the caller's.
 unsafe impl GlobalAlloc for LineAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some(place) = heap::allocate(lines(layout)) {

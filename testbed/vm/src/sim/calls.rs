@@ -1,9 +1,9 @@
-//! Which addresses a system call under way may change, for both oracles.
+//! The addresses that a system call under way may change, for both oracles.
 
 use crate::Call;
 
-/// Whether a call that has not returned may change what is read somewhere: `covers` says whether a
-/// range, given as address and bytes, is about that place.
+/// Returns whether a call that hasn't returned may change the content of a place. `covers` returns whether a range,
+/// given as address and bytes, includes that place.
 pub fn may_change(call: Call, covers: impl Fn(u64, u64) -> bool) -> bool {
     match call {
         Call::Unmap { address, bytes }

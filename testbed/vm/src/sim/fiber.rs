@@ -1,11 +1,11 @@
-//! One CPU as a coroutine: a body that can stop in the middle of any call and go on later.
+//! One CPU as a coroutine: a body that can stop in the middle of any call and continue later.
 //!
-//! Stacks come from a pool of the thread, because making one costs a thousand times what switching
-//! to one does. All `unsafe` of the crate's control flow is in this file.
+//! Stacks come from a pool of the thread, because making one takes a thousand times as long as switching to one. All
+//! `unsafe` of the crate's control flow is in this file.
 //!
-//! A fiber that suspends itself with [`suspend_legibly`] shows its stack, registers included, as
-//! bytes ([`Fiber::stack`]): two fibers of one body whose bytes are equal go on alike, if the memory
-//! that the bytes point to is.
+//! A fiber that suspends itself with [`suspend_legibly`] exposes its stack, registers included, as bytes
+//! ([`Fiber::stack`]). Two fibers of one body with equal bytes continue alike, if the memory to which the bytes point
+//! is also equal.
 
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -15,31 +15,31 @@ use std::ptr;
 use std::thread_local;
 use std::vec::Vec;
 
-/// Bytes of a CPU's stack. The host gives memory only for what is touched.
+/// Bytes of a CPU's stack. The host provides memory only for touched pages.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Bytes of a stack that [`Fiber::legible`] clears: more than bodies use.
 const CLEARED: usize = 32 << 10;
 
-/// Bytes that [`suspend_legibly`] clears below its frame: more than an operation uses, so that what
-/// it left there does not show in frames that come to lie there.
+/// Bytes that [`suspend_legibly`] clears below its frame. An operation uses less, so its leftovers don't appear in
+/// later frames there.
 const WIPED: usize = 1 << 10;
 
-/// Bytes below the frame of [`suspend_legibly`] in which its registers may lie.
+/// Bytes below the frame of [`suspend_legibly`] that may contain its registers.
 const REGISTERS: usize = 256;
 
-/// How many stacks a thread keeps.
+/// The number of stacks that a thread keeps.
 const POOL: usize = 1100;
 
 thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
-    /// The yielder of the fiber that runs; null outside of fibers.
+    /// The yielder of the running fiber; null outside of fibers.
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
-    /// Where the stack of the fiber ended that suspended itself legibly last.
+    /// The lowest address of the stack of the fiber that last suspended itself legibly.
     static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What became of a fiber that was resumed.
+/// The state of a fiber after it was resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// It called [`suspend`].
@@ -48,21 +48,21 @@ pub enum State {
     Done,
 }
 
-/// A body with a stack of its own, which may borrow for `'a`.
+/// A body with its own stack, which may borrow for `'a`.
 pub struct Fiber<'a> {
     /// `None` only while it is dropped.
     inner: Option<Coroutine<(), (), ()>>,
-    /// The yielder while the fiber is suspended, for [`RUNNING`] when it goes on.
+    /// The yielder while the fiber is suspended; [`RUNNING`] gets it when the fiber continues.
     yielder: *const Yielder<(), ()>,
-    /// The end of the stack that it grows from.
+    /// The end of the stack from which it grows.
     base: usize,
-    /// How far it has grown, if the fiber suspended itself legibly.
+    /// The lowest used address, if the fiber suspended itself legibly.
     lowest: usize,
     borrows: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Fiber<'a> {
-    /// A fiber that will run `body` when it is resumed first.
+    /// Creates a fiber that will run `body` when it is first resumed.
     ///
     /// # Errors
     /// If the host has no memory for a stack.
@@ -76,9 +76,9 @@ impl<'a> Fiber<'a> {
             RUNNING.set(yielder);
             body();
         };
-        // SAFETY: `body` borrows data that lives for `'a`. The fiber is bounded by `'a` and, when
-        // it is dropped, is marked as completed and never runs again; if it is leaked instead,
-        // no caller can resume it, because `resume` needs the fiber.
+        // SAFETY: `body` borrows data that lives for `'a`. The fiber is bounded by `'a`. When it is dropped, it is
+        // marked as completed and never runs again. If it is leaked instead, no caller can resume it, because `resume`
+        // needs the fiber.
         let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
         Fiber {
             inner: Some(inner),
@@ -89,7 +89,7 @@ impl<'a> Fiber<'a> {
         }
     }
 
-    /// As [`Fiber::new`], on a stack that shows no trace of the fibers that used it before.
+    /// Creates a fiber like [`Fiber::new`], on a stack without traces of earlier fibers.
     ///
     /// # Errors
     /// If the host has no memory for a stack.
@@ -102,9 +102,9 @@ impl<'a> Fiber<'a> {
         Ok(Self::on(stack, body))
     }
 
-    /// The stack and the registers of a fiber that suspended itself legibly; empty before.
+    /// Returns the stack and the registers of a fiber that suspended itself legibly; empty before.
     ///
-    /// That which is dead in them (values that will not be read again) is among the bytes.
+    /// The bytes include dead values, which will not be read again.
     pub fn stack(&self) -> &[u8] {
         let bytes = self.base - self.lowest;
         // SAFETY: the bytes between belong to the fiber's stack, which is mapped and was written or
@@ -142,11 +142,10 @@ impl Drop for Fiber<'_> {
             return;
         };
         if inner.started() && !inner.done() {
-            // SAFETY: the body is abandoned in the middle: its values are leaked, not dropped,
-            // which is safe for any value, and nothing outside of the stack points into it that
-            // relies on a destructor: bodies run the engine and the manager, whose shared state
-            // lies in memory that their embedder owns, and this crate's own code keeps no borrow
-            // across a suspension.
+            // SAFETY: the body is abandoned in the middle. Its values are leaked, not dropped, which is safe for any
+            // value. Nothing outside of the stack points into it and relies on a destructor: bodies run the engine and
+            // the manager, whose shared state is in memory that their embedder owns, and this crate's own code keeps no
+            // borrow across a suspension.
             unsafe { inner.force_reset() };
         }
         if inner.done() {
@@ -160,18 +159,18 @@ impl Drop for Fiber<'_> {
     }
 }
 
-/// A stack of the pool, or a new one.
+/// Takes a stack from the pool, or makes one.
 fn take_stack() -> std::io::Result<DefaultStack> {
     let stack = STACKS.with_borrow_mut(Vec::pop);
     stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
 }
 
-/// Whether the code that asks runs in a fiber.
+/// Returns whether the calling code runs in a fiber.
 pub fn is_running() -> bool {
     !RUNNING.get().is_null()
 }
 
-/// Stops the fiber that runs until it is resumed.
+/// Suspends the running fiber until it is resumed.
 ///
 /// # Panics
 /// If no fiber runs.
@@ -184,20 +183,20 @@ pub fn suspend() {
     unsafe { (*yielder).suspend(()) };
 }
 
-/// As [`suspend`], so that [`Fiber::stack`] shows the fiber's state and as little else as possible.
+/// Suspends the running fiber so that [`Fiber::stack`] contains its state and as little else as possible.
 ///
 /// # Panics
 /// If no fiber runs.
 #[inline(never)]
 pub fn suspend_legibly() {
     wipe();
-    // The registers are saved in this frame or right below it.
+    // The registers are saved in this frame or directly below it.
     let frame = 0u8;
     LOWEST.set(ptr::from_ref(std::hint::black_box(&frame)) as usize);
     suspend();
 }
 
-/// Clears the stack below the caller's frame: what returned calls left there.
+/// Clears the stack below the caller's frame, where returned calls left bytes.
 #[inline(never)]
 fn wipe() {
     std::hint::black_box(&mut [0u8; WIPED]);

@@ -1,9 +1,9 @@
 //! The heap of a search: allocations that can be read back as a whole.
 //!
-//! The memory manager keeps its records on the heap, so they are part of the state that a search tells
-//! apart. While code of the manager runs, [`LineAllocator`](super::LineAllocator) takes what it
-//! allocates from here: the first free lines of the part of the CPU that runs. Freed memory is cleared.
-//! So the bytes and the places of what is alive depend on what is alive and on little else.
+//! The memory manager keeps its records on the heap, so they are part of the state by which a search distinguishes
+//! runs. While code of the manager runs, [`LineAllocator`](super::LineAllocator) allocates from this heap: the first
+//! free lines in the running CPU's part. Freed memory is cleared. So the bytes and addresses of live allocations depend
+//! on little besides which allocations are alive.
 //!
 //! Everything here belongs to the thread that made it.
 
@@ -17,38 +17,38 @@ use std::ops::Range;
 use std::ptr;
 use std::thread_local;
 
-/// Bytes of a line: what is allocated and freed at once.
+/// Bytes of a line, the unit of allocation.
 const LINE: usize = 64;
 /// Lines of a part.
 const LINES: usize = 1 << 14;
-/// CPUs that have a part of their own.
+/// CPUs with their own part.
 pub const CPUS: usize = 4;
-/// A part for what is made before the run, and one for each CPU.
+/// One part for allocations before the run, and one for each CPU.
 const PARTS: usize = 1 + CPUS;
 
 /// Bytes of all parts.
 const BYTES: usize = PARTS * LINES * LINE;
 
-/// Which lines of a part are taken.
+/// The taken lines of a part, as bits.
 type Taken = [u64; LINES / 64];
 
-/// See the module.
+/// The heap of a search; see the module.
 pub struct Heap {
-    /// All lines. Mapped and not allocated: an allocator clears what it has had before from the first byte to the last,
-    /// and each search has a heap of which it uses little.
+    /// All lines. We map them instead of allocating them: an allocator clears reused memory completely, and a search
+    /// uses only a little of its heap.
     memory: MmapRaw,
     taken: RefCell<[Taken; PARTS]>,
-    /// Beyond the last line of each part that was ever taken since the heap was cleared.
+    /// For each part, the end of the lines that were ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
-    /// No line of each part before this one is free.
+    /// For each part, a line before which none is free.
     free_from: [Cell<usize>; PARTS],
-    /// Whether something found no room since the heap was cleared.
+    /// Whether an allocation found no room since the heap was cleared.
     overflowed: Cell<bool>,
-    /// It stays on its thread, which finds it by a pointer.
+    /// Keeps the heap on its thread, which finds it by a pointer.
     stays: PhantomData<*mut u8>,
 }
 
-/// What lay in a heap at a moment, to be laid there [again](Heap::restore).
+/// The content of a heap at a moment, for [`Heap::restore`].
 pub struct Image {
     parts: [PartImage; PARTS],
 }
@@ -60,13 +60,13 @@ struct PartImage {
 }
 
 thread_local! {
-    /// The heap of the thread.
+    /// The thread's heap.
     static HEAP: Cell<*const Heap> = const { Cell::new(ptr::null()) };
-    /// From which of its parts to allocate; `PARTS` if from none. Apart, because it changes at every step of a run.
+    /// The part from which to allocate; `PARTS` if none. It is separate because it changes at every step of a run.
     static PART: Cell<usize> = const { Cell::new(PARTS) };
 }
 
-/// Sets the part back.
+/// Restores the part when dropped.
 #[derive(Debug)]
 struct Part(usize);
 
@@ -85,7 +85,7 @@ impl Drop for Part {
 }
 
 impl Heap {
-    /// An empty heap. `None` if the program's allocator does not come here, or the host has no memory.
+    /// Creates an empty heap. Returns `None` if the program's allocator doesn't use it, or the host has no memory.
     pub fn new() -> Option<Box<Self>> {
         let heap = Box::new(Heap {
             memory: MmapOptions::new().len(BYTES).map_anon().ok()?.into(),
@@ -102,14 +102,14 @@ impl Heap {
         inside.then_some(heap)
     }
 
-    /// Where it lies.
+    /// Returns its addresses.
     pub fn range(&self) -> Range<usize> {
         let start = self.memory.as_ptr() as usize;
         start..start + BYTES
     }
 
-    /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a
-    /// CPU; from none with `None`.
+    /// Lets `body` allocate from a part: 0 for allocations before the run, a CPU's number + 1 for that CPU, `None` for
+    /// no part.
     pub fn on<R>(&self, part: Option<usize>, body: impl FnOnce() -> R) -> R {
         struct Back(*const Heap);
         impl Drop for Back {
@@ -122,7 +122,7 @@ impl Heap {
         body()
     }
 
-    /// Forgets everything. Nothing that was allocated here may be used any more.
+    /// Frees everything. Nothing that was allocated here may be used any more.
     pub fn clear(&self) {
         self.overflowed.set(false);
         for part in 0..PARTS {
@@ -134,7 +134,7 @@ impl Heap {
         }
     }
 
-    /// What lies here now.
+    /// Returns the present content.
     pub fn image(&self) -> Image {
         let parts = std::array::from_fn(|part| {
             let end = self.end[part].get();
@@ -149,8 +149,7 @@ impl Heap {
         Image { parts }
     }
 
-    /// Lets lie here again what lay here then, at the same places. Nothing that was allocated since may be used any
-    /// more.
+    /// Restores the content of an image, at the same addresses. Nothing that was allocated since may be used any more.
     ///
     /// # Panics
     /// May panic if the image is of another heap.
@@ -161,11 +160,11 @@ impl Heap {
             let end = self.end[part].replace(bytes / LINE).max(bytes / LINE);
             self.free_from[part].set(image.free_from);
             if end == 0 {
-                // Nothing ever lay there. To write nothing to memory that the host has not given yet can take longer than
-                // all else here.
+                // The part was never used. Writing even nothing to memory that the host hasn't provided yet can take
+                // longer than all the rest.
                 continue;
             }
-            // SAFETY: the lines are this heap's own, and what lies there is not used any more.
+            // SAFETY: the lines are this heap's own, and their content is not used any more.
             unsafe {
                 let lines = self.line(part, 0);
                 lines.copy_from_nonoverlapping(image.bytes.as_ptr(), bytes);
@@ -178,13 +177,13 @@ impl Heap {
         }
     }
 
-    /// Whether all that was allocated since the heap was cleared lies here: then it need not be freed one by
-    /// one, but goes when the heap is cleared.
+    /// Returns whether the heap contains everything that was allocated since it was cleared. Then allocations need not
+    /// be freed one by one; clearing the heap frees them.
     pub fn holds_everything(&self) -> bool {
         !self.overflowed.get()
     }
 
-    /// Adds what is alive to a number.
+    /// Adds all live allocations to a digest.
     pub fn digest(&self, digest: &mut impl Hasher) {
         for (part, taken) in self.taken.borrow().iter().enumerate() {
             let blocks = self.end[part].get().div_ceil(64);
@@ -209,13 +208,13 @@ impl Heap {
         lines.wrapping_add((part * LINES + line) * LINE)
     }
 
-    /// The part and the line at an address.
+    /// Returns the part and the line at an address.
     fn part_of(&self, address: usize) -> Option<(usize, usize)> {
         let line = address.wrapping_sub(self.memory.as_ptr() as usize) / LINE;
         (line < PARTS * LINES).then_some((line / LINES, line % LINES))
     }
 
-    /// The first lines in a row that are free.
+    /// Takes the first consecutive free lines.
     fn take(&self, part: usize, lines: usize) -> Option<*mut u8> {
         let taken = &mut self.taken.borrow_mut()[part];
         let is_free = |line: usize, taken: &Taken| taken[line / 64] >> (line % 64) & 1 == 0;
@@ -252,7 +251,7 @@ impl Heap {
     }
 
     fn give(&self, (part, first): (usize, usize), lines: usize) {
-        // SAFETY: the lines are this heap's own, and what was there is not used any more.
+        // SAFETY: the lines are this heap's own, and their old content is not used any more.
         unsafe { self.line(part, first).write_bytes(0, lines * LINE) };
         let free_from = &self.free_from[part];
         free_from.set(free_from.get().min(first));
@@ -263,25 +262,25 @@ impl Heap {
     }
 }
 
-/// Lets `body` allocate from the system, if a heap is on.
+/// Lets `body` allocate from the system, if a heap is in use.
 #[inline]
 pub fn off<R>(body: impl FnOnce() -> R) -> R {
     let _off = off_for_now();
     body()
 }
 
-/// As [`off`], until it is dropped. Several are dropped in the reverse order.
+/// Allocates from the system until it is dropped, like [`off`]. Drop several in the reverse order.
 #[derive(Debug)]
 pub struct Off(#[expect(dead_code, reason = "sets the part back")] Part);
 
-/// Lets the thread allocate from the system, if a heap is on, until what this returns is dropped.
+/// Lets the thread allocate from the system, if a heap is in use, until the result is dropped.
 #[inline]
 #[must_use]
 pub fn off_for_now() -> Off {
     Off(Part::set(PARTS))
 }
 
-/// Cleared memory from the heap of the thread, if it is on and has room.
+/// Returns cleared memory from the thread's heap, if one is in use and has room.
 pub fn allocate(layout: Layout) -> Option<*mut u8> {
     let part = PART.get();
     if part == PARTS {
@@ -297,7 +296,7 @@ pub fn allocate(layout: Layout) -> Option<*mut u8> {
     place
 }
 
-/// Takes memory back, if it came from the heap of the thread; whether it did.
+/// Frees memory of the thread's heap. Returns whether it was from there.
 pub fn free(pointer: *mut u8, layout: Layout) -> bool {
     let heap = HEAP.get();
     if heap.is_null() {
@@ -358,7 +357,7 @@ mod tests {
             drop(unsafe { Box::from_raw(gone as *mut [u64; 100]) });
             place(2);
             heap.restore(&image);
-            // SAFETY: the cell is still there. Read as something that has changed behind the compiler's back.
+            // SAFETY: the cell still exists. Read it as something that changed without the compiler's knowledge.
             let held = unsafe { kept.as_ptr().read_volatile() };
             assert_eq!((held, number(&heap)), (5, was));
             assert_eq!([place(0), place(1)], next, "the same lines are free");

@@ -6,16 +6,16 @@ use quell::PageSize;
 /// One register format for all calls: the number of the call and up to six operands.
 pub type Words = [u64; 7];
 
-/// The largest address word, standing for "anywhere".
+/// The largest address word, which represents "anywhere".
 const ANYWHERE: u64 = u64::MAX;
 
-/// A type of which an operand of a call can be: so many registers.
+/// A type of operand, with its number of registers.
 pub(super) trait Operand: Sized {
-    /// How many registers.
+    /// The number of registers.
     const WORDS: usize = 1;
     /// Writes the registers.
     fn put(self, words: &mut [u64]);
-    /// Reads them.
+    /// Reads the registers.
     ///
     /// # Errors
     /// [`Error::BadCall`] if they hold no such operand.
@@ -93,7 +93,7 @@ impl Operand for Backing {
     }
 }
 
-/// Declares the calls with their numbers, names and operands, and what turns them into registers and back.
+/// Declares the calls with their numbers, names and operands, and their conversion to and from registers.
 macro_rules! calls {
     (
         $(#[$about:meta])*
@@ -112,14 +112,14 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// What people call it.
+            /// Returns the call's name for people.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $( Call::$variant { .. } => $name, )*
                 }
             }
 
-            /// The call as register values.
+            /// Returns the call as register values.
             pub fn to_words(self) -> Words {
                 let mut words = [0; 7];
                 let [number, operands @ ..] = &mut words;
@@ -136,7 +136,7 @@ macro_rules! calls {
                 words
             }
 
-            /// The call of register values.
+            /// Returns the call that register values encode.
             ///
             /// # Errors
             /// [`Error::BadCall`] if they encode none.

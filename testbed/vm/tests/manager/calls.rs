@@ -1,4 +1,4 @@
-//! Each call alone: what programs see, and that every frame comes back.
+//! Each call alone: its effect on programs, and whether every frame is freed.
 
 mod errors;
 mod files;
@@ -40,7 +40,7 @@ fn map_file(program: &Program, file: u64, bytes: u64, shared: bool, protection: 
         .unwrap()
 }
 
-/// Every machine and policy that a behaviour must not depend on.
+/// Runs a test on every machine and policy, none of which may affect the result.
 fn everywhere(frames: u64, test: impl Fn(Program)) {
     let mut policies = vec![Policy::BASELINE, Policy::ALL];
     policies.extend(Mechanism::ALL.map(Policy::only));

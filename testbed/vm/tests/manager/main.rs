@@ -1,5 +1,5 @@
-//! The manager on a machine of these tests, each CPU a thread: one program, because building it is most of what its
-//! tests take.
+//! The manager on a machine of these tests, with a thread for each CPU. All tests are one program, because building it
+//! takes most of their time.
 
 mod calls;
 mod common;

@@ -1,4 +1,4 @@
-//! Random programs against a model of what they should see: plain vectors.
+//! Random programs against a model of the expected results: plain vectors.
 
 mod model;
 mod program;
@@ -13,7 +13,7 @@ use run::Run;
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 24;
-/// Where programs map: in the middle of a large page.
+/// The address of mappings: in the middle of a large page.
 const BASE: u64 = (1 << 40) + 500 * PAGE;
 const FILE_PAGES: u64 = 12;
 const FILES: u64 = 2;
@@ -28,7 +28,7 @@ fn options() -> impl Strategy<Value = Options> {
         (Tagging::PerCpu { count: 6 }, false, true),
         (Tagging::Global { bits: 8 }, true, false),
     ];
-    // Memory for everything, or for so little that every allocation reclaims.
+    // Enough memory for everything, or so little that every allocation reclaims.
     let sizes = vec![(256, 256), (48, 32), (40, 0)];
     let choices = (
         prop::sample::select(policies),
@@ -65,7 +65,7 @@ proptest! {
         options in options(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        // SAFETY: what an earlier case left is used no more.
+        // SAFETY: nothing of an earlier case is used any more.
         unsafe { release_machines() };
         be(0);
         let mut run = Run::start(options);

@@ -1,5 +1,5 @@
-//! CPUs as threads: each writes words of its own in pages that all others page out,
-//! migrate, write-protect, fork and unmap. No write may get lost.
+//! CPUs as threads: each writes its own words in pages that all others page out, migrate, write-protect, fork and
+//! unmap. No write may get lost.
 
 use crate::common::{Options, Program, be, machine};
 use quell::{Extent, Frame, Mechanism, PageSize, Policy, Tagging};
@@ -36,7 +36,7 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
         backing,
     };
     let own = program.call(own).unwrap();
-    // No CPU moves a page away before all have a place.
+    // No CPU moves a page before all pages are mapped.
     start.wait();
     let protect = |protection| Call::Protect {
         address: own,
@@ -79,7 +79,7 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
                 Err(error) => assert_eq!(error, Error::OutOfMemory),
             },
             6 => {
-                // A page of its own: a right that was taken away is gone when the call returns.
+                // A page of its own: a removed right is gone when the call returns.
                 program.write(own, turn);
                 program.call(protect(Protection::READ)).unwrap();
                 assert!(program.try_access(own, Some(1)).is_err());

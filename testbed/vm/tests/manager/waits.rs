@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 const PAGE: u64 = 4096;
 
-/// A CPU that waits for a page that is being moved looks at its entry without the lock of its table,
-/// which the migrating CPU needs: on a machine where the two keep time, a waiter that took the lock
-/// for every look kept the other out for ever.
+/// Checks that a CPU which waits for a moving page reads its entry without the table's lock, which the migrating CPU
+/// needs. On a machine where both run in step, a waiter that took the lock for every check would keep the other out for
+/// ever.
 #[test]
 fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
     const TURNS: u64 = 1000;
@@ -50,8 +50,8 @@ fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
         }
         let looks = Arc::new(OnceLock::new());
         let seen = looks.clone();
-        // CPU 1 has taken the page's entry out, flushed, and is about to copy the page; meanwhile CPU 0
-        // waits for the page, until CPU 2 discards it.
+        // CPU 1 has removed the page's entry, flushed, and is about to copy the page. Meanwhile CPU 0 waits for the
+        // page, until CPU 2 discards it.
         machine.at_copy(move || {
             be(0);
             let before = machine.tables_read.load(Relaxed);
@@ -72,7 +72,7 @@ fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
             node,
         };
         program.call(migrate).unwrap();
-        // Five for each walk, and a walk for each look under the lock.
+        // Five tables for each walk, and a walk for each check under the lock.
         let read = *looks.get().expect("CPU 0 has waited");
         assert!(
             read < TURNS / 4,

@@ -1,8 +1,8 @@
 //! The suite for kernels that run programs on the memory manager: checks C1 to C8 as far as programs can see.
 //!
-//! Each check performs one operation of the memory manager on one CPU and verifies the accesses of every CPU around
-//! it. All of it uses [`User`] alone, so it runs wherever workloads run. It finds only translations that are stale on
-//! *that* machine. An emulator that forgets entries early hides what a processor keeps: other address spaces under
+//! Each check performs one operation of the memory manager on one CPU and verifies the accesses of every CPU around it.
+//! The suite only uses [`User`], so it runs wherever workloads run. It finds only translations that are stale on *that*
+//! machine. For example, an emulator may drop entries early that a processor would keep: other address spaces under
 //! their tags, speculative fills, walker caches. The machine in software covers those.
 
 use core::cell::Cell;
@@ -10,7 +10,7 @@ use quell::PageSize;
 use quell_conformance::verdict::{Verdict, expect};
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
-/// Control words, above those of no workload: a suite runs alone.
+/// Control words. No workload runs beside a suite, so they may overlap a workload's.
 mod word {
     pub const ARRIVALS: usize = 0;
     pub const RESULT: usize = 1;
@@ -26,13 +26,13 @@ const ANONYMOUS: Backing = Backing::Anonymous {
 /// One CPU's part in the suite.
 pub struct Suite<'u, U> {
     user: &'u U,
-    /// The process that the suite runs in.
+    /// The suite's process.
     home: u32,
     crossed: Cell<u64>,
 }
 
 impl<'u, U: User> Suite<'u, U> {
-    /// This CPU's part, in the process `home`. Every CPU calls [`Suite::run`] on its own.
+    /// Creates this CPU's part, in the process `home`. Every CPU calls [`Suite::run`] on its own.
     pub fn new(user: &'u U, home: u32) -> Self {
         Suite {
             user,
@@ -84,7 +84,7 @@ impl<'u, U: User> Suite<'u, U> {
         while self.user.shared(word::ARRIVALS) < self.crossed.get() * self.user.cpus() as u64 {}
     }
 
-    /// The first CPU does something between two barriers; all learn the result, or that it failed.
+    /// Lets the first CPU perform an action between two barriers. Returns its result, or that it failed, on all CPUs.
     fn lead(&self, action: impl FnOnce(&U) -> Result<u64, Error>) -> Result<u64, &'static str> {
         const REFUSED: u64 = u64::MAX;
         self.barrier();
@@ -125,7 +125,7 @@ impl<'u, U: User> Suite<'u, U> {
         .map(|_| ())
     }
 
-    /// Every CPU loads every page and compares.
+    /// Makes every CPU load every page and compare.
     fn all_read(&self, address: u64, pages: u64, value: u64, otherwise: &'static str) -> Verdict {
         let same = (0..pages).all(|p| self.user.try_read(address + p * PAGE) == Ok(value));
         self.barrier();
@@ -225,7 +225,7 @@ impl<'u, U: User> Suite<'u, U> {
             .and(expect(gone, "the old place of a moved page could be read"))
     }
 
-    /// Every CPU counts in its own word of one page, which the first CPU unmaps meanwhile.
+    /// Makes every CPU count in its own word of one page, which the first CPU unmaps in the meantime.
     fn counting(&self, disturb: impl Fn(&U, u64) -> Result<u64, Error>) -> Verdict {
         const ROUNDS: u64 = 40;
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
@@ -301,7 +301,7 @@ impl<'u, U: User> Suite<'u, U> {
             .and(expect(seen == 1, "the child saw the parent's store"))
     }
 
-    /// Each CPU but the first enters its own process and returns.
+    /// Makes each CPU except the first enter its own process and return.
     fn isolation(&self) -> Verdict {
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
         self.fill(address, 1, 0x900d)?;
@@ -360,7 +360,7 @@ impl<'u, U: User> Suite<'u, U> {
         let mut verdict = Ok(());
         for value in 2..12 {
             let old = self.all_read(address, 1, value - 1, "an old write is missing");
-            // Clean and read-only, like the entries that lazy unmap leaves on other CPUs.
+            // The page is clean and read-only, as are the entries that lazy unmap leaves on other CPUs.
             self.lead(|user| {
                 user.call(Call::PageOut {
                     address,

@@ -1,18 +1,18 @@
 //! Stress: random operations of the memory manager on every CPU at once.
 //!
-//! All CPUs run in one process and change shared memory: each writes its own words in shared pages and in a file,
-//! while others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its own
-//! region, which it discards, protects, unmaps and moves while others read it, its own processes to visit, and a file
-//! to truncate. It also turns idle and returns. The kernel provides less memory than this needs, and can disturb CPUs
+//! All CPUs run in one process and change shared memory. Each writes its own words in shared pages and in a file, while
+//! others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its own region,
+//! which it discards, protects, unmaps and moves while others read it, its own processes to visit, and a file to
+//! truncate. It also becomes idle and returns. The kernel provides less memory than we need here, and can disturb CPUs
 //! meanwhile.
 //!
 //! Every stored value carries a checksum of its kind, its place and the owner's number of writes there. The owner must
 //! read exactly its last value. Another CPU must read a value that the owner wrote, and never one older than it saw
-//! before. This detects lost writes, reads of another owner's frame or another process's memory, and memory that was
+//! before. So we detect lost writes, reads of another owner's frame or another process's memory, and memory that was
 //! not zeroed.
 //!
-//! The seed and a CPU's number determine its operations. So a seed replays the operations, and their interleaving only
-//! on an emulator that counts instructions.
+//! The seed and a CPU's number determine its operations. So a seed replays the operations; it replays their
+//! interleaving only on an emulator that counts instructions.
 
 mod own;
 mod part;
@@ -35,9 +35,9 @@ pub const ROUND: u64 = 1_000;
 /// The length of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// That many rounds of [`ROUND`] operations on each CPU.
+    /// This many rounds of [`ROUND`] operations on each CPU.
     Rounds(u64),
-    /// Until that many nanoseconds have passed, and to the end of the round.
+    /// Until this many nanoseconds have passed, and to the end of the round.
     Nanoseconds(u64),
 }
 
@@ -56,8 +56,8 @@ pub struct Progress {
 
 /// Runs one CPU's part. Every CPU calls this at the same time, in the process `home`.
 ///
-/// After each round, the first CPU passes the counts to `progress`. `disturb` is called now and then with the number
-/// of another CPU, which the kernel then interrupts in some way.
+/// After each round, the first CPU passes the counts to `progress`. The run sometimes calls `disturb` with the number
+/// of another CPU, which the kernel then interrupts, for example by an NMI.
 ///
 /// # Errors
 /// A violation of the contract that this CPU saw, or a refused call.
@@ -190,7 +190,7 @@ impl<U: User> Stress<'_, U> {
         outcome
     }
 
-    /// One operation, chosen at random.
+    /// Performs one operation, chosen at random.
     fn operate(&mut self) -> Outcome {
         match self.choose(100) {
             0..=19 => self.count_up(),

@@ -1,8 +1,8 @@
 //! The instructions of a compiled expression.
 
-/// How many words an expression's stack holds.
+/// The words of an expression's stack.
 pub(crate) const DEPTH: usize = 16;
-/// How deep parentheses nest, so that reading them cannot exhaust the reader's own stack.
+/// The most nested parentheses, so that reading them can't exhaust the reader's own stack.
 pub(super) const NESTING: usize = 32;
 
 /// A name that an expression may use.
@@ -10,21 +10,21 @@ pub(super) const NESTING: usize = 32;
 pub(crate) enum Name {
     /// A parameter of the workload.
     Parameter(u8),
-    /// A variable of this CPU's.
+    /// A variable of this CPU.
     Local(u8),
     /// A control word that all CPUs share.
     Shared(u8),
-    /// This CPU, from 0.
+    /// This CPU, counted from 0.
     Cpu,
-    /// How many CPUs run the workload.
+    /// The number of CPUs that run the workload.
     Cpus,
     /// The clock, in nanoseconds.
     Now,
     /// Whether the measurement is over.
     Stopped,
-    /// In the value of a store to a range: how far from its beginning.
+    /// In the value of a store to a range: the distance from its beginning.
     Offset,
-    /// In the figure: how long the window was.
+    /// In the figure: the length of the window.
     Nanoseconds,
 }
 

@@ -73,7 +73,7 @@ impl<'t> Reader<'t, '_> {
         Ok(())
     }
 
-    /// Takes a token if it comes next.
+    /// Takes the token if it comes next.
     fn take(&mut self, token: &str) -> bool {
         match self.rest.trim_start().strip_prefix(token) {
             Some(rest) => {
@@ -98,7 +98,7 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    /// The operator of a row that comes next.
+    /// Takes the operator of a row that comes next.
     fn operator(&mut self, row: usize) -> Option<(&'static str, Option<Binary>)> {
         let rest = self.rest.trim_start();
         // `<<` is not `<`, `||` is not `|`.
@@ -172,7 +172,7 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    /// The letters, digits and underscores that come next.
+    /// Takes the letters, digits and underscores that come next.
     fn word(&mut self) -> &'t str {
         let end = self
             .rest

@@ -28,9 +28,9 @@ impl fmt::Display for Mistake {
 
 impl core::error::Error for Mistake {}
 
-/// Why a file was refused.
+/// The reason why a file was refused.
 ///
-/// Shown as one line for each mistake, `path:line: key: message`, as compilers write them.
+/// Shown as one line for each mistake, `path:line: key: message`, like a compiler's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     /// The file, as the caller named it.

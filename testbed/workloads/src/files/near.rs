@@ -1,10 +1,10 @@
-//! Suggests the known name nearest to a misspelt one.
+//! Suggests the known name nearest to a misspelt one, for example `cpus` for `cpu`.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A known name close to a misspelt one; `None` if none is.
+/// Returns a known name close to a misspelt one; `None` if none is close.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     names
         .into_iter()
@@ -19,7 +19,7 @@ pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String
     nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }
 
-/// The edit distance of two words.
+/// Returns the edit distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

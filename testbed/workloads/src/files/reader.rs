@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// A value of the file, with its place.
 pub type Item<'t> = Spanned<DeValue<'t>>;
 
-/// The most mistakes to keep; a file with more is of another kind.
+/// The most mistakes to keep. A file with more is probably not of this kind.
 pub const MOST_MISTAKES: usize = 20;
 
 /// Reads the values of one file and collects its mistakes.
@@ -26,7 +26,7 @@ pub struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// A reader of this text, with no mistake found.
+    /// Creates a reader of this text, without mistakes.
     pub fn new(text: &'t str) -> Self {
         Reader {
             text,
@@ -34,12 +34,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn source(&self) -> &'t str {
         self.text
     }
 
-    /// The text as TOML. A text that is no TOML is one mistake: the first.
+    /// Returns the text as TOML. If it doesn't parse, that is one mistake: the first.
     pub fn document(&mut self) -> Option<Spanned<DeTable<'t>>> {
         match DeTable::parse(self.text) {
             Ok(document) => Some(document),
@@ -51,13 +51,13 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The line of a place, from 1.
+    /// Returns the line of a place, from 1.
     pub fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
         1 + before.filter(|&&byte| byte == b'\n').count()
     }
 
-    /// How many mistakes are kept so far.
+    /// Returns the number of mistakes so far.
     pub fn mistakes(&self) -> usize {
         self.mistakes.len()
     }
@@ -67,21 +67,21 @@ impl<'t> Reader<'t> {
         self.mistakes.truncate(count);
     }
 
-    /// Notes a mistake at a place.
+    /// Records a mistake at a place.
     pub fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
-        // To find a line takes as long as the file: not for mistakes that are dropped.
+        // Finding a line takes time proportional to the file, so we skip it for mistakes that we drop.
         if self.mistakes.len() < MOST_MISTAKES {
             let line = self.line(offset);
             self.refuse_line(line, key, message);
         }
     }
 
-    /// Notes that something is missing, which has no line.
+    /// Records that something is missing, which has no line.
     pub fn missing(&mut self, key: &str, message: impl Into<String>) {
         self.refuse_line(0, key, format!("missing: {}", message.into()));
     }
 
-    /// Notes a mistake in a line; 0 if it is in none.
+    /// Records a mistake in a line; 0 if it is in none.
     pub fn refuse_line(&mut self, line: usize, key: &str, message: impl Into<String>) {
         if self.mistakes.len() < MOST_MISTAKES {
             self.mistakes.push(Mistake {
@@ -95,8 +95,8 @@ impl<'t> Reader<'t> {
     /// Returns the value that was read if the file has no mistake.
     ///
     /// # Errors
-    /// All mistakes in the order of lines. If nothing was read and no mistake recorded, which is an error of the
-    /// caller, the message is general.
+    /// All mistakes in the order of lines. If nothing was read and no mistake recorded, which is a bug of the caller,
+    /// the message is general.
     pub fn finish<T>(self, path: &str, read: Option<T>) -> Result<T, FileError> {
         let mut mistakes = self.mistakes;
         match read {
@@ -158,7 +158,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value as a text.
+    /// Returns the value as a text.
     pub fn text(&mut self, key: &str, item: &Item<'_>) -> Option<String> {
         match item.get_ref().as_str() {
             Some(text) => Some(text.to_owned()),
@@ -193,7 +193,7 @@ pub fn found(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The entries of a table in the order of the file, each with its place.
+/// Returns the entries of a table in the order of the file, each with its place.
 pub fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
     let mut entries: Vec<_> = table
         .iter()

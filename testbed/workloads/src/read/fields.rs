@@ -85,7 +85,7 @@ impl Fields<'_, '_, '_, '_> {
         None
     }
 
-    /// Returns a variable, created at need: `name`, or `name[index]` of a shared one.
+    /// Returns a variable, created if necessary: `name`, or `name[index]` of a shared one.
     pub(super) fn target(&mut self, key: &str) -> Option<Target> {
         let (at, text) = self.word(key)??;
         let (name, index) = match text.split_once('[') {
@@ -168,7 +168,7 @@ impl Fields<'_, '_, '_, '_> {
         }
     }
 
-    /// Every line of a range.
+    /// Reads an access to every line of a range.
     pub(super) fn stream(&mut self, access: Access) -> Option<Op> {
         Some(Op::Stream {
             address: self.value(self.form.form.word)?,
@@ -177,7 +177,7 @@ impl Fields<'_, '_, '_, '_> {
         })
     }
 
-    /// One word, or one at each stride of a range.
+    /// Reads an access to one word, or to one at each stride of a range.
     pub(super) fn access(&mut self, access: Access) -> Option<Op> {
         let address = self.value(self.form.form.word)?;
         let ranged = self.has("bytes");
@@ -262,7 +262,7 @@ impl Fields<'_, '_, '_, '_> {
             }
         };
         Some(Op::Map {
-            // Last, because the address may be in the variable that is replaced.
+            // Read last, because the address may be in the variable that is replaced.
             to: self.target("map")?,
             bytes,
             at,

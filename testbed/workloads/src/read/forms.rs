@@ -1,7 +1,7 @@
 //! The table of statement forms, which readers, performers and documents share.
 //!
-//! The row of a statement that is one system call is complete: its keys in the order of the arguments, and a function
-//! that builds the call. To add such a call, add its row.
+//! A statement that is one system call needs only its row here: its keys in the order of the arguments, and a function
+//! that builds the call. To add such a call, add its row. For example, `protect` is one.
 
 use super::fields::{Access, Fields};
 use crate::script::{CallBuilder, Op};
@@ -23,10 +23,10 @@ pub(super) enum MainArgument {
     Block,
 }
 
-/// How the keys of a statement become an operation.
+/// The conversion of a statement's keys to an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StatementKind {
-    /// Holds other statements, and becomes jumps around them.
+    /// Contains other statements, and becomes jumps around them.
     Block(BlockKind),
     /// One operation.
     Operation(fn(&mut Fields<'_, '_, '_, '_>) -> Option<Op>),
@@ -34,7 +34,7 @@ pub(super) enum StatementKind {
     Call(CallBuilder),
 }
 
-/// The statements that hold others.
+/// The statements that contain others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockKind {
     If,
@@ -44,15 +44,15 @@ pub(super) enum BlockKind {
     Use,
 }
 
-/// One form of statement, as files write it and as documents list it.
+/// One form of statement, for readers and for documents.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
-    /// The word that it begins with.
+    /// Its first word.
     pub word: &'static str,
     pub(super) main: MainArgument,
-    /// Keys that it must have.
+    /// Required keys.
     pub needs: &'static [&'static str],
-    /// Keys that it may have.
+    /// Optional keys.
     pub takes: &'static [&'static str],
     /// Its effect, in a sentence.
     pub meaning: &'static str,
@@ -70,7 +70,7 @@ impl Statement {
         word.into_iter().chain(others.filter(|&key| key != "into"))
     }
 
-    /// A line of the table in `docs/workloads.md`.
+    /// Returns its row of the table in `docs/workloads.md`.
     pub fn row(&self) -> String {
         let of = match self.main {
             MainArgument::Value => "value",
@@ -108,7 +108,7 @@ const fn form(
     }
 }
 
-/// Every statement there is.
+/// Every statement.
 pub const STATEMENTS: &[Statement] = {
     use MainArgument::*;
     &[
@@ -391,7 +391,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             "Sets a variable of this CPU or a shared word.",
             StatementKind::Operation(|fields| {
-                // Read first: a variable has no value before it is set.
+                // Read the value first: the variable has none before it is set.
                 let value = fields.value("be")?;
                 Some(Op::Let {
                     to: fields.target("let")?,

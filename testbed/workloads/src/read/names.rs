@@ -10,11 +10,11 @@ use alloc::vec::Vec;
 /// The context of an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Context {
-    /// Parameters alone.
+    /// Only parameters.
     Parameters,
     /// Parameters and the number of CPUs.
     Static,
-    /// These, and which CPU it is.
+    /// These, and the number of this CPU.
     Place,
     /// A program: all names except those for figures.
     Program,
@@ -22,14 +22,14 @@ pub(crate) enum Context {
     Stored,
     /// The figure: parameters, `nanoseconds`, `done`.
     Figure,
-    /// How many operations there were: parameters and `done`.
+    /// The number of operations: parameters and `done`.
     Count,
 }
 
-/// The most control words of a file: those behind the team's own, up to the kernel's.
+/// The most control words of a file: the kernel's limit without the team's own.
 const SHARED: usize = 60 - word::FREE;
 
-/// Names that are always there.
+/// Names that always exist.
 const FIXED: [(&str, Name, &[Context]); 9] = {
     use Context::*;
     [
@@ -58,7 +58,7 @@ pub(crate) struct Names {
     parameters: Vec<String>,
     shared: Vec<(String, u8, u8)>,
     locals: Vec<String>,
-    /// Variables that have no name, over all.
+    /// The number of variables without a name.
     hidden: usize,
 }
 
@@ -86,7 +86,7 @@ impl Names {
         }
     }
 
-    /// Returns whether a new thing can have that name.
+    /// Returns an error if a new object can't have this name.
     fn free(&self, name: &str) -> Result<(), String> {
         if !is_name(name) {
             return Err(format!(
@@ -129,7 +129,7 @@ impl Names {
         self.hidden = 0;
     }
 
-    /// Returns the variable that a statement sets, and creates it at need.
+    /// Returns the variable that a statement sets, created if necessary.
     pub fn place(&mut self, name: &str) -> Result<Symbol, String> {
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return Ok(match count {
@@ -150,7 +150,7 @@ impl Names {
         Ok(Symbol::One(Name::Local(self.local(name)?)))
     }
 
-    /// A variable without a name.
+    /// Creates a variable without a name.
     pub fn hidden(&mut self) -> Result<u8, String> {
         self.hidden += 1;
         let name = format!("({})", self.hidden);
@@ -198,7 +198,7 @@ impl Names {
         ))
     }
 
-    /// The shared word of that name, for statements that change it in place.
+    /// Returns the shared word with this name, for statements that change it in place.
     pub fn shared_word(&self, name: &str) -> Result<u8, String> {
         match self.shared.iter().find(|(known, ..)| known == name) {
             Some((_, base, 1)) => Ok(*base),

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use toml::de::DeTable;
 
-/// A parameter, before it is known that the file is good.
+/// A parameter of a file that may still have mistakes.
 pub(super) struct Draft {
     pub(super) name: String,
     unit: Unit,

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 /// Reads expressions and records their mistakes.
 pub(super) trait Expressions {
-    /// An expression: a text, a number, or true or false.
+    /// Reads an expression: a text, a number, or true or false.
     fn expression(
         &mut self,
         key: &str,
@@ -89,7 +89,7 @@ impl Expressions for Reader<'_> {
     }
 }
 
-/// Kept for as long as the process runs, as a workload is.
+/// Keeps a text until the process ends, as long as its workload.
 pub(super) fn keep(text: String) -> &'static str {
     String::leak(text)
 }

@@ -82,7 +82,7 @@ pub(super) fn memory(
     }
 }
 
-/// Reads how many pages a call unmaps with one flush, if the file sets it.
+/// Reads the number of pages that a call unmaps with one flush, if the file sets it.
 pub(super) fn together(
     reader: &mut Reader<'_>,
     document: &DeTable<'_>,
@@ -186,7 +186,7 @@ pub(super) fn refusals(
     refusals
 }
 
-/// A message with expressions in braces.
+/// Splits a message with expressions in braces.
 fn said(text: &str, names: &Names, parameters: &[Draft]) -> Result<Vec<MessagePart>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;

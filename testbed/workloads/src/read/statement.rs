@@ -1,4 +1,4 @@
-//! Compiles statements, by the table of their forms, to operations; loops and branches become jumps.
+//! Compiles statements to operations, by the table of their forms. Loops and branches become jumps.
 
 use super::fields::{Fields, Form, value};
 use super::forms::{BlockKind, MainArgument, STATEMENTS, Statement, StatementKind};
@@ -11,14 +11,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use toml::de::DeTable;
 
-/// How many operations a program has at most, blocks put in place.
+/// The most operations of a program, including inserted blocks.
 const OPERATIONS: usize = 20_000;
 
 /// The operations of a program under construction.
 struct Writer<'v, 't> {
     operations: Vec<Operation>,
     blocks: &'v DeTable<'t>,
-    /// Blocks that are being put in place.
+    /// Blocks that are being inserted.
     inside: Vec<String>,
     full: bool,
 }
@@ -117,7 +117,7 @@ impl<'v, 't> Writer<'v, 't> {
             }
         }
         let form = Form { form, table, at };
-        // Mistakes are recorded already.
+        // The mistakes are recorded already.
         let _ = self.write(reader, &form, names);
     }
 
@@ -194,7 +194,7 @@ impl<'v, 't> Writer<'v, 't> {
         Some(())
     }
 
-    /// `repeat` and `for`.
+    /// Writes `repeat` and `for`.
     fn counted(
         &mut self,
         reader: &mut Reader<'_>,
@@ -280,8 +280,8 @@ impl<'v, 't> Writer<'v, 't> {
     }
 }
 
-/// Returns whether every key of a table is one of the form's: of two words that begin statements, it is this one that
-/// does.
+/// Returns whether every key of a table belongs to this form. If a table has two words that may begin statements, this
+/// decides which one begins it.
 fn fits(form: &Statement, table: &DeTable<'_>) -> bool {
     table.keys().all(|key| {
         let word: &str = key.get_ref().as_ref();
@@ -289,7 +289,7 @@ fn fits(form: &Statement, table: &DeTable<'_>) -> bool {
     })
 }
 
-/// The variable of a loop, which is one of this CPU's; the inner error is for the whole statement.
+/// Returns the variable of a loop, which belongs to this CPU. The inner error is for the whole statement.
 fn variable(
     reader: &mut Reader<'_>,
     key: &str,

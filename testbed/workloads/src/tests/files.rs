@@ -25,7 +25,7 @@ fn the_description_lists_every_statement_and_its_example_can_be_read() {
     assert!(run.measure.value > 0.0);
 }
 
-/// The example with one piece of it changed.
+/// Returns the example with one part changed.
 fn changed(from: &str, to: &str) -> Result<Workload, FileError> {
     let (_, rest) = DESCRIPTION.split_once("```toml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();

@@ -148,7 +148,7 @@ fn tables_for_a_move_that_finds_no_memory_for_all_of_them_are_given_back() {
         config,
         ..Options::new(64)
     });
-    // A table for each page.
+    // Each page needs its own table.
     let bytes = 8 * APART;
     let spread = program.call(anonymous(bytes, PageSize::Base)).unwrap();
     for page in 0..8 {
@@ -192,7 +192,7 @@ fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
         })
     };
     let truncate = |bytes| program.call(Call::Truncate { file, bytes });
-    // The page is on the device alone: to be cut in the middle it must come back.
+    // The page is only on the device: a cut in its middle must read it back.
     let mapped = map_file(&program, id, PAGE, true, Protection::READ_WRITE);
     program.write(mapped + 2048, 7);
     let out = Call::PageOut {

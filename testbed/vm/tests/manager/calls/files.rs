@@ -39,7 +39,7 @@ fn files_are_shared_private_written_and_read() {
         program.write(shared + 2 * PAGE, 5);
         program.write(shared + 8, 6);
         assert_eq!(program.call(Call::Sync { file }), Ok(2));
-        // Out of memory and back from the device.
+        // Pages are reclaimed and read back from the device.
         program
             .call(Call::PageOut {
                 address: shared,

@@ -10,7 +10,7 @@ fn large_pages_are_used_split_copied_and_collapsed() {
         program.write(a + 5 * PAGE, 5);
         program.write(a + LARGE, 6);
         assert_eq!(program.vm.check().unwrap().anonymous, 1024);
-        // Splitting keeps contents; what was cut out is gone.
+        // Splitting keeps contents; the removed page is gone.
         program
             .call(Call::Unmap {
                 address: a + 7 * PAGE,
@@ -35,7 +35,7 @@ fn large_pages_are_used_split_copied_and_collapsed() {
             (6, 0)
         );
         program.call(Call::Enter { process: 1 }).unwrap();
-        // One that must be split while shared.
+        // A page that must be split while it is shared.
         let again = program.call(Call::Fork).unwrap() as u32;
         program
             .call(Call::Discard {
@@ -73,7 +73,7 @@ fn large_pages_are_used_split_copied_and_collapsed() {
         }
         program.write(a + LARGE, 8);
         assert_eq!(program.read(a + LARGE), 8);
-        // Out to swap in pieces.
+        // Swapped out in pieces.
         assert_eq!(
             program.call(Call::PageOut {
                 address: a + LARGE,
@@ -95,7 +95,7 @@ fn shared_large_pages_are_copied_in_pieces_where_no_block_is_left() {
         program.write(address, 50);
     };
     for change in [by_store, by_discard] {
-        // One block of 512 frames, and twice 511 that make none.
+        // One block of 512 frames, and twice 511 frames that form none.
         let map = MemoryMap::flat(Frame(0x1001), 511 + 512 + 511);
         let program = Program::start(Options {
             map,

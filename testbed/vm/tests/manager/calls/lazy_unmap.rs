@@ -1,4 +1,4 @@
-//! Lazy unmapping: stale translations never show wrong bytes, and broken rules are noticed.
+//! Lazy unmapping: stale translations never return wrong bytes, and broken rules are noticed.
 
 use super::*;
 
@@ -35,8 +35,8 @@ fn clean_pages_that_were_taken_lazily_are_reinstated() {
         Ok(8)
     );
     assert_eq!(program.vm.check().unwrap().stale, 8);
-    // The write call, a write fault and truncation find the frame; the read of page 1 still goes
-    // through the translation that was left behind.
+    // The write call, a write fault and truncation find the frame. The read of page 1 still uses the translation that
+    // was left behind.
     program
         .call(Call::Write {
             file,
@@ -66,8 +66,8 @@ fn clean_pages_that_were_taken_lazily_are_reinstated() {
         3
     );
     program.vm.check().unwrap();
-    // An allocation reuses the other frames when memory is short; the program reads their pages from the device after
-    // that.
+    // When memory is short, an allocation reuses the other frames. After that the program reads their pages from the
+    // device.
     let hog = program.call(anonymous(400 * PAGE, PageSize::Base)).unwrap();
     for page in 0..400 {
         program.write(hog + page * PAGE, page);
@@ -79,7 +79,7 @@ fn clean_pages_that_were_taken_lazily_are_reinstated() {
     program.finish(&[1]);
 }
 
-/// The four programs for which lazy unmapping was refused elsewhere.
+/// Runs the four programs for which reviewers rejected lazy unmapping in Linux.
 #[test]
 fn stale_readers_never_see_wrong_bytes() {
     for policy in [Policy::ALL, Policy::only(Mechanism::LazyUnmap)] {
@@ -100,7 +100,7 @@ fn stale_readers_never_see_wrong_bytes() {
             file
         });
         let a = map_file(&program, files[0], PAGE, true, Protection::READ);
-        // The second CPU keeps a translation throughout.
+        // The second CPU keeps its translation all the time.
         let on = |cpu: usize, value: u64| {
             be(cpu);
             assert_eq!(program.read(a), value, "CPU {cpu} {policy:?}");
@@ -203,7 +203,7 @@ fn readers_of_moved_pages_never_see_wrong_bytes() {
         Ok(4)
     );
     assert_eq!(program.vm.check().unwrap().stale, 4);
-    // CPU 1 still reads the old frames, and must not any more once the bytes differ.
+    // CPU 1 still reads the old frames, but must not once the bytes differ.
     program
         .call(Call::Write {
             file,

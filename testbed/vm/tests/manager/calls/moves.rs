@@ -112,7 +112,7 @@ fn migration_keeps_contents_and_demotion_makes_room() {
             }),
             Err(Error::NoNode)
         );
-        // More than the fast node holds: old pages go to the slow one, none to swap.
+        // More than the fast node holds: old pages move to the slow one, none to swap.
         let b = program.call(anonymous(300 * PAGE, PageSize::Base)).unwrap();
         for page in 0..300 {
             program.write(b + page * PAGE, page);

@@ -1,8 +1,8 @@
-//! The machine: memory as atomic words, one translation cache per CPU that keeps whatever it has seen
-//! until it is told to forget.
+//! The test machine: memory as atomic words, and a translation cache per CPU that keeps everything until it must drop
+//! it.
 //!
-//! CPUs are threads, or one thread plays all of them: then a CPU that waits serves the interrupts of
-//! the CPUs that are not running.
+//! CPUs are threads, or one thread plays all of them. In the second case a CPU that waits handles the interrupts of the
+//! CPUs that aren't running.
 
 use super::Options;
 use quell::{
@@ -21,7 +21,7 @@ thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
 }
 
-/// The calling thread is this CPU from now on.
+/// Makes the calling thread this CPU from now on.
 pub fn be(cpu: usize) {
     CPU.set(cpu as u16);
 }
@@ -51,13 +51,13 @@ pub struct TestMachine {
     pub reinstated: AtomicU64,
     /// Turns of waiting loops so far.
     pub turns: AtomicU64,
-    /// How often the manager has asked for a table's words.
+    /// The number of times that the manager requested a table's words.
     pub tables_read: AtomicU64,
     at_copy: Mutex<Option<Hook>>,
     at_turn: Mutex<Option<(u64, Hook)>>,
 }
 
-/// What happens at a moment of the machine's, once.
+/// A callback that runs once, at a moment of the machine.
 type Hook = Box<dyn FnOnce() + Send>;
 
 impl TestMachine {
@@ -72,7 +72,7 @@ impl TestMachine {
         let cpus = options.cpus;
         TestMachine {
             first,
-            // Memory does not start as zeros: the manager must not rely on that.
+            // Memory doesn't start as zeros, so the manager can't rely on that.
             words: (first..last)
                 .map(|_| [const { AtomicU64::new(POISON) }; 512])
                 .collect(),
@@ -91,12 +91,12 @@ impl TestMachine {
         }
     }
 
-    /// When a CPU is about to copy a page the next time.
+    /// Runs the hook when a CPU is next about to copy a page.
     pub fn at_copy(&self, hook: impl FnOnce() + Send + 'static) {
         *self.at_copy.lock().unwrap() = Some(Box::new(hook));
     }
 
-    /// After so many more turns of waiting loops, in the last of them.
+    /// Runs the hook after this many more turns of waiting loops, in the last of them.
     pub fn after_turns(&self, turns: u64, hook: impl FnOnce() + Send + 'static) {
         let when = self.turns.load(SeqCst) + turns;
         *self.at_turn.lock().unwrap() = Some((when, Box::new(hook)));
@@ -137,7 +137,7 @@ impl TestMachine {
         }
     }
 
-    /// One access of a program: through the cache, or else through the tables.
+    /// Performs one access of a program: through the cache, or else through the tables.
     pub fn access(&self, address: u64, store: Option<u64>) -> Option<u64> {
         self.poll();
         let mut cpu = self.cpus[self.me()].lock().unwrap();
@@ -275,8 +275,8 @@ unsafe impl Hardware for TestMachine {
             hook();
         }
         self.poll();
-        // What this CPU waits for another does, on a host that may have fewer cores: a thread that has slept gets one
-        // again sooner than one that has yielded and yielded.
+        // Another CPU's thread must run, and the host may have fewer cores. A thread that has slept gets a core again
+        // sooner than one that has yielded many times.
         std::thread::sleep(Duration::from_micros(10));
     }
 }
@@ -378,7 +378,7 @@ unsafe impl Machine for TestMachine {
             Event::FrameReinstated { .. } => {
                 self.reinstated.fetch_add(1, Relaxed);
             }
-            // The next owner must not rely on the words that the last one has left.
+            // The next owner must not rely on the words of the last one.
             Event::FrameAllocated { frame, frames } => {
                 for at in 0..frames {
                     let page = self.page(frame.plus(at));

@@ -53,7 +53,7 @@ pub unsafe fn release_machines() {
     made.into_iter().for_each(|free| free());
 }
 
-/// A machine with a manager; they live until [`release_machines`], or else for ever.
+/// Makes a machine with a manager; they live until [`release_machines`], or else for ever.
 pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let machine = Box::into_raw(Box::new(TestMachine::new(options.clone())));
     let cpus: Box<[PerCpu<TestMachine>]> = (0..options.cpus).map(|_| PerCpu::new()).collect();
@@ -72,8 +72,8 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let vm = Box::into_raw(Box::new(Vm::new(engine, config)));
     MADE.with_borrow_mut(|made| {
         made.push(Box::new(move || {
-            // SAFETY: each was made by `Box::into_raw` above, and the caller of `release_machines`
-            // vouches that nothing refers to them. The borrower goes before what it borrows.
+            // SAFETY: each was made by `Box::into_raw` above, and the caller of `release_machines` guarantees that
+            // nothing refers to them. The borrower is dropped before the data that it borrows.
             unsafe {
                 drop(Box::from_raw(vm));
                 drop(Box::from_raw(ledger));
@@ -112,7 +112,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A new machine, and a program in a new process on CPU 0.
+    /// Makes a machine, and a program in a new process on CPU 0.
     pub fn start(options: Options) -> Program {
         let (machine, vm) = machine(options);
         let process = vm.spawn().unwrap();
@@ -150,13 +150,13 @@ impl Program {
         self.vm.call(call)
     }
 
-    /// What the manager says the program would read.
+    /// Returns the word that the program would read, by the manager's records.
     pub fn peek(&self, address: u64) -> Option<u64> {
         // SAFETY: only tests with one thread peek.
         unsafe { self.vm.peek(self.vm.current().unwrap(), address) }
     }
 
-    /// Ends all processes and checks that every frame came back.
+    /// Ends all processes and checks that every frame was freed.
     pub fn finish(&self, processes: &[ProcessId]) {
         self.vm.check().unwrap();
         for cpu in 0..self.machine.cpus.len() {

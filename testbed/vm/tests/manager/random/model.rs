@@ -1,4 +1,4 @@
-//! The model: what a program should see, as plain vectors.
+//! The model: the values that a program should read, as plain vectors.
 
 use super::program::Kind;
 use quell_vm::{Fault, Protection};
@@ -25,7 +25,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// What a load of the page gives.
+    /// Returns the result of a load of the page.
     pub fn load(&self, process: u32, at: u64) -> Result<u64, Fault> {
         let page = self.processes[&process]
             .pages

@@ -52,7 +52,7 @@ impl Run {
             .pages
     }
 
-    /// What a call says that is refused where not all of the pages are mapped.
+    /// Returns the result of a call that is refused if not all of the pages are mapped.
     fn if_covered(&mut self, at: u64, n: u64) -> Result<u64, Error> {
         self.covered(at, n).then_some(0).ok_or(Error::NotMapped)
     }

@@ -1,4 +1,4 @@
-//! Operations on memory, processes and a file that one CPU alone writes.
+//! Operations on memory, processes and a file that only one CPU writes.
 
 use super::part::{Outcome, Stress, failed};
 use super::values::*;
@@ -139,7 +139,7 @@ impl<U: User> Stress<'_, U> {
         }
     }
 
-    /// A copy of the process sees this CPU's words as they are, and its stores stay its own.
+    /// Checks that a copy of the process sees this CPU's words, and that its stores stay its own.
     pub fn fork(&mut self) -> Outcome {
         let (page, chunk, own) = (self.choose(SHARED), self.choose(CHUNKS), self.choose(CHUNK));
         let child = match self.user.call(Call::Fork) {

@@ -21,8 +21,8 @@ pub mod word {
     pub const FILE: usize = 4;
 }
 
-/// How often an access is tried again that finds no memory: a last resort, because the CPU that holds the memory
-/// may be given no time by the host for a while.
+/// The most retries of an access that finds no memory. This is a last resort: the host may give no time for a while to
+/// the CPU that holds the memory.
 const RETRIES: u32 = 20_000;
 
 /// This CPU's knowledge of one chunk of its own region.
@@ -31,7 +31,7 @@ pub struct Chunk {
     pub mapped: bool,
     pub writable: bool,
     pub half: u64,
-    /// How often each page was written since it was last zero; 0 is zero.
+    /// Writes of each page since it was last zero; 0 if it is zero.
     pub counts: [u64; CHUNK as usize],
 }
 
@@ -49,7 +49,7 @@ pub struct Stress<'u, U> {
     pub tail_counts: [u64; TAIL as usize],
     pub home: u32,
     pub guests: [(u32, u64); GUESTS],
-    /// How often this CPU has written its word of each page that all write.
+    /// This CPU's writes of its word in each page that all CPUs write.
     pub shared: Vec<u64>,
     pub large: Vec<u64>,
     pub filed: Vec<u64>,
@@ -130,7 +130,7 @@ impl<U: User> Stress<'_, U> {
         self.broken(clause, account)
     }
 
-    /// This CPU saw the contract broken.
+    /// Reports that this CPU saw the contract broken.
     pub fn broken<T>(&self, clause: Clause, account: String) -> Outcome<T> {
         let violation = Violation::new(clause, account).by(CpuId(self.me as u16));
         Err(violation.to_string())
@@ -193,7 +193,7 @@ impl<U: User> Stress<'_, U> {
         Ok(())
     }
 
-    /// This CPU's word of a page that all write.
+    /// Returns the address of this CPU's word in a page that all CPUs write.
     pub fn word_of(&self, kind: Kind, page: u64) -> u64 {
         let base = match kind {
             Kind::Shared => SHARED_AT,

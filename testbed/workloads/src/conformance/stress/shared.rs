@@ -81,7 +81,7 @@ impl<U: User> Stress<'_, U> {
         }
     }
 
-    /// A range in which all CPUs, or this one alone, have pages.
+    /// Returns a range in which all CPUs, or only this one, have pages.
     pub fn some_range(&mut self) -> (u64, u64) {
         let (base, pages) = match self.choose(5) {
             0 => (FILE_AT, FILE),
@@ -99,7 +99,7 @@ impl<U: User> Stress<'_, U> {
         (base + first * PAGE, count * PAGE)
     }
 
-    /// A call about a range that may be unmapped is refused if it is.
+    /// Makes a call about a range that may be unmapped, which is then refused.
     pub fn about_range(&self, name: &'static str, call: Call) -> Outcome {
         match self.user.call(call) {
             Ok(_) | Err(Error::NotMapped | Error::OutOfMemory) => Ok(()),
@@ -131,7 +131,7 @@ impl<U: User> Stress<'_, U> {
         self.must_hold(self.word_of(Kind::Large, page), old, Clause::C2)
     }
 
-    /// Looks into memory that other CPUs own, map and unmap.
+    /// Reads memory that other CPUs own, map and unmap.
     pub fn peek(&mut self) -> Outcome {
         let cpu = self.choose(self.user.cpus() as u64) as usize;
         let (half, chunk, page) = (self.choose(2), self.choose(CHUNKS), self.choose(CHUNK));

@@ -45,14 +45,14 @@ pub enum Kind {
     Child,
 }
 
-/// The value of the `count`th store to a place: the count above, a checksum of it below.
+/// Returns the value of the `count`th store to a place: the count above, a checksum of it below.
 pub fn value(kind: Kind, cpu: usize, page: u64, count: u64) -> u64 {
     let checksum = FxBuildHasher.hash_one((kind as u8, cpu, page, count));
     count << 24 | checksum & 0xff_ffff
 }
 
-/// How often the place had been written when this value was stored; `None` if no such store was
-/// ever made there. Memory that was never written is zero.
+/// Returns the number of writes to the place when this value was stored; `None` if no such store was ever made. Memory
+/// that was never written is zero.
 pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
     let count = held >> 24;
     (held == 0 || value(kind, cpu, page, count) == held).then_some(count)
@@ -61,8 +61,8 @@ pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
 /// Returns an address for a non-maskable interrupt to read, and a check of the value that it finds. `choice` is any
 /// number.
 ///
-/// The interrupt does not know the current process of its CPU. In a guest and in a child, the word at that address
-/// holds a value that its CPU stored in that process.
+/// The interrupt handler does not know its CPU's current process. In a guest and in a child, the word at that address
+/// contains a value that its CPU stored in that process.
 pub fn probe(choice: u64, cpus: usize) -> (u64, impl Fn(u64) -> bool) {
     let (page, cpu) = (choice % SHARED, (choice >> 32) as usize % cpus);
     let address = SHARED_AT + page * PAGE + 64 * cpu as u64;
