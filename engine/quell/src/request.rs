@@ -97,7 +97,7 @@ impl Request {
 
     /// Makes the request for a range that isn't empty, or for everything.
     ///
-    /// `None` stands for everything.
+    /// `None` means everything.
     #[inline]
     pub(crate) fn of(range: Option<PageRange>, scope: Scope) -> Self {
         match range {

@@ -49,9 +49,9 @@ pub struct Machine {
     pub untagged: bool,
     /// Set if its features include broadcasts but it returns none.
     pub mute: bool,
-    /// The number of tags of each CPU; 0 stands for 6.
+    /// The number of tags of each CPU; 0 means 6.
     pub tags: u16,
-    /// [`Features::full_above`]; 0 stands for 33.
+    /// [`Features::full_above`]; 0 means 33.
     pub full_above: u64,
     pub broadcast: Broadcasts,
     /// The duty that the machine breaches, if any.

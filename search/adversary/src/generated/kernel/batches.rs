@@ -339,7 +339,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
         let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        // Another CPU may have mapped something meanwhile, and a marker stands for a flush that is still to be made.
+        // Another CPU may have mapped something meanwhile, and a marker means a flush that is still to be made.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)
