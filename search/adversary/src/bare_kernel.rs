@@ -46,13 +46,13 @@ const MOST_LEDGER_ENTRIES: usize = 4;
 pub struct BareProgram {
     /// CPU 0's first work before the run, while no other CPU runs.
     pub first: fn(&BareKernel<'_>),
-    /// The work of each CPU after that, in turn.
+    /// The work of each CPU in turn, after `first` and still before the run.
     pub each: fn(&BareKernel<'_>, usize),
-    /// CPU 1's work after that.
+    /// CPU 1's work after `each`, still before the run.
     pub second: fn(&BareKernel<'_>),
     /// The work of all CPUs during the run.
     pub all: fn(&BareKernel<'_>, usize),
-    /// The separate work of each CPU after that.
+    /// The separate work of each CPU, after `all`.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
     /// The number of flushes that can be deferred at once, at most four.
     pub ledger: usize,

@@ -141,7 +141,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A new entry, and an entry that a TLB into which it can be filled may still hold.
+/// A new entry, and an old one that a TLB may still hold when it fills the new one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meeting {
     /// The CPU with that TLB.
