@@ -16,7 +16,7 @@ use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde_json::Value;
 
-use crate::options::Suggested;
+use crate::options::SuggestedNames;
 use crate::output::{document_line, note, say};
 use crate::usage::usage;
 
@@ -57,7 +57,7 @@ fn runs() -> impl TypedValueParser<Value = String> {
             .chain(workloads::names())
             .collect()
     };
-    Suggested(names).try_map(|name| run_name(&name))
+    SuggestedNames(names).try_map(|name| run_name(&name))
 }
 
 /// The arguments of `quell boot`.

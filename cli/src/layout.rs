@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quell::Policy;
 use quell_adversary::cases;
-use quell_adversary::mutants::Tested;
+use quell_adversary::mutants::MutantResult;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
 };
@@ -223,7 +223,7 @@ fn searches_and_mutants() {
     tables::fired(&report.coverage).assert_laid_out("fired");
     tables::found(&[cases::row(&case, &report)], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
-        .map(|mistake| Tested {
+        .map(|mistake| MutantResult {
             mistake,
             killed: None,
             schedules: 123_456_789,
@@ -262,9 +262,9 @@ mod live {
     use super::*;
     use quell_host::clear::fault::DemandFault;
     use quell_host::clear::read::ClearThenRead;
-    use quell_host::clear::report::{Chosen, PlanTable, Report, Row, Verdict};
+    use quell_host::clear::report::{PlanChoice, PlanTable, Report, Row, Verdict};
     use quell_host::live::report::{
-        Benchmark, Beside, FlushEvents, Form, Quiet, Row as HostRow, Spread,
+        Benchmark, Comparison, FlushEvents, Form, QuietSamples, Row as HostRow, Spread,
     };
 
     const WAYS: [&str; 9] = [
@@ -296,7 +296,7 @@ mod live {
             peak_write_gbps: 140.0,
             rows: rows(&WAYS),
             chosen: sizes
-                .map(|bytes| Chosen {
+                .map(|bytes| PlanChoice {
                     bytes,
                     strategy: "nt512",
                     gbps: 138.25,
@@ -368,7 +368,7 @@ mod live {
             op: "page",
             ns: spread,
             round_medians: Vec::new(),
-            quiet: Some(Quiet {
+            quiet: Some(QuietSamples {
                 samples: 3,
                 median: 10_432_000.0,
                 tlb_interrupts_per_op: None,
@@ -412,7 +412,7 @@ mod live {
             seconds: 1.0,
         };
         measure::host::print::row_table(&benchmark).assert_laid_out("host");
-        let beside = [Beside {
+        let beside = [Comparison {
             benchmark: "pageout",
             row: "dirty_1_MiB_a_thread_spinning".into(),
             measured_ns: 1_234_567.0,

@@ -18,7 +18,7 @@ use crate::usage::usage;
 pub struct ListArgs {
     /// List only these [default: everything except the values of machines]
     #[arg(value_enum)]
-    what: Option<What>,
+    what: Option<ListTopic>,
     /// With `parameters`: show the values of this machine, with their sources
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
@@ -28,7 +28,7 @@ pub struct ListArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum What {
+enum ListTopic {
     /// Workloads and their parameters
     Workloads,
     /// Built-in machines
@@ -41,11 +41,11 @@ enum What {
     Parameters,
 }
 
-impl What {
+impl ListTopic {
     /// Returns the list as JSON. Parameters have their values, too, if there is a machine.
     fn document(self, machine: Option<&MachineFile>) -> Value {
         match self {
-            What::Workloads => Workload::all()
+            ListTopic::Workloads => Workload::all()
                 .iter()
                 .map(|workload| {
                     let parameters: Vec<Value> = workload
@@ -66,7 +66,7 @@ impl What {
                     })
                 })
                 .collect(),
-            What::Machines => machines::names()
+            ListTopic::Machines => machines::names()
                 .filter_map(built_in)
                 .map(|machine| {
                     json!({
@@ -77,7 +77,7 @@ impl What {
                     })
                 })
                 .collect(),
-            What::Kernels => kernels::names()
+            ListTopic::Kernels => kernels::names()
                 .filter_map(built_in_kernel)
                 .map(|kernel| {
                     json!({
@@ -87,11 +87,11 @@ impl What {
                     })
                 })
                 .collect(),
-            What::Policies => TERMS
+            ListTopic::Policies => TERMS
                 .iter()
                 .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }))
                 .collect(),
-            What::Parameters => Parameter::ALL
+            ListTopic::Parameters => Parameter::ALL
                 .iter()
                 .map(|&parameter| {
                     let description = parameter.description();
@@ -122,7 +122,7 @@ fn find(machine: &str) -> Result<MachineFile> {
 /// If the chosen machine doesn't exist.
 pub fn run(args: ListArgs) -> Result<()> {
     let wants = |what| args.what.is_none_or(|wanted| wanted == what);
-    if let (Some(machine), false) = (&args.machine, wants(What::Parameters)) {
+    if let (Some(machine), false) = (&args.machine, wants(ListTopic::Parameters)) {
         return Err(usage(format_args!(
             "--machine {machine}: only `quell list parameters` has values of a machine"
         )));
@@ -131,11 +131,31 @@ pub fn run(args: ListArgs) -> Result<()> {
         let machine = args.machine.as_deref().map(find).transpose()?;
         let of_machine = |what| wants(what) && machine.is_none();
         let lists = [
-            (What::Workloads, "workloads", of_machine(What::Workloads)),
-            (What::Machines, "machines", of_machine(What::Machines)),
-            (What::Kernels, "kernels", of_machine(What::Kernels)),
-            (What::Policies, "policies", of_machine(What::Policies)),
-            (What::Parameters, "parameters", wants(What::Parameters)),
+            (
+                ListTopic::Workloads,
+                "workloads",
+                of_machine(ListTopic::Workloads),
+            ),
+            (
+                ListTopic::Machines,
+                "machines",
+                of_machine(ListTopic::Machines),
+            ),
+            (
+                ListTopic::Kernels,
+                "kernels",
+                of_machine(ListTopic::Kernels),
+            ),
+            (
+                ListTopic::Policies,
+                "policies",
+                of_machine(ListTopic::Policies),
+            ),
+            (
+                ListTopic::Parameters,
+                "parameters",
+                wants(ListTopic::Parameters),
+            ),
         ];
         let wanted = lists.into_iter().filter(|(_, _, wanted)| *wanted);
         let document: Map<String, Value> = wanted
@@ -144,21 +164,21 @@ pub fn run(args: ListArgs) -> Result<()> {
         output::document(&document)?;
         return Ok(());
     }
-    if wants(What::Workloads) && args.machine.is_none() {
+    if wants(ListTopic::Workloads) && args.machine.is_none() {
         workloads();
     }
-    if wants(What::Machines) && args.machine.is_none() {
+    if wants(ListTopic::Machines) && args.machine.is_none() {
         known_machines();
     }
-    if wants(What::Kernels) && args.machine.is_none() {
+    if wants(ListTopic::Kernels) && args.machine.is_none() {
         say!("KERNELS (--kernel NAME, or --kernel FILE for one of your own)\n");
         say!("{}\n", kernel_table());
         paragraph("quell measure paths writes the file of the kernel that runs here.\n");
     }
-    if wants(What::Policies) && args.machine.is_none() {
+    if wants(ListTopic::Policies) && args.machine.is_none() {
         policies();
     }
-    if wants(What::Parameters) {
+    if wants(ListTopic::Parameters) {
         match &args.machine {
             Some(name) => values(&find(name)?),
             None => parameters(),

@@ -10,7 +10,7 @@ use quell_experiments::results::{Header, Results};
 use crate::explore::kept;
 use crate::explore::output::Outcome;
 use crate::output::{Destination, say};
-use crate::results::{Part, ResultsFile};
+use crate::results::{ResultsFile, ResultsPart};
 use crate::sweep::summary;
 use crate::usage::usage;
 
@@ -35,7 +35,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     // The first line of a part shows whether it belongs to a sweep or to a search.
     let (first, others) = args.parts.split_first().context("no files")?;
-    let first = Part::open(first)?;
+    let first = ResultsPart::open(first)?;
     let outcome = if kept::is_search(first.first()) {
         if let Some(option) = args.summary.asked() {
             return Err(usage(format_args!(

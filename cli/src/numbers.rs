@@ -24,13 +24,13 @@ impl FromStr for Cpus {
 
 /// Numbers of CPUs in ascending order, exactly as listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed(pub Vec<usize>);
+pub struct CpuNumbers(pub Vec<usize>);
 
-impl FromStr for Listed {
+impl FromStr for CpuNumbers {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        listed(text).map(Listed)
+        listed(text).map(CpuNumbers)
     }
 }
 

@@ -18,9 +18,9 @@ use crate::usage::usage;
 
 /// A parser that accepts any text. Completions suggest the names that the function returns.
 #[derive(Clone)]
-pub struct Suggested(pub fn() -> Vec<&'static str>);
+pub struct SuggestedNames(pub fn() -> Vec<&'static str>);
 
-impl TypedValueParser for Suggested {
+impl TypedValueParser for SuggestedNames {
     type Value = String;
 
     fn parse_ref(
@@ -38,13 +38,13 @@ impl TypedValueParser for Suggested {
 }
 
 /// Suggests the built-in workloads.
-pub const WORKLOADS: Suggested = Suggested(workloads::names);
+pub const WORKLOADS: SuggestedNames = SuggestedNames(workloads::names);
 
 /// Suggests the built-in machines.
-pub const MACHINES: Suggested = Suggested(|| machines::names().collect());
+pub const MACHINES: SuggestedNames = SuggestedNames(|| machines::names().collect());
 
 /// Suggests the built-in kernels.
-pub const KERNELS: Suggested = Suggested(|| kernels::names().collect());
+pub const KERNELS: SuggestedNames = SuggestedNames(|| kernels::names().collect());
 
 /// The kernel whose path costs we use.
 #[derive(Debug, Args)]
@@ -72,7 +72,7 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
         let alone = Mechanism::ALL.map(|mechanism| mechanism.name());
         ["baseline", "all"].into_iter().chain(alone).collect()
     };
-    Suggested(names).try_map(|text| parse_policy(&text))
+    SuggestedNames(names).try_map(|text| parse_policy(&text))
 }
 
 /// A workload and its parameters.

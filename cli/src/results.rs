@@ -25,13 +25,13 @@ pub struct ResultsFile<W> {
 }
 
 /// A file of results that we read. We read it once from beginning to end, so it may be a pipe.
-pub struct Part {
+pub struct ResultsPart {
     path: PathBuf,
     first: Vec<u8>,
     rest: BufReader<File>,
 }
 
-impl Part {
+impl ResultsPart {
     /// Opens the file and reads its first line, which describes the work.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Part {
         let mut first = Vec::new();
         read_line(&mut rest, &mut first)
             .map_err(|why| wrong(&format_args!("no results ({why})")))?;
-        Ok(Part {
+        Ok(ResultsPart {
             path: path.to_owned(),
             first,
             rest,
@@ -133,7 +133,7 @@ impl<W: Header> ResultsFile<W> {
         let (known, _before) = match to.exists() {
             true => {
                 let before = alone(File::open(&to)?, &to)?;
-                (Part::open(place)?.read()?, Some(before))
+                (ResultsPart::open(place)?.read()?, Some(before))
             }
             false => (None, None),
         };
@@ -166,9 +166,9 @@ impl<W: Header> ResultsFile<W> {
     /// # Errors
     /// If a file can't be read, files contain results of different work, two files disagree about a result, or the
     /// other file can't be written.
-    pub fn merge(first: Part, others: &[PathBuf], place: &Path) -> Result<Self> {
+    pub fn merge(first: ResultsPart, others: &[PathBuf], place: &Path) -> Result<Self> {
         let place = place_of(place)?;
-        let read = |part: Part| {
+        let read = |part: ResultsPart| {
             let none = format!("{}: no results of {}", part.path.display(), W::WHAT);
             part.read()?.ok_or_else(|| usage(none))
         };
@@ -176,7 +176,7 @@ impl<W: Header> ResultsFile<W> {
         let mut all: Results<W> = read(first)?;
         for path in others {
             let shown = path.display();
-            all.merge(read(Part::open(path)?)?)
+            all.merge(read(ResultsPart::open(path)?)?)
                 .map_err(|apart| match apart {
                     MergeError::OtherWhole => usage(format_args!(
                         "{shown} belongs to {} of other {}s than {shown_first}",
@@ -217,11 +217,11 @@ impl<W: Header> ResultsFile<W> {
 }
 
 /// Adds the results of several threads to one file, one at a time.
-pub struct Keeper<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
+pub struct ResultsWriter<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
 
-impl<'f, W: Header> Keeper<'f, W> {
+impl<'f, W: Header> ResultsWriter<'f, W> {
     pub fn new(file: &'f mut ResultsFile<W>) -> Self {
-        Keeper(Mutex::new((file, None)))
+        ResultsWriter(Mutex::new((file, None)))
     }
 
     /// Adds a result to the file; `finish` returns the first error.

@@ -19,12 +19,12 @@ use crate::usage::usage;
 #[derive(Debug, Args)]
 pub struct VersusArgs {
     #[command(subcommand)]
-    other: Other,
+    other: Opponent,
 }
 
 /// The kernel to compare with.
 #[derive(Debug, Subcommand)]
-enum Other {
+enum Opponent {
     /// Compare with a stock Linux, instruction by instruction
     Linux(LinuxArgs),
 }
@@ -108,7 +108,7 @@ struct LinuxArgs {
 /// If something needed is missing or broken. A workload that fails on one side isn't an error: the exit code is 1, and
 /// its row contains the reason.
 pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
-    let Other::Linux(args) = args.other;
+    let Opponent::Linux(args) = args.other;
     let workloads: Vec<_> = args
         .workload
         .iter()

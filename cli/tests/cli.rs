@@ -429,10 +429,10 @@ fn generated_programs_are_searched_and_their_keys_stay() {
 
 /// A command that runs beside a test and ends with it.
 #[cfg(unix)]
-struct Running(Option<std::process::Child>);
+struct RunningCommand(Option<std::process::Child>);
 
 #[cfg(unix)]
-impl Running {
+impl RunningCommand {
     fn process(&mut self) -> &mut std::process::Child {
         self.0.as_mut().unwrap()
     }
@@ -443,7 +443,7 @@ impl Running {
 }
 
 #[cfg(unix)]
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             // The command may have ended already.
@@ -466,7 +466,7 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut child = Running(Some(child));
+    let mut child = RunningCommand(Some(child));
     let kept = || {
         let entries = std::fs::read_dir(corpus).into_iter().flatten().flatten();
         entries

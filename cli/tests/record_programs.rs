@@ -39,7 +39,7 @@ struct Program {
 }
 
 /// The recording of a program.
-struct Recorded {
+struct RecordingOutput {
     json: Value,
     /// The output of the recording in a terminal.
     shown: String,
@@ -87,7 +87,7 @@ fn ready(what: &str) -> Result<Program, String> {
 /// A busy host may leave the recorder too little time to see most of what the kernel counts. Then we try again a few
 /// times, also without a limit on the cost. If so many events are lost even then that they may be the cause, this host
 /// can't show anything. If few are lost, a wrong attribution is a mistake.
-fn recorded(command: &[String]) -> Result<Recorded, String> {
+fn recorded(command: &[String]) -> Result<RecordingOutput, String> {
     let mut once = recorded_once(command, "1")?;
     for overhead in ["100", "1", "100"] {
         if once.is_laid() {
@@ -104,7 +104,7 @@ fn recorded(command: &[String]) -> Result<Recorded, String> {
     }
 }
 
-fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String> {
+fn recorded_once(command: &[String], overhead: &str) -> Result<RecordingOutput, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recording");
     let output = Command::new(env!("CARGO_BIN_EXE_quell"))
@@ -129,7 +129,7 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String>
         .arg(&file)
         .output()
         .unwrap();
-    Ok(Recorded {
+    Ok(RecordingOutput {
         shown: String::from_utf8(shown.stdout).unwrap(),
         told: errors,
         json: serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {text}")),
@@ -137,7 +137,7 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String>
     })
 }
 
-impl Recorded {
+impl RecordingOutput {
     /// Returns the number of interrupts in `/proc/interrupts`.
     fn counted(&self) -> f64 {
         self.json["interrupts"].as_f64().unwrap()
@@ -214,7 +214,7 @@ impl Recorded {
 
 #[test]
 fn few_lost_events_do_not_excuse_that_interrupts_are_laid_at_nothing() {
-    let of = |attributed: u64, lost: u64| Recorded {
+    let of = |attributed: u64, lost: u64| RecordingOutput {
         json: serde_json::json!({"sites": [], "interrupts": 1000, "attributed": attributed, "lost": lost}),
         shown: String::new(),
         told: format!("recorded 5000 events in 5.0 s; {lost} lost; overhead 1.00 %"),
@@ -254,7 +254,9 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     };
     before.all_is_laid_at_a_cause();
     after.all_is_laid_at_a_cause();
-    let of = |recorded: &Recorded| recorded.sent(Some(&program.name), |call| call == program.call);
+    let of = |recorded: &RecordingOutput| {
+        recorded.sent(Some(&program.name), |call| call == program.call)
+    };
     let all = before.sent(Some(&program.name), |_| true);
     if all < FEW {
         // The program's threads didn't run at the same time.
@@ -273,7 +275,7 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
             ),
         );
     }
-    let each = |recorded: &Recorded| of(recorded) / recorded.operations;
+    let each = |recorded: &RecordingOutput| of(recorded) / recorded.operations;
     assert!(
         each(&after) < each(&before) / 2.0,
         "{} for each operation were {}: {}",

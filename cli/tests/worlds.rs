@@ -6,7 +6,7 @@
 
 use quell::Policy;
 use quell_adversary::rehearsal::rehearse;
-use quell_adversary::workload::Performance as Schedules;
+use quell_adversary::workload::WorkloadRun as Schedules;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Session, explore};
 use quell_clock::built_in;
 use quell_experiments::machines;

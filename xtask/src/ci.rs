@@ -1,6 +1,6 @@
 //! Runs steps: two lanes in parallel, then the steps that need the machine alone.
 
-use crate::steps::{Lane, STEPS, Step};
+use crate::steps::{STEPS, Step, StepGroup};
 use crate::{cargo, root};
 use std::fs::{self, File};
 use std::io;
@@ -56,7 +56,7 @@ pub fn run(steps: &[&'static Step]) -> ExitCode {
     // Takes the next step of a lane, or else a step that can run beside any other.
     let next = |lane| {
         let mut waiting = waiting.lock().ok()?;
-        let mut of = [lane, Lane::Apart].into_iter();
+        let mut of = [lane, StepGroup::Apart].into_iter();
         let at = of.find_map(|lane| waiting.iter().position(|step| step.lane == lane))?;
         Some(waiting.remove(at))
     };
@@ -67,10 +67,10 @@ pub fn run(steps: &[&'static Step]) -> ExitCode {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| run(Lane::Tests));
-        scope.spawn(|| run(Lane::Optimised));
+        scope.spawn(|| run(StepGroup::Tests));
+        scope.spawn(|| run(StepGroup::Optimised));
     });
-    run(Lane::Alone);
+    run(StepGroup::Alone);
     println!("{:14}         {:5} s", "all", began.elapsed().as_secs());
     ExitCode::from(u8::from(!passed.into_inner()))
 }

@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask ci`: name, purpose and command of each.
 //!
 //! Cargo allows one command at a time per build folder. And a rebuild with other features replaces a program that a
-//! running test uses. So each step has a [`Lane`].
+//! running test uses. So each step has a [`StepGroup`].
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ type Words = &'static [&'static str];
 
 /// The steps that may run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lane {
+pub enum StepGroup {
     /// Builds into `target/debug`: one at a time.
     Tests,
     /// Builds into `target/release`: one at a time.
@@ -28,7 +28,7 @@ pub struct Step {
     /// The property that the step checks.
     pub shows: &'static str,
     /// The lane.
-    pub lane: Lane,
+    pub lane: StepGroup,
     /// The program and its arguments. A step names the test or the binary that it needs and, where it can, no package.
     /// The packages decide the features with which shared crates are built, and `cargo test` has built all of them.
     pub command: Words,
@@ -38,7 +38,7 @@ pub struct Step {
     pub boots: bool,
 }
 
-const fn step(name: &'static str, lane: Lane, command: Words, shows: &'static str) -> Step {
+const fn step(name: &'static str, lane: StepGroup, command: Words, shows: &'static str) -> Step {
     Step {
         name,
         shows,
@@ -61,7 +61,7 @@ impl Step {
     }
 }
 
-use Lane::{Alone, Apart, Optimised, Tests};
+use StepGroup::{Alone, Apart, Optimised, Tests};
 
 /// All steps. Those of a lane run in this order.
 #[rustfmt::skip]

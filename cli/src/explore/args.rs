@@ -10,7 +10,7 @@ use quell_adversary::{MachineKind, Mistake, Scenario};
 use quell_experiments::sweep::Shard;
 use quell_experiments::workloads;
 
-use crate::options::{Suggested, policy};
+use crate::options::{SuggestedNames, policy};
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ Examples:
 pub struct ExploreArgs {
     /// Scenarios, workloads, or files with programs or workloads; with --mutants, the mutants [default: all scenarios
     /// or mutants]
-    #[arg(value_name = "NAME", value_parser = Suggested(programs), hide_possible_values = true)]
+    #[arg(value_name = "NAME", value_parser = SuggestedNames(programs), hide_possible_values = true)]
     pub names: Vec<String>,
     /// Set a parameter of the workloads, for example `--param iterations=2`; may be repeated. Runs must be short here
     #[arg(long = "param", value_name = "NAME=VALUE", conflicts_with_all = ["mutants", "generate", "replay"])]
@@ -37,7 +37,7 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["mutants", "generate", "replay"])]
     pub cpus: Option<usize>,
     /// Search only on these machines (see --list)
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Suggested(machines), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = SuggestedNames(machines), hide_possible_values = true)]
     pub machine: Vec<String>,
     /// Search only under this policy (`quell list policies`); may be repeated [default: the baseline, each mechanism
     /// alone, and all]

@@ -12,8 +12,8 @@ use crate::table::{Table, number, words};
 use crate::usage::usage;
 use quell_adversary::Mistake;
 use quell_adversary::cases;
-use quell_adversary::generate::campaign::Killed;
-use quell_adversary::generate::{Campaign, Corpus, Recorded, shrink};
+use quell_adversary::generate::campaign::KilledMutant;
+use quell_adversary::generate::{Campaign, Corpus, RecordedProgram, shrink};
 use quell_boot::files;
 use quell_conformance::PolicyText;
 use quell_experiments::progress::{self, ProgressLine};
@@ -112,7 +112,7 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
 ///
 /// # Errors
 /// If the file can't be read, or contains no program.
-pub fn read(path: &Path) -> anyhow::Result<Recorded> {
+pub fn read(path: &Path) -> anyhow::Result<RecordedProgram> {
     cases::recorded(&path.display().to_string(), &machines::read).map_err(usage)
 }
 
@@ -215,10 +215,10 @@ fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {
     }
 }
 
-fn row(killed: &Killed) -> [String; 6] {
+fn row(killed: &KilledMutant) -> [String; 6] {
     let name = killed.mutant.name().to_string();
     let found = killed.find.as_ref();
-    let of = |what: &dyn Fn(&quell_adversary::generate::Find) -> String| {
+    let of = |what: &dyn Fn(&quell_adversary::generate::Finding) -> String| {
         found.map_or_else(String::new, what)
     };
     [
@@ -257,7 +257,7 @@ fn curve(campaign: &Campaign) {
 /// If the trace can't be written.
 pub fn replay(
     args: &ExploreArgs,
-    recorded: &Recorded,
+    recorded: &RecordedProgram,
     trace: Option<&Destination>,
 ) -> anyhow::Result<ExitCode> {
     if recorded.mistake.is_some_and(Mistake::is_of_source)

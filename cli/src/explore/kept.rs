@@ -35,7 +35,7 @@ pub struct Head {
 
 /// The result of a case.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundRow {
     /// The index of the case in the search.
     index: usize,
     #[serde(flatten)]
@@ -43,7 +43,7 @@ pub struct Found {
 }
 
 impl Header for Head {
-    type Row = Found;
+    type Row = FoundRow;
     const WHAT: &'static str = "a search";
     const EACH: &'static str = "case";
 
@@ -51,7 +51,7 @@ impl Header for Head {
         self.cases
     }
 
-    fn place(found: &Found) -> usize {
+    fn place(found: &FoundRow) -> usize {
         found.index
     }
 }
@@ -93,11 +93,11 @@ impl Head {
     }
 }
 
-impl Found {
+impl FoundRow {
     /// Creates the result of the case with this index.
-    pub fn of(index: usize, case: &Case<'_>, report: &Report) -> Found {
+    pub fn of(index: usize, case: &Case<'_>, report: &Report) -> FoundRow {
         let row = cases::row(case, report);
-        Found { index, row }
+        FoundRow { index, row }
     }
 }
 

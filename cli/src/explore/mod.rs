@@ -22,10 +22,10 @@ pub use args::ExploreArgs;
 
 use crate::mutants::in_copy;
 use crate::output::{Destination, INTERRUPTED, note, say};
-use crate::results::{Keeper, ResultsFile};
+use crate::results::{ResultsFile, ResultsWriter};
 use crate::usage::usage;
 use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
-use quell_adversary::generate::Recorded;
+use quell_adversary::generate::RecordedProgram;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Case, Mistake};
 use quell_experiments::machines;
@@ -169,10 +169,10 @@ fn search_and_keep(
     }
     cases.retain(|(index, _)| !file.results.has(*index));
     let (places, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-    let keeper = Keeper::new(&mut file);
+    let keeper = ResultsWriter::new(&mut file);
     if !cases.is_empty() {
         work::explore_all(args, &cases, effort, jobs, stop, |index, searched| {
-            keeper.keep(&kept::Found::of(
+            keeper.keep(&kept::FoundRow::of(
                 places[index],
                 &searched.case,
                 &searched.report,
@@ -216,7 +216,7 @@ fn run_replay(
     trace: Option<&Destination>,
 ) -> anyhow::Result<ExitCode> {
     if code.trim_start().starts_with('{') {
-        let recorded = Recorded::parse(code).map_err(usage)?;
+        let recorded = RecordedProgram::parse(code).map_err(usage)?;
         return generate::replay(args, &recorded, trace);
     }
     if is_file(code) {

@@ -2,12 +2,12 @@
 
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
-use super::work::Searched;
+use super::work::CaseResult;
 use crate::output::{Destination, note, paragraph, say, several, write};
 use quell_adversary::Scenario;
 use quell_adversary::cases::{self, Row};
 use quell_adversary::explore::POLICIES;
-use quell_adversary::mutants::{Kill, Tested};
+use quell_adversary::mutants::{Kill, MutantResult};
 use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_conformance::PolicyText;
@@ -99,7 +99,7 @@ impl From<Outcome> for ExitCode {
 }
 
 /// Prints the results of a search.
-pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> Outcome {
+pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) -> Outcome {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
     let found: Vec<_> = results
@@ -246,7 +246,7 @@ impl Pace {
 }
 
 /// Returns the pace of each kind that was searched.
-fn paces(results: &[Searched]) -> impl Iterator<Item = Pace> {
+fn paces(results: &[CaseResult]) -> impl Iterator<Item = Pace> {
     let kinds = [false, true].into_iter();
     let paces = kinds.map(|over_manager| {
         let those = || {
@@ -296,7 +296,7 @@ pub fn steps_json(
 }
 
 /// Prints the fate of each mutant.
-pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> ExitCode {
+pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -> ExitCode {
     let survivors = tested.iter().filter(|h| h.killed.is_none()).count();
     if args.json {
         let rows: Vec<_> = tested
@@ -362,7 +362,7 @@ fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
     }
 }
 
-fn markdown(tested: &[Tested]) {
+fn markdown(tested: &[MutantResult]) {
     say!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
     say!("| --- | --- | --- | --- | --- | --- | ---: |");
     for h in tested {

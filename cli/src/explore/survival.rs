@@ -3,7 +3,7 @@
 
 use crate::output::say;
 use quell_adversary::generate::Campaign;
-use quell_adversary::generate::campaign::Killed;
+use quell_adversary::generate::campaign::KilledMutant;
 
 /// Mistakes that people found by reading the engine and the manager or by writing programs, each with the mutants that
 /// repeat it.
@@ -111,7 +111,7 @@ fn mutants(campaign: &Campaign) {
     say!("\n## Every mutant\n");
     say!("| mutant | clause | machine | operations | programs | schedules |");
     say!("| --- | --- | --- | ---: | ---: | ---: |");
-    for Killed {
+    for KilledMutant {
         mutant,
         find,
         programs,

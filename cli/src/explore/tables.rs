@@ -1,7 +1,7 @@
 //! The tables of `quell explore`.
 
 use quell_adversary::cases::Row;
-use quell_adversary::mutants::Tested;
+use quell_adversary::mutants::MutantResult;
 use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
 use crate::table::{Cell, Table, number, verdict, words};
@@ -114,7 +114,7 @@ pub fn fired(coverage: &Coverage) -> Table {
 }
 
 /// Returns the scenario, machine and clause that killed a mutant, or `None` if it survived.
-pub fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
+pub fn killer(tested: &MutantResult) -> Option<(&'static str, &'static str, String)> {
     let kill = tested.killed.as_ref()?;
     Some((
         kill.scenario(),
@@ -124,7 +124,7 @@ pub fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
 }
 
 /// Returns a table of the fate of each mutant.
-pub fn became(tested: &[Tested]) -> Table {
+pub fn became(tested: &[MutantResult]) -> Table {
     let mut rows = Table::new([
         words("mutant"),
         words("bug").spare(),

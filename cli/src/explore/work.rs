@@ -3,7 +3,7 @@
 use super::args::ExploreArgs;
 use anyhow::Context;
 use quell_adversary::cases::Effort;
-use quell_adversary::mutants::{self, Tested};
+use quell_adversary::mutants::{self, MutantResult};
 use quell_adversary::{Budget, Case, Coverage, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::cpu_time;
 use quell_experiments::progress::{self, ProgressLine};
@@ -34,7 +34,7 @@ pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
 }
 
 /// A case that was searched, with its result.
-pub struct Searched {
+pub struct CaseResult {
     pub case: Case<'static>,
     pub report: Report,
     /// The CPU time of the search, if the host measures it.
@@ -75,9 +75,12 @@ pub fn explore_all(
     effort: Effort,
     jobs: usize,
     stop: &AtomicBool,
-    found: impl Fn(usize, &Searched) + Sync + Send,
-) -> Result<Vec<Searched>, ThreadPoolBuildError> {
-    let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
+    found: impl Fn(usize, &CaseResult) + Sync + Send,
+) -> Result<Vec<CaseResult>, ThreadPoolBuildError> {
+    let cases: Vec<_> = cases
+        .iter()
+        .map(|&case| (case, CaseProgress::default()))
+        .collect();
     let (violations, fired) = (AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
     let look = || {
@@ -100,7 +103,7 @@ pub fn explore_all(
         if stop.load(Relaxed) {
             return None;
         }
-        let (case, spent): &(Case<'static>, Spent) = &cases[index];
+        let (case, spent): &(Case<'static>, CaseProgress) = &cases[index];
         let exploration = Exploration {
             case: *case,
             budget: effort.budget(cases.len(), jobs),
@@ -126,7 +129,7 @@ pub fn explore_all(
             cpu_time::spent_on(|| explore(&mut Session::new(*case), &exploration, go_on));
         spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
-        let searched = Searched {
+        let searched = CaseResult {
             case: *case,
             report,
             spent: time,
@@ -143,12 +146,12 @@ pub fn explore_all(
 
 /// The progress of a case's search.
 #[derive(Default)]
-struct Spent {
+struct CaseProgress {
     schedules: AtomicU64,
     millionths: AtomicU64,
 }
 
-impl Spent {
+impl CaseProgress {
     fn tell(&self, schedules: u64, share: f64) {
         self.schedules.store(schedules, Relaxed);
         self.millionths
@@ -173,7 +176,7 @@ pub fn test_all(
     args: &ExploreArgs,
     mutants: &[Mistake],
     jobs: usize,
-) -> Result<Vec<Tested>, ThreadPoolBuildError> {
+) -> Result<Vec<MutantResult>, ThreadPoolBuildError> {
     let [tested, killed, schedules] = [const { AtomicU64::new(0) }; 3];
     let began = Instant::now();
     let look = || ProgressLine {

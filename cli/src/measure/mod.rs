@@ -18,12 +18,12 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 pub struct MeasureArgs {
     #[command(subcommand)]
-    what: What,
+    what: MeasureTarget,
 }
 
 /// The measurement to run.
 #[derive(Debug, Subcommand)]
-enum What {
+enum MeasureTarget {
     /// Measure zeroing: each strategy at each length, and the engine's choices
     #[cfg(target_os = "linux")]
     Clear(clear::ClearArgs),
@@ -43,11 +43,11 @@ enum What {
 pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         #[cfg(target_os = "linux")]
-        What::Clear(args) => clear::run(&args),
-        What::Engine(args) => engine::run(&args),
+        MeasureTarget::Clear(args) => clear::run(&args),
+        MeasureTarget::Engine(args) => engine::run(&args),
         #[cfg(target_os = "linux")]
-        What::Host(args) => args.run(),
+        MeasureTarget::Host(args) => args.run(),
         #[cfg(target_os = "linux")]
-        What::Paths(args) => args.run(),
+        MeasureTarget::Paths(args) => args.run(),
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use quell_clock::MachineFile;
 use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
-use quell_host::predict::recorded::Replayed;
+use quell_host::predict::recorded::ReplayedProgram;
 
 use crate::output::{object, paragraph, say};
 use crate::table::{Table, number, words};
@@ -46,7 +46,7 @@ impl ReplayArgs {
 }
 
 /// Prints the results of a replay, or the reason why there are none.
-pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
+pub fn print(replayed: Option<&anyhow::Result<ReplayedProgram>>) {
     match replayed {
         Some(Ok(replayed)) => show(replayed),
         Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
@@ -60,7 +60,7 @@ pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
 /// If the results can't be written as JSON.
 pub fn print_json(
     mut json: serde_json::Value,
-    replayed: Option<&anyhow::Result<Replayed>>,
+    replayed: Option<&anyhow::Result<ReplayedProgram>>,
 ) -> anyhow::Result<()> {
     match replayed {
         Some(Ok(replayed)) => json["replay"] = serde_json::to_value(&replayed.replay)?,
@@ -72,7 +72,7 @@ pub fn print_json(
 }
 
 /// Prints the results of a replay.
-fn show(replayed: &Replayed) {
+fn show(replayed: &ReplayedProgram) {
     let told = replayed.told();
     say!("\nWhat a change would do");
     told.before.iter().for_each(paragraph);

@@ -20,10 +20,10 @@ use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
 use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
-use crate::numbers::Listed;
+use crate::numbers::CpuNumbers;
 use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy};
 use crate::output::{Destination, note, say, several};
-use crate::results::{Keeper, ResultsFile};
+use crate::results::{ResultsFile, ResultsWriter};
 use crate::usage::usage;
 
 /// The arguments of `quell sweep`.
@@ -49,7 +49,7 @@ pub struct SweepArgs {
     policies: Vec<Policy>,
     /// Run on these numbers of CPUs, separated by commas [default: the workload's own number]
     #[arg(long, value_name = "LIST")]
-    cpus: Option<Listed>,
+    cpus: Option<CpuNumbers>,
     /// Vary a parameter of the workload: pages=1,8,64, or pages=1..64 for each doubling from 1 to 64; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUES")]
     parameters: Vec<String>,
@@ -194,7 +194,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     if known > 0 {
         note!("{known} runs are in {} already", place.shown());
     }
-    let kept = Keeper::new(&mut file);
+    let kept = ResultsWriter::new(&mut file);
     let (begun, spent) = (Instant::now(), cpu_time::of_process());
     sweep::run(&missing, &AtomicBool::new(false), |cell, outcome| {
         kept.keep(&Record::of(&grid, cell, outcome));

@@ -31,7 +31,7 @@ pub struct SummaryArgs {
 }
 
 /// The files of [`SummaryArgs`], checked before the work.
-pub struct Places {
+pub struct SummaryPlaces {
     csv: Option<Destination>,
     #[cfg(feature = "parquet")]
     parquet: Option<Destination>,
@@ -54,7 +54,7 @@ impl SummaryArgs {
     ///
     /// # Errors
     /// If a file can't be written, or this command was built without support for Parquet.
-    pub fn open(&self) -> Result<Places> {
+    pub fn open(&self) -> Result<SummaryPlaces> {
         let open = |option, path: &Option<PathBuf>| {
             path.as_deref()
                 .map(|path| Destination::open(option, Some(path), ""))
@@ -65,7 +65,7 @@ impl SummaryArgs {
                 "--parquet: this quell was built without Parquet; build it with `--features parquet`, or use --csv",
             ));
         }
-        Ok(Places {
+        Ok(SummaryPlaces {
             csv: open("--csv", &self.csv)?,
             #[cfg(feature = "parquet")]
             parquet: open("--parquet", &self.parquet)?,
@@ -78,7 +78,7 @@ impl SummaryArgs {
 ///
 /// # Errors
 /// If something can't be written.
-pub fn print(results: &Results<Head>, places: &Places) -> Result<bool> {
+pub fn print(results: &Results<Head>, places: &SummaryPlaces) -> Result<bool> {
     let records: Vec<Record> = results.rows().collect();
     let points = points(&records);
     say!("{}, {}\n", results.head.workload, results.head.metric);

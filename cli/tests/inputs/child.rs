@@ -42,7 +42,7 @@ const FILE: u64 = 1 << 18;
 const OUTPUT: u64 = 8 << 20;
 
 /// How a run ended.
-pub struct Ended {
+pub struct RunEnd {
     status: ExitStatus,
     /// The reason why we ended a process that hung.
     pub hung: Option<String>,
@@ -54,7 +54,7 @@ pub struct Ended {
 const SIGXCPU: i32 = 24;
 const SIGKILL: i32 = 9;
 
-impl Ended {
+impl RunEnd {
     /// Returns the exit code, if the process ended by itself.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
@@ -92,7 +92,7 @@ impl Ended {
 }
 
 /// Runs the command.
-pub fn run(line: &Line, place: &Place, limits: Limits) -> Ended {
+pub fn run(line: &Line, place: &Place, limits: Limits) -> RunEnd {
     let mut command = limited(limits, "exec \"$0\" \"$@\"");
     command
         .arg(env!("CARGO_BIN_EXE_quell"))
@@ -101,7 +101,7 @@ pub fn run(line: &Line, place: &Place, limits: Limits) -> Ended {
 }
 
 /// Runs a script in place of the command.
-pub fn shell(script: &str, place: &Place, limits: Limits) -> Ended {
+pub fn shell(script: &str, place: &Place, limits: Limits) -> RunEnd {
     follow(limited(limits, script), place, limits)
 }
 
@@ -114,7 +114,7 @@ fn limited(limits: Limits, script: &str) -> Command {
     command
 }
 
-fn follow(mut command: Command, place: &Place, limits: Limits) -> Ended {
+fn follow(mut command: Command, place: &Place, limits: Limits) -> RunEnd {
     command
         .env_clear()
         .env("PATH", place.programs())
@@ -153,7 +153,7 @@ fn follow(mut command: Command, place: &Place, limits: Limits) -> Ended {
             }
         }
     }
-    Ended {
+    RunEnd {
         status: child.wait().expect("a child"),
         hung,
         stdout: stdout.join().expect("no panic"),

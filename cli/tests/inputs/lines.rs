@@ -1,7 +1,7 @@
 //! Draws command lines from the command's own description.
 
 use crate::inputs::files::Place;
-use crate::inputs::words::{self, Known, choose, pick};
+use crate::inputs::words::{self, KnownNames, choose, pick};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command};
 use rand::RngExt;
@@ -112,7 +112,7 @@ fn is_left_out(command: &Command, line: &Line) -> bool {
 }
 
 /// Draws a command line, or `None` if it's one that we leave out.
-pub fn draw(rng: &mut Pcg64, root: &Command, known: &Known, place: &Place) -> Option<Line> {
+pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames, place: &Place) -> Option<Line> {
     let mut line = Line::default();
     let mut command = root;
     loop {
@@ -149,7 +149,13 @@ pub fn draw(rng: &mut Pcg64, root: &Command, known: &Known, place: &Place) -> Op
     (!is_left_out(root, &line)).then_some(line)
 }
 
-fn arguments(rng: &mut Pcg64, command: &Command, known: &Known, place: &Place, line: &mut Line) {
+fn arguments(
+    rng: &mut Pcg64,
+    command: &Command,
+    known: &KnownNames,
+    place: &Place,
+    line: &mut Line,
+) {
     let all: Vec<_> = command
         .get_arguments()
         .filter(|argument| !asks(argument))
@@ -188,7 +194,7 @@ fn asks(argument: &Arg) -> bool {
     )
 }
 
-fn one(rng: &mut Pcg64, argument: &Arg, known: &Known, place: &Place, line: &mut Line) {
+fn one(rng: &mut Pcg64, argument: &Arg, known: &KnownNames, place: &Place, line: &mut Line) {
     let name = argument.get_long().map(|name| format!("--{name}"));
     if !argument.get_action().takes_values() {
         line.words.extend(name.map(OsString::from));
@@ -222,7 +228,7 @@ fn is<T: 'static>(parser: &ValueParser) -> bool {
 fn value(
     rng: &mut Pcg64,
     argument: &Arg,
-    known: &Known,
+    known: &KnownNames,
     place: &Place,
     line: &mut Line,
 ) -> OsString {

@@ -58,7 +58,7 @@ fn every_command_line_ends_well() {
     let only = number("QUELL_FUZZ_CASE");
     println!("QUELL_FUZZ_SEED={seed}");
     let command = quell_cli::command();
-    let known = words::Known::read();
+    let known = words::KnownNames::read();
     let folder = Folder::new();
     let began = Instant::now();
     let enough = |case: u64| match (only, minutes) {

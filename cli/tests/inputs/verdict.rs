@@ -1,6 +1,6 @@
 //! Checks whether a run ended well.
 
-use crate::inputs::child::Ended;
+use crate::inputs::child::RunEnd;
 use crate::inputs::lines::Line;
 
 /// Returns the exit codes that a command line may have.
@@ -12,7 +12,7 @@ fn codes(line: &Line) -> &'static [i32] {
 }
 
 /// Returns the fault in how a run ended, or `None` if it ended well.
-pub fn of(line: &Line, ended: &Ended) -> Option<String> {
+pub fn of(line: &Line, ended: &RunEnd) -> Option<String> {
     if let Some(why) = &ended.hung {
         return Some(format!("hung: {why}"));
     }
@@ -38,7 +38,7 @@ pub fn of(line: &Line, ended: &Ended) -> Option<String> {
 }
 
 /// Checks an error: one line that names the culprit, or one line for each mistake in a file, and no output before.
-fn refusal(line: &Line, ended: &Ended) -> Option<String> {
+fn refusal(line: &Line, ended: &RunEnd) -> Option<String> {
     if !ended.stdout.is_empty() {
         return Some("something was done before it was refused".into());
     }
@@ -73,7 +73,7 @@ fn asks(line: &Line) -> bool {
 }
 
 /// Checks a success: there must be output, and every path must have been usable.
-fn success(line: &Line, ended: &Ended) -> Option<String> {
+fn success(line: &Line, ended: &RunEnd) -> Option<String> {
     if ended.stdout.is_empty() {
         return Some("said nothing, and calls it success".into());
     }
@@ -87,7 +87,7 @@ fn success(line: &Line, ended: &Ended) -> Option<String> {
 }
 
 /// Checks that the output of `--json` is JSON, unless it's help.
-fn documents(line: &Line, ended: &Ended) -> Option<String> {
+fn documents(line: &Line, ended: &RunEnd) -> Option<String> {
     if asks(line) || !line.words().any(|word| word == "--json") || ended.stdout.is_empty() {
         return None;
     }

@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
 /// The names that the command itself lists, by their kind.
-pub struct Known {
+pub struct KnownNames {
     lists: Vec<(String, Vec<String>)>,
     parameters: Vec<String>,
 }
 
-impl Known {
+impl KnownNames {
     /// Reads the lists from the command.
     pub fn read() -> Self {
         let mut lists = Vec::new();
@@ -38,7 +38,7 @@ impl Known {
             }
         }
         assert!(!parameters.is_empty() && lists.len() > 4);
-        Known { lists, parameters }
+        KnownNames { lists, parameters }
     }
 
     /// Returns a name of the kind that an argument takes, if the command lists that kind.
@@ -158,7 +158,7 @@ pub fn number(rng: &mut Pcg64) -> String {
 }
 
 /// Returns text for an argument. `argument` is its name, and `value` the name of its value in the help.
-pub fn text(rng: &mut Pcg64, known: &Known, argument: &str, value: &str) -> OsString {
+pub fn text(rng: &mut Pcg64, known: &KnownNames, argument: &str, value: &str) -> OsString {
     if value.contains('=') && rng.random_range(0..4) > 0 {
         return pair(rng, known).into();
     }
@@ -179,7 +179,7 @@ pub fn text(rng: &mut Pcg64, known: &Known, argument: &str, value: &str) -> OsSt
 }
 
 /// Returns a name with a mistake in it.
-fn changed(rng: &mut Pcg64, known: &Known) -> String {
+fn changed(rng: &mut Pcg64, known: &KnownNames) -> String {
     let name = known.any(rng);
     match rng.random_range(0..5) {
         0 => name.to_uppercase(),
@@ -200,7 +200,7 @@ fn amount(rng: &mut Pcg64) -> String {
 }
 
 /// Returns text of the form NAME=VALUE.
-fn pair(rng: &mut Pcg64, known: &Known) -> String {
+fn pair(rng: &mut Pcg64, known: &KnownNames) -> String {
     let options = [
         "policy",
         "parameters",
@@ -245,7 +245,7 @@ fn policy(rng: &mut Pcg64) -> String {
 }
 
 /// Returns a replay code: scenario, machine, policy, perhaps a mutant, and deviations.
-fn code(rng: &mut Pcg64, known: &Known) -> String {
+fn code(rng: &mut Pcg64, known: &KnownNames) -> String {
     let mut code = String::new();
     for what in ["scenarios", "machines", "policies"] {
         let name = known.named(rng, what).unwrap_or_else(|| known.any(rng));
@@ -259,7 +259,7 @@ fn code(rng: &mut Pcg64, known: &Known) -> String {
 }
 
 /// Returns a value for an argument that takes a policy.
-pub fn policy_text(rng: &mut Pcg64, known: &Known) -> OsString {
+pub fn policy_text(rng: &mut Pcg64, known: &KnownNames) -> OsString {
     match rng.random_range(0..3) {
         0 => known
             .named(rng, "policies")

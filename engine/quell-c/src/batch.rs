@@ -4,7 +4,7 @@
 //! frames; in C the caller reads them from the array.
 
 use crate::flight::Callback;
-use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held, open, settled};
+use crate::held::{BatchContent, BatchPlace, CBatch, Frames, batch, held, open, settled};
 use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
 pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { held(batch) } {
-        Ok(Held::Batch(batch)) => batch.is_empty(),
-        Ok(Held::InFlight(_) | Held::Announced(_)) => false,
+        Ok(BatchContent::Batch(batch)) => batch.is_empty(),
+        Ok(BatchContent::InFlight(_) | BatchContent::Announced(_)) => false,
         Err(_) => true,
     }
 }
@@ -260,11 +260,11 @@ pub unsafe extern "C" fn quell_batch_finish(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { held(batch) }? {
             // SAFETY: as above.
-            Held::Batch(_) => unsafe { settled(batch) }?.finish().count(),
+            BatchContent::Batch(_) => unsafe { settled(batch) }?.finish().count(),
             // SAFETY: the batch is in flight, and C has kept its spaces.
-            Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
+            BatchContent::InFlight(flight) => unsafe { BatchPlace::land(flight) },
             // We refuse it, because its callback would find that no flush exists.
-            Held::Announced(_) => return Err(quell_status::InFlight),
+            BatchContent::Announced(_) => return Err(quell_status::InFlight),
         };
         crate::left::finished(batch.cast());
         // SAFETY: C vouches for the memory behind `count`.
@@ -329,14 +329,14 @@ pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory, and keeps the spaces.
     match unsafe { held(batch) } {
         // SAFETY: the batch is in flight, and C keeps its spaces.
-        Ok(Held::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
+        Ok(BatchContent::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
         // SAFETY: as above.
-        Ok(Held::Announced(flight)) => unsafe {
+        Ok(BatchContent::Announced(flight)) => unsafe {
             let hw = (*flight).hw();
             hw.flights().look(hw);
-            !matches!(held(batch), Ok(Held::Announced(_)))
+            !matches!(held(batch), Ok(BatchContent::Announced(_)))
         },
-        Ok(Held::Batch(_)) | Err(_) => true,
+        Ok(BatchContent::Batch(_)) | Err(_) => true,
     }
 }
 

@@ -5,7 +5,7 @@
 //! that runs it.
 
 use crate::machine::Machine;
-use crate::place::{Made, examine, made, quell_engine, quell_space, space_if_any};
+use crate::place::{EngineCell, examine, made, quell_engine, quell_space, space_if_any};
 use crate::status::{answer, quell_status};
 use crate::values::enum_quell_rights;
 use core::ffi::{c_char, c_void};
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn quell_conformance_new(
     type OfMachine = Suite<'static, 'static, Machine>;
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let engine = unsafe { made(engine) }.map(Made::engine)?;
+        let engine = unsafe { made(engine) }.map(EngineCell::engine)?;
         let place: *mut OfMachine = memory.cast();
         examine(memory.cast::<Line>())?;
         const { assert!(align_of::<OfMachine>() <= align_of::<Line>()) };

@@ -3,7 +3,8 @@
 use crate::capacity::CHECKED;
 use crate::machine::Machine;
 use crate::place::{
-    Made, engine_here, made, made_here, quell_cpu, quell_engine, quell_space, space, space_if_any,
+    EngineCell, engine_here, made, made_here, quell_cpu, quell_engine, quell_space, space,
+    space_if_any,
 };
 use crate::status::{answer, quell_status, refuse};
 use quell::AddressSpace;
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     // SAFETY: C vouches for its memory.
     match unsafe {
         (
-            made(engine).and_then(Made::on_online_cpu),
+            made(engine).and_then(EngineCell::on_online_cpu),
             self::space(space),
         )
     } {
@@ -277,7 +278,7 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { made(engine) }.is_ok_and(Made::is_on_online_cpu)
+    unsafe { made(engine) }.is_ok_and(EngineCell::is_on_online_cpu)
 }
 
 /// Returns whether this CPU runs `space`: has it loaded and isn't lazy. Returns false if a pointer is refused.
@@ -291,7 +292,7 @@ pub unsafe extern "C" fn quell_runs(
     // SAFETY: C vouches for its memory.
     match unsafe {
         (
-            made(engine).and_then(Made::on_online_cpu),
+            made(engine).and_then(EngineCell::on_online_cpu),
             self::space(space),
         )
     } {

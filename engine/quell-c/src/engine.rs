@@ -3,7 +3,8 @@
 use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
 use crate::place::{
-    Made, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
+    EngineCell, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot,
+    room,
 };
 use crate::status::{answer, quell_status};
 #[cfg(feature = "text")]
@@ -361,7 +362,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     })?;
     let place = room(engine)?;
     // SAFETY: the memory is zeroed, or holds an engine.
-    if unsafe { Made::is_in_use(place) } {
+    if unsafe { EngineCell::is_in_use(place) } {
         return Err(refused(
             quell_status::Online,
             c"an engine with a CPU online is in this memory: call quell_cpu_offline on each CPU first",
@@ -445,7 +446,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     }?;
     // SAFETY: C gives this memory to the engine, and doesn't move it.
     unsafe {
-        Made::make(
+        EngineCell::make(
             place,
             cpus,
             Machine::new(features, shares_lines_from, hooks, places, cpus),

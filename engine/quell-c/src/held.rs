@@ -106,7 +106,7 @@ pub(crate) struct BatchPlace {
 }
 
 /// The content of a batch's memory.
-pub(crate) enum Held {
+pub(crate) enum BatchContent {
     /// A batch that takes reports.
     Batch(&'static mut CBatch),
     /// A flush that was started.
@@ -303,15 +303,17 @@ impl BatchPlace {
 /// The memory is initialised, and used for nothing else while the result exists; or, in a library that checks for
 /// misuse, the pointer is NULL.
 #[inline]
-pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status> {
+pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<BatchContent, quell_status> {
     let room = room(place)?;
     // Acquire pairs with the Release store in `announce`: we see the flush that the callback reported.
     // SAFETY: every pattern of bits is a seal. We don't touch the rest: a flush may have borrowed it.
     match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
-        BatchPlace::SEAL => Ok(Held::Batch(unsafe { (*room).batch.assume_init_mut() })),
-        BatchPlace::IN_FLIGHT if cfg!(feature = "start") => Ok(Held::InFlight(room)),
-        BatchPlace::ANNOUNCED if cfg!(feature = "start") => Ok(Held::Announced(room)),
+        BatchPlace::SEAL => Ok(BatchContent::Batch(unsafe {
+            (*room).batch.assume_init_mut()
+        })),
+        BatchPlace::IN_FLIGHT if cfg!(feature = "start") => Ok(BatchContent::InFlight(room)),
+        BatchPlace::ANNOUNCED if cfg!(feature = "start") => Ok(BatchContent::Announced(room)),
         _ => Err(quell_status::NoBatch),
     }
 }
@@ -330,8 +332,8 @@ pub(crate) unsafe fn open(place: *mut quell_batch) -> Result<*mut BatchPlace, qu
     }
     // SAFETY: as the caller promises.
     match unsafe { held(place) }? {
-        Held::Batch(_) => Ok(place.cast()),
-        Held::InFlight(_) | Held::Announced(_) => Err(quell_status::InFlight),
+        BatchContent::Batch(_) => Ok(place.cast()),
+        BatchContent::InFlight(_) | BatchContent::Announced(_) => Err(quell_status::InFlight),
     }
 }
 

@@ -140,7 +140,7 @@ pub(crate) trait Place: Sized {
 }
 
 impl Place for quell_engine {
-    type Content = Made;
+    type Content = EngineCell;
 }
 impl Place for quell_cpu {
     type Content = PerCpu<'static, Machine>;
@@ -243,7 +243,7 @@ pub(crate) unsafe fn content<'a, P: Place>(
 const SEAL: u64 = 0x0071_7565_6c6c_0a01;
 
 /// An engine with the interface's own data about it. The seal records whether the rest is initialised.
-pub(crate) struct Made {
+pub(crate) struct EngineCell {
     seal: AtomicU64,
     pub(crate) cpus: usize,
     /// The number of CPUs that are online.
@@ -252,12 +252,12 @@ pub(crate) struct Made {
     engine: MaybeUninit<CEngine>,
 }
 
-impl Made {
+impl EngineCell {
     /// Returns whether this memory, which was zeroed or held an engine, holds an engine with a CPU online.
     ///
     /// # Safety
     /// The memory is initialised.
-    pub(crate) unsafe fn is_in_use(room: *const Made) -> bool {
+    pub(crate) unsafe fn is_in_use(room: *const EngineCell) -> bool {
         // SAFETY: every pattern of bits is a value of these two fields.
         let (seal, online) = unsafe { (&(*room).seal, &(*room).online) };
         seal.load(Ordering::Acquire) == SEAL && online.load(Ordering::Acquire) != 0
@@ -269,9 +269,9 @@ impl Made {
     /// The errors of `with`; then there is no engine.
     ///
     /// # Safety
-    /// `room` is memory for a `Made` that isn't moved or used for anything else from now on.
+    /// `room` is memory for a `EngineCell` that isn't moved or used for anything else from now on.
     pub(crate) unsafe fn make<E>(
-        room: *mut Made,
+        room: *mut EngineCell,
         cpus: usize,
         machine: Machine,
         with: impl FnOnce(&'static Machine) -> Result<CEngine, E>,
@@ -373,8 +373,8 @@ impl Made {
 /// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that checks for
 /// misuse, the pointer is NULL.
 #[inline]
-pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
-    // SAFETY: every pattern of bits is a `Made` whose seal records whether the rest is initialised.
+pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a EngineCell, quell_status> {
+    // SAFETY: every pattern of bits is a `EngineCell` whose seal records whether the rest is initialised.
     let made = unsafe { content(place) }?;
     if CHECKED {
         // Acquire pairs with the Release store of the seal in `make`: the engine is initialised.
@@ -396,7 +396,7 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, qu
 pub(crate) unsafe fn made_here<'a>(
     place: *const quell_engine,
     here: *const quell_cpu,
-) -> Result<(&'a Made, &'a PerCpu<'static, Machine>), quell_status> {
+) -> Result<(&'a EngineCell, &'a PerCpu<'static, Machine>), quell_status> {
     // SAFETY: as the caller promises.
     let made = unsafe { made(place) }?;
     if CHECKED {
@@ -418,7 +418,7 @@ pub(crate) unsafe fn made_here<'a>(
 #[inline]
 pub(crate) unsafe fn engine<'a>(place: *const quell_engine) -> Result<&'a CEngine, quell_status> {
     // SAFETY: as the caller promises.
-    unsafe { made(place) }.map(Made::engine)
+    unsafe { made(place) }.map(EngineCell::engine)
 }
 
 /// Returns the engine in this memory, for code that runs on one of its CPUs.

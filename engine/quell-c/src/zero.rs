@@ -19,7 +19,7 @@ pub struct quell_zero_plan {
 }
 
 impl Place for quell_zero_plan {
-    type Content = Planned;
+    type Content = PlanCell;
 }
 
 sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
@@ -28,7 +28,7 @@ sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
 const SEAL: u64 = 0x0071_7565_6c6c_0c01;
 
 /// A plan. The seal records whether the rest is initialised.
-pub(crate) struct Planned {
+pub(crate) struct PlanCell {
     seal: u64,
     policy: MaybeUninit<ClearPolicy>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Planned {
 /// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that checks for
 /// misuse, the pointer is NULL.
 unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
-    // SAFETY: every pattern of bits is a `Planned` whose seal records whether the rest is initialised.
+    // SAFETY: every pattern of bits is a `PlanCell` whose seal records whether the rest is initialised.
     let planned = unsafe { content(place) }?;
     if planned.seal != SEAL {
         return Err(quell_status::NoPlan);
@@ -52,9 +52,9 @@ unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, 
 }
 
 /// Memory that C has mapped. Frame numbers count from its first byte.
-struct Mapped(*mut u8);
+struct MappedMemory(*mut u8);
 
-impl Clear for Mapped {
+impl Clear for MappedMemory {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = self.0.wrapping_add(extent.first.address() as usize);
         // SAFETY: the caller owns the extent. quell_zero_plan_new found the strategy on this processor, and its caller
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn quell_zero_plan_new(
         }
         // SAFETY: C vouches for the memory behind `place`.
         unsafe {
-            place.write(Planned {
+            place.write(PlanCell {
                 seal: SEAL,
                 policy: MaybeUninit::new(policy),
             });
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn quell_zero(
             }
         };
         // SAFETY: C vouches for its memory.
-        unsafe { Clearer::new(&Mapped(start.cast()), policy).extent(extent, fault, preempt) };
+        unsafe { Clearer::new(&MappedMemory(start.cast()), policy).extent(extent, fault, preempt) };
         Ok(())
     })
 }

@@ -23,7 +23,7 @@ const HANG: u64 = 1000;
 
 /// The fault of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wrong {
+enum Mistake {
     Nothing,
     /// The engine contains this mutant.
     #[cfg(quell_mutants)]
@@ -64,10 +64,10 @@ enum Wrong {
     MarkOfNothing,
 }
 
-impl Wrong {
+impl Mistake {
     /// Returns whether CPUs have wrong numbers. Such CPUs neither come online nor load anything.
     fn is_of_numbers(self) -> bool {
-        matches!(self, Wrong::OneNumberForTwo | Wrong::NumberTooHigh)
+        matches!(self, Mistake::OneNumberForTwo | Mistake::NumberTooHigh)
     }
 }
 
@@ -195,7 +195,7 @@ unsafe impl Word for ToyWord {
 
 /// A machine of threads. If `SECONDARY` is set, the engine knows that the machine's device walks the tables, too.
 struct Toy<const SECONDARY: bool = true> {
-    wrong: Wrong,
+    wrong: Mistake,
     tagging: Tagging,
     memory: Vec<[AtomicU64; 512]>,
     next_frame: AtomicUsize,
@@ -301,8 +301,8 @@ impl<const S: bool> Toy<S> {
         self.poll();
         let mut tlb = self.me().tlb.lock().unwrap();
         let without = |root: Frame| match self.wrong {
-            Wrong::RootsWithoutKernel => root.0.is_multiple_of(2),
-            Wrong::ProcessWithoutKernel => self.process.get() == Some(&root),
+            Mistake::RootsWithoutKernel => root.0.is_multiple_of(2),
+            Mistake::ProcessWithoutKernel => self.process.get() == Some(&root),
             _ => false,
         };
         if tlb.root.is_some_and(|(root, _)| without(root)) {
@@ -328,12 +328,12 @@ impl<const S: bool> Broadcast for Toy<S> {
     }
 
     fn complete(&self) {
-        if self.wrong == Wrong::NoCompletion {
+        if self.wrong == Mistake::NoCompletion {
             return;
         }
         let sent = std::mem::take(&mut *self.me().broadcasts.lock().unwrap());
         for (index, cpu) in self.cpus.iter().enumerate() {
-            if self.wrong != Wrong::NoBroadcast || index == ME.get() {
+            if self.wrong != Mistake::NoBroadcast || index == ME.get() {
                 let mut tlb = cpu.tlb.lock().unwrap();
                 let everywhere = self.tags_are_everybodys();
                 sent.iter()
@@ -358,8 +358,8 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
     fn this_cpu(&self) -> CpuId {
         let last = ME.get() == CPUS - 1;
         CpuId(match self.wrong {
-            Wrong::OneNumberForTwo if last => CPUS - 2,
-            Wrong::NumberTooHigh if last => CPUS,
+            Mistake::OneNumberForTwo if last => CPUS - 2,
+            Mistake::NumberTooHigh if last => CPUS,
             _ => ME.get(),
         } as u16)
     }
@@ -382,13 +382,13 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
 
     fn invalidate(&self, what: Invalidate) {
         let what = match what {
-            Invalidate::Range { tag, range, .. } if self.wrong == Wrong::LeafOnly => {
+            Invalidate::Range { tag, range, .. } if self.wrong == Mistake::LeafOnly => {
                 let scope = Scope::Leaf;
                 Invalidate::Range { tag, range, scope }
             }
             what => what,
         };
-        if self.wrong != Wrong::NoInvalidation {
+        if self.wrong != Mistake::NoInvalidation {
             let everywhere = self.tags_are_everybodys();
             self.me().tlb.lock().unwrap().invalidate(what, everywhere);
         }
@@ -397,13 +397,13 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = Some((root, tag));
-        if !keep && self.wrong != Wrong::AlwaysKeeps {
+        if !keep && self.wrong != Mistake::AlwaysKeeps {
             tlb.invalidate(Invalidate::Tag(tag), false);
         }
     }
 
     fn unload_root(&self) {
-        if self.wrong == Wrong::RootStays {
+        if self.wrong == Mistake::RootStays {
             return;
         }
         let mut tlb = self.me().tlb.lock().unwrap();
@@ -412,20 +412,20 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
     }
 
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: Scope) {
-        if self.wrong != Wrong::DeviceNotTold {
+        if self.wrong != Mistake::DeviceNotTold {
             self.device.lock().unwrap().told.push((root, range));
         }
     }
 
     fn mark_secondary(&self) -> u64 {
-        if self.wrong == Wrong::MarkOfNothing {
+        if self.wrong == Mistake::MarkOfNothing {
             return 0;
         }
         self.device.lock().unwrap().told.len() as u64
     }
 
     fn secondary_is_done(&self, mark: u64) -> bool {
-        if self.wrong == Wrong::DeviceAnswersEarly {
+        if self.wrong == Mistake::DeviceAnswersEarly {
             return true;
         }
         let device = &mut *self.device.lock().unwrap();
@@ -449,7 +449,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
             let interrupted = &self.cpus[target.index()].interrupted;
             interrupted.store(true, SeqCst);
             let mut turns = 0;
-            let waits = self.wrong == Wrong::InterruptWaits;
+            let waits = self.wrong == Mistake::InterruptWaits;
             while waits && interrupted.load(SeqCst) && !self.hung.load(SeqCst) {
                 turns += 1;
                 self.hung.fetch_or(turns > HANG, SeqCst);
@@ -459,7 +459,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
     }
 
     fn mask_interrupts(&self) -> bool {
-        !self.me().masked.swap(true, SeqCst) || self.wrong == Wrong::MaskDoesNotNest
+        !self.me().masked.swap(true, SeqCst) || self.wrong == Mistake::MaskDoesNotNest
     }
 
     fn restore_interrupts(&self, were_on: bool) {
@@ -475,7 +475,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
 
 impl<const S: bool> Clear for Toy<S> {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
-        let short = usize::from(self.wrong == Wrong::ShortZeroing);
+        let short = usize::from(self.wrong == Mistake::ShortZeroing);
         for frame in 0..extent.frames {
             for word in &self.frame(extent.first.plus(frame))[..512 - short] {
                 word.store(0, SeqCst);
@@ -598,7 +598,7 @@ unsafe impl<const S: bool> Bench for Toy<S> {
 fn machine<const S: bool>(
     tagging: Tagging,
     policy: Policy,
-    wrong: Wrong,
+    wrong: Mistake,
 ) -> (&'static Toy<S>, &'static EngineOf<S>) {
     // Interrupt handlers refer to the engine as long as the machine exists, which is for ever, as in a kernel.
     let toy: &'static Toy<S> = Box::leak(Box::new(Toy {
@@ -632,7 +632,7 @@ fn machine<const S: bool>(
 type EngineOf<const S: bool = true> = Engine<'static, Toy<S>>;
 
 /// Runs the suite on such a machine, and returns the results that CPU 0 reported.
-fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
+fn run(tagging: Tagging, policy: Policy, wrong: Mistake) -> Vec<Check> {
     run_on(machine::<true>(tagging, policy, wrong)).1
 }
 
@@ -651,7 +651,7 @@ fn run_on<const S: bool>(
                 ME.set(cpu);
                 #[cfg(quell_mutants)]
                 mutants::make(toy.wrong);
-                TORN.set(toy.wrong == Wrong::TornWords);
+                TORN.set(toy.wrong == Mistake::TornWords);
                 // The engine would refuse the second CPU with the same number, but here the suite must find it.
                 if !toy.wrong.is_of_numbers() {
                     engine.cpu_online();
@@ -675,7 +675,7 @@ const ASID: Tagging = Tagging::Global { bits: 8 };
 fn the_suite_passes_where_nothing_is_wrong() {
     for tagging in [Tagging::None, PCID, ASID] {
         for policy in [Policy::BASELINE, Policy::ALL] {
-            let checks = run(tagging, policy, Wrong::Nothing);
+            let checks = run(tagging, policy, Mistake::Nothing);
             assert_eq!(checks.len(), 16);
             assert_eq!(
                 checks.iter().find_map(|check| check.kept),
@@ -690,13 +690,13 @@ fn the_suite_passes_where_nothing_is_wrong() {
 }
 
 /// Checks that the check with this name fails.
-fn fails(tagging: Tagging, wrong: Wrong, name: &str) {
+fn fails(tagging: Tagging, wrong: Mistake, name: &str) {
     let checks = run(tagging, Policy::ALL, wrong);
     failed(&checks, name, (tagging, wrong));
 }
 
 #[track_caller]
-fn failed(checks: &[Check], name: &str, on: (Tagging, Wrong)) {
+fn failed(checks: &[Check], name: &str, on: (Tagging, Mistake)) {
     let failed = |check: &&Check| check.failures > 0;
     let found = checks.iter().filter(failed).any(|c| c.name.contains(name));
     let failed: Vec<_> = checks.iter().filter(failed).collect();
@@ -705,25 +705,25 @@ fn failed(checks: &[Check], name: &str, on: (Tagging, Wrong)) {
 
 #[test]
 fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
-    fails(PCID, Wrong::NoInvalidation, "changed_pages");
-    fails(PCID, Wrong::AlwaysKeeps, "own_pages");
-    fails(PCID, Wrong::ShortZeroing, "zeroed_is_zero");
-    fails(PCID, Wrong::MaskDoesNotNest, "everybody_flushes");
-    fails(PCID, Wrong::RootStays, "roots_are_left");
-    fails(PCID, Wrong::RootsWithoutKernel, "kernels_own");
-    fails(PCID, Wrong::ProcessWithoutKernel, "kernels_own");
+    fails(PCID, Mistake::NoInvalidation, "changed_pages");
+    fails(PCID, Mistake::AlwaysKeeps, "own_pages");
+    fails(PCID, Mistake::ShortZeroing, "zeroed_is_zero");
+    fails(PCID, Mistake::MaskDoesNotNest, "everybody_flushes");
+    fails(PCID, Mistake::RootStays, "roots_are_left");
+    fails(PCID, Mistake::RootsWithoutKernel, "kernels_own");
+    fails(PCID, Mistake::ProcessWithoutKernel, "kernels_own");
     for tagging in [PCID, ASID] {
-        fails(tagging, Wrong::DeviceNotTold, "devices_forget");
-        fails(tagging, Wrong::DeviceAnswersEarly, "devices_forget");
-        fails(tagging, Wrong::MarkOfNothing, "devices_forget");
+        fails(tagging, Mistake::DeviceNotTold, "devices_forget");
+        fails(tagging, Mistake::DeviceAnswersEarly, "devices_forget");
+        fails(tagging, Mistake::MarkOfNothing, "devices_forget");
     }
     // This machine has a device, but its engine doesn't know of it.
-    let checks = run_on(machine::<false>(PCID, Policy::ALL, Wrong::Nothing)).1;
-    failed(&checks, "devices_forget", (PCID, Wrong::Nothing));
-    fails(PCID, Wrong::OneNumberForTwo, "number_of_its_own");
-    fails(PCID, Wrong::NumberTooHigh, "number_of_its_own");
-    fails(PCID, Wrong::TornWords, "words_are_shared");
-    fails(ASID, Wrong::NoBroadcast, "changed_pages");
+    let checks = run_on(machine::<false>(PCID, Policy::ALL, Mistake::Nothing)).1;
+    failed(&checks, "devices_forget", (PCID, Mistake::Nothing));
+    fails(PCID, Mistake::OneNumberForTwo, "number_of_its_own");
+    fails(PCID, Mistake::NumberTooHigh, "number_of_its_own");
+    fails(PCID, Mistake::TornWords, "words_are_shared");
+    fails(ASID, Mistake::NoBroadcast, "changed_pages");
 }
 
 /// Two initiators that have masked interrupts wait for each other's interrupts. The suite then hangs, as documented,
@@ -736,14 +736,14 @@ fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
             .hung
             .load(SeqCst)
     };
-    assert!(!hangs(Wrong::Nothing));
-    assert!(hangs(Wrong::InterruptWaits));
+    assert!(!hangs(Mistake::Nothing));
+    assert!(hangs(Mistake::InterruptWaits));
 }
 
 /// Turns a mutant on, for each CPU's thread.
 #[cfg(quell_mutants)]
 mod mutants {
-    use super::Wrong;
+    use super::Mistake;
     use quell::selector;
     use std::cell::Cell;
 
@@ -751,10 +751,10 @@ mod mutants {
         static MADE: Cell<u32> = const { Cell::new(0) };
     }
 
-    pub fn make(wrong: Wrong) {
+    pub fn make(wrong: Mistake) {
         selector::install(|number| MADE.get() == number);
         MADE.set(match wrong {
-            Wrong::Mutant(name) => selector::number_of(name).expect("a mutant"),
+            Mistake::Mutant(name) => selector::number_of(name).expect("a mutant"),
             _ => 0,
         });
     }
@@ -778,11 +778,11 @@ fn mutants_of_the_engine_are_found() {
         ("KernelKeptUnderTags", "kernels_own"),
         ("KernelDeferralFlushedByTag", "kernels_own"),
     ] {
-        fails(PCID, Wrong::Mutant(mutant), name);
+        fails(PCID, Mistake::Mutant(mutant), name);
     }
     fails(
         ASID,
-        Wrong::Mutant("FlushPendingOnlyWaits"),
+        Mistake::Mutant("FlushPendingOnlyWaits"),
         "second_actors",
     );
 }
@@ -790,8 +790,8 @@ fn mutants_of_the_engine_are_found() {
 #[test]
 fn barriers_that_are_left_out_are_found() {
     // The first machine keeps the entries of unlinked tables. On the second, initiators don't wait for broadcasts.
-    fails(PCID, Wrong::LeafOnly, "unlinked_tables");
-    fails(ASID, Wrong::NoCompletion, "changed_pages");
+    fails(PCID, Mistake::LeafOnly, "unlinked_tables");
+    fails(ASID, Mistake::NoCompletion, "changed_pages");
 }
 
 /// A kernel may run the suite at any time. Afterwards each CPU has loaded the same space as before and takes part in
@@ -799,7 +799,7 @@ fn barriers_that_are_left_out_are_found() {
 #[test]
 fn the_suite_leaves_what_it_found() {
     for tagging in [Tagging::None, PCID, ASID] {
-        let (toy, engine) = machine::<true>(tagging, Policy::ALL, Wrong::Nothing);
+        let (toy, engine) = machine::<true>(tagging, Policy::ALL, Mistake::Nothing);
         let page = Page(7);
         let (root, frames) = (toy.allocate(1).first, toy.allocate(3));
         // SAFETY: in this machine in software a root is a number, and any number is valid.

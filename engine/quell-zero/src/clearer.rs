@@ -8,7 +8,7 @@ use quell::{Extent, Frame};
 
 /// Statistics of one [`Clearer::extent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cleared {
+pub struct ClearStats {
     /// Calls of [`Clear::zero`].
     pub pieces: u64,
     /// Bytes cleared through the caches, saturating.
@@ -43,8 +43,8 @@ impl<'a, M: Clear> Clearer<'a, M> {
         extent: Extent,
         fault: Option<Frame>,
         mut preempt: impl FnMut(),
-    ) -> Cleared {
-        let mut done = Cleared::default();
+    ) -> ClearStats {
+        let mut done = ClearStats::default();
         for piece in self.policy.pieces(extent, fault) {
             if done.pieces > 0 {
                 // A cooperative kernel must offer a preemption point. [mutant ZeroHoldsCpu]
@@ -69,7 +69,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         frame: F,
         fault: Option<Frame>,
         preempt: impl FnMut(),
-    ) -> (Zeroed<F>, Cleared) {
+    ) -> (Zeroed<F>, ClearStats) {
         // SAFETY: the frame owns the memory, and we own the frame.
         let done = unsafe { self.extent(frame.extent(), fault, preempt) };
         (Zeroed::unchecked(frame), done)

@@ -71,11 +71,11 @@ pub mod pool;
 pub mod strategy;
 pub mod zeroed;
 
-pub use clearer::{Cleared, Clearer};
+pub use clearer::{ClearStats, Clearer};
 pub use machine::Clear;
 pub use pieces::{ClearPolicy, Piece, Pieces};
 pub use plan::{Caches, Chooser, Plan, Sample};
-pub use pool::{Budget, Filled, Pool, Pooled, Stopped};
+pub use pool::{Budget, FillResult, Pool, Pooled, StopReason};
 pub use strategy::{Available, Strategy, Temperature};
 pub use zeroed::{Clearable, Zeroed};
 

@@ -100,16 +100,16 @@ impl<W: Word> Budget<W> {
 
 /// The result of [`Pool::fill`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Filled {
+pub struct FillResult {
     /// Frames cleared and put into the pool.
     pub frames: u64,
     /// The reason for stopping.
-    pub stopped: Stopped,
+    pub stopped: StopReason,
 }
 
 /// The reason why [`Pool::fill`] stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stopped {
+pub enum StopReason {
     /// No slot is free.
     Full,
     /// The budget of bandwidth is spent for now.
@@ -220,21 +220,21 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         now: u64,
         mut source: impl FnMut() -> Option<F>,
         mut preempt: impl FnMut(),
-    ) -> Filled {
+    ) -> FillResult {
         let mut frames = 0;
         let stopped = loop {
             if !self.reserve() {
-                break Stopped::Full;
+                break StopReason::Full;
             }
             // Running programs need the memory's bandwidth more than the pool does. [mutant PoolIgnoresBudget]
             if !budget.try_spend(self.frame_bytes, now) {
                 self.cancel();
-                break Stopped::Budget;
+                break StopReason::Budget;
             }
             let Some(frame) = source() else {
                 self.cancel();
                 budget.refund(self.frame_bytes);
-                break Stopped::Source;
+                break StopReason::Source;
             };
             debug_assert_eq!(frame.extent().bytes(), self.frame_bytes);
             if frames > 0 {
@@ -245,7 +245,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             self.insert(frame);
             frames += 1;
         };
-        Filled { frames, stopped }
+        FillResult { frames, stopped }
     }
 
     /// Reserves a slot. Returns whether there was one.

@@ -11,14 +11,14 @@
 
 use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
-use crate::cpu::Concern;
+use crate::cpu::FlushReason;
 use crate::cpu_set::CpuSet;
-use crate::flush::{Posting, Shootdown};
-use crate::flush_info::{EncodedRequest, FlushInfo, Lone};
+use crate::flush::{PostedRequest, Shootdown};
+use crate::flush_info::{EncodedRequest, FlushInfo, SimpleRequest};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
-use crate::secondary::Mark;
+use crate::secondary::SecondaryMark;
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
@@ -120,7 +120,13 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// A range with more than `full_above` strides becomes the whole space.
     #[inline(always)]
-    fn flush_told(self, space: &AddressSpace<H>, range: Option<u64>, scope: Scope, told: Mark) {
+    fn flush_told(
+        self,
+        space: &AddressSpace<H>,
+        range: Option<u64>,
+        scope: Scope,
+        told: SecondaryMark,
+    ) {
         let range = match range {
             Some(word) if strides(word) > self.features.full_above => {
                 self.count(Counter::EscalatedLength, 1);
@@ -147,7 +153,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes this CPU's own entries. Interrupts are masked.
     #[inline(always)]
     fn flush_mine(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
-        let lone = Lone {
+        let lone = SimpleRequest {
             space,
             first: generation,
             last: generation,
@@ -193,7 +199,7 @@ impl<H: Hardware> Cpu<'_, H> {
             let flush_mine = || self.flush_mine(space.id(), generation, range, scope);
             return self.flush_sharing(&laid, scope, &mut shootdown, flush_mine);
         }
-        self.post_to_all(&laid, Concern::Flush(scope), &mut shootdown);
+        self.post_to_all(&laid, FlushReason::Flush(scope), &mut shootdown);
         self.interrupt(&shootdown);
         let idle = !shootdown.has_targets();
         self.count(Counter::SkippedNoTarget, idle.into());
@@ -211,7 +217,7 @@ impl<H: Hardware> Cpu<'_, H> {
         flush_mine: impl FnOnce(),
     ) {
         self.here.outbox.lay_out(laid);
-        let shared = self.post_to_shared(laid, Concern::Flush(scope), shootdown);
+        let shared = self.post_to_shared(laid, FlushReason::Flush(scope), shootdown);
         self.interrupt(shootdown);
         let idle = shared.is_empty() && !shootdown.has_targets();
         self.count(Counter::SkippedNoTarget, idle.into());
@@ -238,10 +244,10 @@ impl<H: Hardware> Cpu<'_, H> {
     fn post_to_shared(
         self,
         laid: &EncodedRequest<'_>,
-        concern: Concern,
+        concern: FlushReason,
         shootdown: &mut Shootdown,
     ) -> CpuSet {
-        let posting = Posting {
+        let posting = PostedRequest {
             post: Post::Inline(laid),
             marks: Marks::NONE,
             concern,
@@ -269,8 +275,13 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Posts a request to the targets that need it, and removes the others.
     #[inline(always)]
-    fn post_to_all(self, laid: &EncodedRequest<'_>, concern: Concern, shootdown: &mut Shootdown) {
-        let posting = Posting {
+    fn post_to_all(
+        self,
+        laid: &EncodedRequest<'_>,
+        concern: FlushReason,
+        shootdown: &mut Shootdown,
+    ) {
+        let posting = PostedRequest {
             post: Post::Inline(laid),
             marks: Marks::NONE,
             concern,

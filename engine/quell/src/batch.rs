@@ -32,7 +32,7 @@ use crate::overflow::Overflow;
 use crate::pending::Pending;
 use crate::request::Request;
 use crate::space::AddressSpace;
-use crate::stack::Stack;
+use crate::stack::InlineQueue;
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 use core::mem::ManuallyDrop;
@@ -87,7 +87,7 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
 /// ```
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
 pub struct Batch<'e, S: SpaceRef, L: FrameList = InPlace<Frame>, const N: usize = SPACES> {
-    pub(crate) unflushed: Unflushed<'e, S, N>,
+    pub(crate) unflushed: BatchChanges<'e, S, N>,
     pub(crate) frames: L,
     /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it's still set after that
     /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]), and we leak the frames.
@@ -100,7 +100,7 @@ impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
     fn drop(&mut self) {
         self.lose_borrowed();
         if !self.unflushed.is_empty() {
-            let unflushed = Leaked(&mut self.frames);
+            let unflushed = LeakOnDrop(&mut self.frames);
             self.unflushed.flush();
             core::mem::forget(unflushed);
         }
@@ -108,9 +108,9 @@ impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
 }
 
 /// Leaks the frames when dropped, because CPUs may still use them.
-struct Leaked<'l, L: FrameList>(&'l mut L);
+struct LeakOnDrop<'l, L: FrameList>(&'l mut L);
 
-impl<L: FrameList> Drop for Leaked<'_, L> {
+impl<L: FrameList> Drop for LeakOnDrop<'_, L> {
     #[cold]
     fn drop(&mut self) {
         core::iter::from_fn(|| self.0.take()).for_each(core::mem::forget);
@@ -118,12 +118,12 @@ impl<L: FrameList> Drop for Leaked<'_, L> {
 }
 
 /// The changes of a batch that aren't flushed yet.
-pub(crate) struct Unflushed<'e, S: SpaceRef, const N: usize> {
+pub(crate) struct BatchChanges<'e, S: SpaceRef, const N: usize> {
     pub(crate) engine: &'e Engine<'e, S::Hardware>,
     purpose: Purpose,
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
-    pub(crate) pending: Stack<Pending<S>, N>,
+    pub(crate) pending: InlineQueue<Pending<S>, N>,
     /// The changes that have no place in `pending`.
     pub(crate) overflow: Option<Overflow>,
 }
@@ -166,12 +166,12 @@ impl<H: Hardware> Engine<'_, H> {
             assert!(N >= 1 && N <= SPACES, "a batch has room for 1 to 8 spaces");
         }
         Batch {
-            unflushed: Unflushed {
+            unflushed: BatchChanges {
                 engine: self,
                 purpose,
                 // Set by the first change that is sent.
                 cpu: CpuId::default(),
-                pending: Stack::new(),
+                pending: InlineQueue::new(),
                 overflow: None,
             },
             frames,
@@ -321,7 +321,7 @@ where
     pub(crate) fn lose_borrowed(&mut self) {
         if H::MECHANISMS.lazy_unmap && self.borrowed {
             self.borrowed = false;
-            drop(Leaked(&mut self.frames));
+            drop(LeakOnDrop(&mut self.frames));
         }
     }
 
@@ -407,7 +407,7 @@ where
     }
 }
 
-impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
+impl<H: Hardware, S, const N: usize> BatchChanges<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {

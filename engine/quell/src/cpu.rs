@@ -71,7 +71,7 @@ const OFFLINE: u64 = u64::MAX - 1;
 
 /// The condition that an initiator requires of every CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Concern {
+pub(crate) enum FlushReason {
     /// The CPU uses no translation that this flush covers.
     Flush(Scope),
     /// The CPU's walker reads no table of a space that is being retired.
@@ -86,7 +86,7 @@ pub(crate) enum Concern {
     Text,
 }
 
-impl Concern {
+impl FlushReason {
     /// Returns the concern of a flush.
     ///
     /// If it covers `kernel` mappings, it concerns every online CPU, and so also those that user mappings of this scope
@@ -94,9 +94,9 @@ impl Concern {
     #[inline]
     pub(crate) fn of_flush(scope: Scope, kernel: bool) -> Self {
         if kernel {
-            Concern::Kernel
+            FlushReason::Kernel
         } else {
-            Concern::Flush(scope)
+            FlushReason::Flush(scope)
         }
     }
 }
@@ -182,13 +182,13 @@ impl<W: Word> CpuState<W> {
     ///
     /// Other CPUs call it after they have changed the generation or the stamp that this CPU compares.
     #[inline]
-    pub(crate) fn must_be_asked(&self, concern: Concern) -> Decision {
+    pub(crate) fn must_be_asked(&self, concern: FlushReason) -> Decision {
         let published = &self.published;
         let tables = match concern {
-            Concern::Flush(scope) => scope == Scope::Tables,
-            Concern::Retirement => true,
-            Concern::Deferral(_) => false,
-            Concern::KernelDeferral(stamp) => {
+            FlushReason::Flush(scope) => scope == Scope::Tables,
+            FlushReason::Retirement => true,
+            FlushReason::Deferral(_) => false,
+            FlushReason::KernelDeferral(stamp) => {
                 // A flush of a user tag doesn't reach kernel mappings. [mutant KernelDeferralFlushedByTag]
                 return if Self::has_flushed_since(&published.all_flushed_at, stamp) {
                     Decision::Flushed
@@ -197,7 +197,7 @@ impl<W: Word> CpuState<W> {
                 };
             }
             // A CPU that's idle, or has left its root, uses kernel mappings, too. [mutant KernelSkipsIdle]
-            Concern::Text | Concern::Kernel => return Decision::Ask,
+            FlushReason::Text | FlushReason::Kernel => return Decision::Ask,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`. The initiator has changed the generation
         // or the stamp before it reads the activity here. So it sees that the CPU is about to run, or that CPU sees the
@@ -210,7 +210,7 @@ impl<W: Word> CpuState<W> {
             Activity::Lazy if !tables => Decision::Lazy,
             Activity::Detached => Decision::Detached,
             _ => match concern {
-                Concern::Deferral(stamp)
+                FlushReason::Deferral(stamp)
                     if Self::has_flushed_since(&published.flushed_at, stamp) =>
                 {
                     Decision::Flushed

@@ -9,7 +9,7 @@
 //! The callers choose the orderings, so the operations are `#[track_caller]`: the check of orderings weakens them at
 //! the caller's line.
 
-use crate::stack::Few;
+use crate::stack::CopyList;
 use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
@@ -39,21 +39,21 @@ impl CpuId {
 
 /// A CPU's place in a set: one bit of one word. Precomputed for a CPU that enters and leaves sets all the time.
 #[derive(Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct CpuBit {
     pub(crate) word: usize,
     pub(crate) bit: u64,
 }
 
-impl Seat {
+impl CpuBit {
     /// Returns the seat of this CPU.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
-    pub(crate) const fn of(cpu: CpuId) -> Seat {
+    pub(crate) const fn of(cpu: CpuId) -> CpuBit {
         assert!(cpu.index() < MAX_CPUS, "a CPU whose number is too large");
-        Seat {
+        CpuBit {
             word: cpu.index() / 64,
             bit: 1 << (cpu.index() % 64),
         }
@@ -78,7 +78,7 @@ impl Seat {
 #[derive(Clone, Copy)]
 pub struct CpuSet {
     /// The words that may hold members. Later words have none.
-    words: Few<u64, WORDS>,
+    words: CopyList<u64, WORDS>,
 }
 
 impl CpuSet {
@@ -88,7 +88,9 @@ impl CpuSet {
     /// Makes the empty set in place. A copy of the constant would fill the unused room with zeros.
     #[inline]
     pub(crate) const fn none() -> CpuSet {
-        CpuSet { words: Few::new() }
+        CpuSet {
+            words: CopyList::new(),
+        }
     }
 
     /// Makes the set of the CPUs `0..count`.
@@ -290,20 +292,20 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub(crate) fn insert(&self, cpu: CpuId, order: Ordering) {
-        self.seat(Seat::of(cpu), order);
+        self.seat(CpuBit::of(cpu), order);
     }
 
     /// Adds the CPU that has this seat.
     #[inline]
     #[track_caller]
-    pub(crate) fn seat(&self, seat: Seat, order: Ordering) {
+    pub(crate) fn seat(&self, seat: CpuBit, order: Ordering) {
         self.bits[seat.word % WORDS].fetch_or(seat.bit, order);
     }
 
     /// Removes the CPU that has this seat.
     #[inline]
     #[track_caller]
-    pub(crate) fn unseat(&self, seat: Seat, order: Ordering) {
+    pub(crate) fn unseat(&self, seat: CpuBit, order: Ordering) {
         self.bits[seat.word % WORDS].fetch_and(!seat.bit, order);
     }
 
@@ -313,7 +315,7 @@ impl<W: Word> AtomicCpuSet<W> {
     /// on most machines a single one.
     #[inline]
     #[track_caller]
-    pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
+    pub(crate) fn is_within_seat(&self, seat: CpuBit, cpus: usize, order: Ordering) -> bool {
         if cpus <= 64 {
             return self.bits[0].load(order) & !seat.bit == 0;
         }
@@ -374,7 +376,7 @@ mod tests {
     #[test]
     fn every_cpu_has_a_seat_of_its_own() {
         for cpu in (0..MAX_CPUS as u16).map(CpuId) {
-            assert_eq!(Seat::of(cpu).cpu(), cpu);
+            assert_eq!(CpuBit::of(cpu).cpu(), cpu);
         }
     }
 
@@ -442,9 +444,9 @@ mod tests {
                 set.insert(cpu);
                 set.union(&shared.snapshot(count, Ordering::SeqCst));
                 prop_assert!(shared.snapshot(MAX_CPUS, Ordering::SeqCst).contains(cpu) && set.contains(cpu));
-                let _ = shared.is_within_seat(Seat::of(cpu), count, Ordering::SeqCst);
+                let _ = shared.is_within_seat(CpuBit::of(cpu), count, Ordering::SeqCst);
                 shared.assign(count, &set, Ordering::SeqCst);
-                shared.unseat(Seat::of(cpu), Ordering::SeqCst);
+                shared.unseat(CpuBit::of(cpu), Ordering::SeqCst);
                 set.remove(cpu);
             }
         }
@@ -454,7 +456,7 @@ mod tests {
             let mine = shared(&one);
             prop_assert_eq!(mine.snapshot(MAX_CPUS, Ordering::SeqCst), set(&one));
             let alone = one.iter().all(|&other| other == cpu);
-            prop_assert_eq!(mine.is_within_seat(Seat::of(CpuId(cpu)), 192, Ordering::SeqCst), alone);
+            prop_assert_eq!(mine.is_within_seat(CpuBit::of(CpuId(cpu)), 192, Ordering::SeqCst), alone);
             let cpus = cpus.max(1);
             // A snapshot reads whole words, so it includes members beyond the last CPU.
             let near = |&&other: &&u16| usize::from(other) < cpus.next_multiple_of(64);
@@ -462,9 +464,9 @@ mod tests {
             prop_assert_eq!(mine.snapshot(cpus, Ordering::SeqCst), set(&seen));
             if usize::from(cpu) < cpus.next_multiple_of(64) {
                 let alone = seen.iter().all(|&other| other == cpu);
-                prop_assert_eq!(mine.is_within_seat(Seat::of(CpuId(cpu)), cpus, Ordering::SeqCst), alone);
+                prop_assert_eq!(mine.is_within_seat(CpuBit::of(CpuId(cpu)), cpus, Ordering::SeqCst), alone);
             }
-            mine.unseat(Seat::of(CpuId(cpu)), Ordering::SeqCst);
+            mine.unseat(CpuBit::of(CpuId(cpu)), Ordering::SeqCst);
             prop_assert!(!mine.snapshot(MAX_CPUS, Ordering::SeqCst).contains(CpuId(cpu)));
             mine.assign(192, &set(&other), Ordering::SeqCst);
             prop_assert_eq!(mine.snapshot(192, Ordering::SeqCst), set(&other));
@@ -480,23 +482,23 @@ mod tests {
         let edges = [0, 1, 2, 62, 63, 64, 65, 66, 126, 127, 128, 129, 191];
         for cpu in edges.map(CpuId) {
             let set = AtomicCpuSet::<AtomicU64>::new();
-            assert!(set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst));
+            assert!(set.is_within_seat(CpuBit::of(cpu), CPUS.into(), Ordering::SeqCst));
             set.insert(cpu, Ordering::SeqCst);
             assert!(
-                set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst),
+                set.is_within_seat(CpuBit::of(cpu), CPUS.into(), Ordering::SeqCst),
                 "{cpu:?} is alone"
             );
             for other in (0..CPUS).map(CpuId).filter(|other| *other != cpu) {
                 assert!(
-                    !set.is_within_seat(Seat::of(other), CPUS.into(), Ordering::SeqCst),
+                    !set.is_within_seat(CpuBit::of(other), CPUS.into(), Ordering::SeqCst),
                     "{cpu:?} is not {other:?}"
                 );
                 set.insert(other, Ordering::SeqCst);
                 assert!(
-                    !set.is_within_seat(Seat::of(cpu), CPUS.into(), Ordering::SeqCst),
+                    !set.is_within_seat(CpuBit::of(cpu), CPUS.into(), Ordering::SeqCst),
                     "{cpu:?} and {other:?}"
                 );
-                set.unseat(Seat::of(other), Ordering::SeqCst);
+                set.unseat(CpuBit::of(other), Ordering::SeqCst);
             }
         }
         for cpus in [0, 1, 63, 64, 65, 127, 128, 129, 192] {

@@ -34,7 +34,7 @@
 //! the first post and the interrupts. A flush that ran there would find its request merged with one whose interrupt
 //! wasn't sent yet, and wait for a target that was never interrupted.
 
-use crate::cpu::{Concern, Decision};
+use crate::cpu::{Decision, FlushReason};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::flush_info::{EncodedRequest, FlushInfo};
 use crate::hardware::{Hardware, Scope};
@@ -42,7 +42,7 @@ use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
 use crate::per_cpu::PerCpu;
 use crate::request::Request;
 use crate::space::AddressSpace;
-use crate::stack::Stack;
+use crate::stack::InlineQueue;
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 use crate::word::Word;
@@ -56,10 +56,10 @@ const LONG: u64 = 1 << 16;
 pub(crate) const SPACES: usize = 8;
 
 /// The data that an initiator posts to each target of one request.
-pub(crate) struct Posting<'i> {
+pub(crate) struct PostedRequest<'i> {
     pub(crate) post: Post<'i>,
     pub(crate) marks: Marks,
-    pub(crate) concern: Concern,
+    pub(crate) concern: FlushReason,
 }
 
 /// A shootdown under way: made by [`Cpu::begin_shootdown`], ended by [`Cpu::wait`].
@@ -124,7 +124,7 @@ impl<H: Hardware> Cpu<'_, H> {
             return;
         }
         let told = self.start_secondary(requests.clone());
-        let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
+        let mut mine = InlineQueue::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown();
         let (scope, kernel) = self.post_all(requests, &mut mine, &mut shootdown);
         self.flush_posted(mine.as_slice(), &shootdown, scope, kernel);
@@ -165,7 +165,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn post_all<'s>(
         self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
-        mine: &mut Stack<FlushInfo<'s>, SPACES>,
+        mine: &mut InlineQueue<FlushInfo<'s>, SPACES>,
         shootdown: &mut Shootdown,
     ) -> (Scope, bool)
     where
@@ -181,7 +181,7 @@ impl<H: Hardware> Cpu<'_, H> {
             let request = self.limited(request);
             let info = FlushInfo::of(space.id(), self.take_generation(space), request);
             let info = mine.push(info);
-            let concern = Concern::of_flush(scope, info.is_kernel());
+            let concern = FlushReason::of_flush(scope, info.is_kernel());
             kernel |= info.is_kernel();
             let mut loaded = CpuSet::none();
             space.read_loaded(&mut loaded, self.count);
@@ -282,7 +282,7 @@ impl<H: Hardware> Cpu<'_, H> {
         kernel: bool,
         shootdown: &mut Shootdown,
     ) {
-        let concern = Concern::of_flush(scope, kernel);
+        let concern = FlushReason::of_flush(scope, kernel);
         self.post(cpus, &FlushInfo::whole(scope), concern, shootdown);
     }
 
@@ -358,7 +358,7 @@ impl<H: Hardware> Cpu<'_, H> {
         self,
         cpus: &CpuSet,
         info: &FlushInfo<'_>,
-        concern: Concern,
+        concern: FlushReason,
         shootdown: &mut Shootdown,
     ) {
         let laid = info.laid_out();
@@ -378,9 +378,9 @@ impl<H: Hardware> Cpu<'_, H> {
     fn posting<'i>(
         self,
         laid: &'i EncodedRequest<'i>,
-        concern: Concern,
+        concern: FlushReason,
         outbox: bool,
-    ) -> Posting<'i> {
+    ) -> PostedRequest<'i> {
         let post = match (self.on().inline_requests, outbox) {
             (true, _) => Post::Inline(laid),
             (false, true) => {
@@ -392,14 +392,14 @@ impl<H: Hardware> Cpu<'_, H> {
         let marks = match concern {
             // The target must know that kernel mappings are meant, even if the request merges into "everything".
             // [mutant KernelLostInMerge]
-            Concern::Kernel => Marks::KERNEL,
-            Concern::Text => Marks::TEXT,
-            Concern::Flush(_)
-            | Concern::Retirement
-            | Concern::Deferral(_)
-            | Concern::KernelDeferral(_) => Marks::NONE,
+            FlushReason::Kernel => Marks::KERNEL,
+            FlushReason::Text => Marks::TEXT,
+            FlushReason::Flush(_)
+            | FlushReason::Retirement
+            | FlushReason::Deferral(_)
+            | FlushReason::KernelDeferral(_) => Marks::NONE,
         };
-        if matches!(concern, Concern::Kernel | Concern::Text) {
+        if matches!(concern, FlushReason::Kernel | FlushReason::Text) {
             // SeqCst pairs with `inbox::open`, after which the CPU invalidates everything, with a full barrier. So a
             // CPU that comes online and walks the kernel's tables or fetches its text sees our earlier writes, or we
             // find its inbox open. Otherwise we'd skip that CPU although it could still load a stale entry. For user
@@ -407,7 +407,7 @@ impl<H: Hardware> Cpu<'_, H> {
             // A weaker ordering fails the loom race "a CPU comes online while the kernel's mappings change".
             H::Word::fence(SeqCst);
         }
-        Posting {
+        PostedRequest {
             post,
             marks,
             concern,
@@ -416,7 +416,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Posts to one CPU if it needs a request. Otherwise returns `None`.
     #[inline(always)]
-    pub(crate) fn post_to(self, target: CpuId, posting: &Posting<'_>) -> Option<PostOutcome> {
+    pub(crate) fn post_to(self, target: CpuId, posting: &PostedRequest<'_>) -> Option<PostOutcome> {
         let there = self.cpu(target);
         match self.must_ask(target, there, posting.concern) {
             true => self.post_asked(there, posting),
@@ -429,7 +429,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn post_asked(
         self,
         there: &PerCpu<'_, H>,
-        posting: &Posting<'_>,
+        posting: &PostedRequest<'_>,
     ) -> Option<PostOutcome> {
         let contended = || self.count(Counter::EscalatedContention, 1);
         let (post, marks) = (posting.post, posting.marks);
@@ -448,7 +448,12 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Returns whether `target`, whose state is `there`, needs a request.
     #[inline(always)]
-    pub(crate) fn must_ask(self, target: CpuId, there: &PerCpu<'_, H>, concern: Concern) -> bool {
+    pub(crate) fn must_ask(
+        self,
+        target: CpuId,
+        there: &PerCpu<'_, H>,
+        concern: FlushReason,
+    ) -> bool {
         let skipped = match there.state.must_be_asked(concern) {
             Decision::Ask => None,
             Decision::Lazy => Some(Counter::SkippedLazy),
@@ -461,7 +466,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
         // The hypervisor's flush on reentry neither unloads the root nor drops fetched instructions. [mutant
         // RetirementLeftToReentry]
-        let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+        let translations = matches!(concern, FlushReason::Flush(_) | FlushReason::Kernel);
         if translations && self.hw.flush_on_reentry(target) {
             self.count(Counter::SkippedNotRunning, 1);
             return false;

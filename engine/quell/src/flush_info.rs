@@ -135,7 +135,7 @@ fn tables(scope: Scope) -> u64 {
 
 /// A request for one range of one space, or for all of it. Most requests are like this.
 #[derive(Clone, Copy)]
-pub(crate) struct Lone {
+pub(crate) struct SimpleRequest {
     pub(crate) space: SpaceId,
     /// The first and the last flush generation that the request covers.
     pub(crate) first: u64,
@@ -232,7 +232,7 @@ impl TakenRequest {
 }
 
 /// The place of the request that was read.
-pub(crate) enum Written {
+pub(crate) enum RequestPlace {
     /// The words contained it.
     Here,
     /// The outbox of the CPU with this number contains it.
@@ -320,10 +320,10 @@ impl<W: Word> FlushWords<W> {
 
     /// Reads the words. If they hold a request, decodes it into `taken`.
     #[inline]
-    pub(crate) fn read(&self, taken: &mut TakenRequest) -> Written {
+    pub(crate) fn read(&self, taken: &mut TakenRequest) -> RequestPlace {
         let meta = self.meta.load(Relaxed);
         if meta & META_OUTBOX != 0 {
-            return Written::InOutbox((meta >> META_SENDER_SHIFT) as usize);
+            return RequestPlace::InOutbox((meta >> META_SENDER_SHIFT) as usize);
         }
         let space = self.space.load(Relaxed);
         taken.space = (space != 0).then_some(SpaceId(space));
@@ -331,12 +331,12 @@ impl<W: Word> FlushWords<W> {
         taken.last = self.last.load(Relaxed);
         let word = |index: usize| self.ranges[index].load(Relaxed);
         decode(meta, word, &mut taken.request);
-        Written::Here
+        RequestPlace::Here
     }
 
     /// Reads the words if they hold a lone range of a space, or all of it.
     #[inline]
-    pub(crate) fn read_lone(&self) -> Option<Lone> {
+    pub(crate) fn read_lone(&self) -> Option<SimpleRequest> {
         let meta = self.meta.load(Relaxed);
         let range = match meta & !META_TABLES {
             1 => Some(self.ranges[0].load(Relaxed)),
@@ -344,7 +344,7 @@ impl<W: Word> FlushWords<W> {
             _ => return None,
         };
         // A request for any loaded space has the space 0, which no CPU runs. So it takes the general path.
-        Some(Lone {
+        Some(SimpleRequest {
             space: SpaceId(self.space.load(Relaxed)),
             first: self.first.load(Relaxed),
             last: self.last.load(Relaxed),
@@ -471,7 +471,7 @@ mod tests {
                 let known = one.space == other.space && one.space.is_some();
                 assert_eq!(in_words, known && (full(one) || full(other)));
                 let mut read = TakenRequest::new();
-                assert!(matches!(words.read(&mut read), Written::Here));
+                assert!(matches!(words.read(&mut read), RequestPlace::Here));
                 let mut both = TakenRequest {
                     space: one.space,
                     first: one.first,
@@ -501,9 +501,9 @@ mod tests {
         let mut read = TakenRequest::new();
         for info in infos(&requests).into_iter().chain([empty]) {
             words.refer_to(CpuId(77));
-            assert!(matches!(words.read(&mut read), Written::InOutbox(77)));
+            assert!(matches!(words.read(&mut read), RequestPlace::InOutbox(77)));
             words.write(&info.laid_out());
-            assert!(matches!(words.read(&mut read), Written::Here));
+            assert!(matches!(words.read(&mut read), RequestPlace::Here));
             let told = |info: &FlushInfo<'_>| (info.space, info.first, info.last, *info.request);
             assert_eq!(told(&read.info()), told(&info));
         }

@@ -6,7 +6,7 @@
 //! kernel that can link frames to one another, for example through its page descriptors, implements [`FrameList`] for
 //! such a chain. The chain has room for any number of frames, so the whole call ends with one flush.
 
-use crate::stack::Stack;
+use crate::stack::InlineQueue;
 
 /// The default capacity of a batch, in frames.
 pub const CAPACITY: usize = 64;
@@ -64,13 +64,13 @@ pub trait FrameList {
 /// A list of up to `N` frames in the batch itself, in uninitialised memory.
 ///
 /// They come out in the order in which they were added.
-pub struct InPlace<F, const N: usize = CAPACITY>(Stack<F, N>);
+pub struct InPlace<F, const N: usize = CAPACITY>(InlineQueue<F, N>);
 
 impl<F, const N: usize> InPlace<F, N> {
     /// Makes an empty list.
     #[inline]
     pub fn new() -> Self {
-        InPlace(Stack::new())
+        InPlace(InlineQueue::new())
     }
 }
 

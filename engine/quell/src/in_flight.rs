@@ -24,7 +24,7 @@
 //! under way, so every CPU that flushes for others calls [`Hardware::flush_answered`].
 
 use crate::addr::Frame;
-use crate::batch::{Batch, SpaceRef, Unflushed};
+use crate::batch::{Batch, BatchChanges, SpaceRef};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
@@ -35,9 +35,9 @@ use crate::hardware::Hardware;
 use crate::inbox::WaitGoal;
 use crate::overflow::Overflow;
 use crate::request::Request;
-use crate::secondary::Mark;
+use crate::secondary::SecondaryMark;
 use crate::space::AddressSpace;
-use crate::stack::Stack;
+use crate::stack::InlineQueue;
 use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::ops::Deref;
@@ -53,7 +53,7 @@ struct StartedFlush {
     /// Set until a barrier has completed the broadcasts.
     barrier: bool,
     /// Covers all invalidations that were sent to devices.
-    told: Mark,
+    told: SecondaryMark,
 }
 
 impl<H: Hardware> Cpu<'_, H> {
@@ -62,12 +62,12 @@ impl<H: Hardware> Cpu<'_, H> {
         self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         overflow: Option<&Overflow>,
-        told: Mark,
+        told: SecondaryMark,
     ) -> StartedFlush
     where
         H: 's,
     {
-        let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
+        let mut mine = InlineQueue::<FlushInfo<'s>, SPACES>::new();
         // No outbox: when the targets have flushed, the initiator may be on another CPU.
         let mut shootdown = self.begin_without_outbox();
         // Relaxed: a target that sees a post of this flush also sees this count.
@@ -128,7 +128,7 @@ impl<H: Hardware> Engine<'_, H> {
     }
 }
 
-impl<H: Hardware, S, const N: usize> Unflushed<'_, S, N>
+impl<H: Hardware, S, const N: usize> BatchChanges<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {

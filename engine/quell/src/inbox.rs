@@ -29,7 +29,9 @@
 //! that number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
-use crate::flush_info::{EncodedRequest, FlushInfo, FlushWords, Lone, TakenRequest, Written};
+use crate::flush_info::{
+    EncodedRequest, FlushInfo, FlushWords, RequestPlace, SimpleRequest, TakenRequest,
+};
 use crate::request::Request;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -75,8 +77,8 @@ impl<W: Word> Outbox<W> {
     /// Called by a target whose initiator waits until it has read the outbox.
     pub(crate) fn read<'t>(&self, taken: &'t mut TakenRequest) -> FlushInfo<'t> {
         match self.words.read(taken) {
-            Written::Here => taken.info(),
-            Written::InOutbox(_) => FlushInfo::EVERYTHING,
+            RequestPlace::Here => taken.info(),
+            RequestPlace::InOutbox(_) => FlushInfo::EVERYTHING,
         }
     }
 
@@ -165,7 +167,7 @@ impl Marks {
 
 /// The state of an inbox as its CPU has read it.
 #[derive(Clone, Copy)]
-pub(crate) struct InboxWord(u64);
+pub(crate) struct InboxState(u64);
 
 fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
@@ -185,12 +187,12 @@ pub(crate) struct RequestLimits {
 /// Initiators write the first lines, the CPU itself the last one.
 #[repr(C)]
 pub(crate) struct Inbox<W> {
-    line: Line<W>,
+    line: RequestLine<W>,
     acks: Acks<W>,
 }
 
 #[repr(C, align(64))]
-struct Line<W> {
+struct RequestLine<W> {
     /// The number of requests posted so far, above the flags.
     state: W,
     words: FlushWords<W>,
@@ -209,7 +211,7 @@ impl<W: Word> Inbox<W> {
     /// Makes a closed inbox: its CPU isn't online yet.
     pub(crate) fn new() -> Self {
         Inbox {
-            line: Line {
+            line: RequestLine {
                 state: W::new(CLOSED),
                 words: FlushWords::new(),
             },
@@ -334,13 +336,13 @@ impl<W: Word> Inbox<W> {
         let mut pending = TakenRequest::new();
         let mut request = Request::Empty;
         match words.read(&mut pending) {
-            Written::Here => {
+            RequestPlace::Here => {
                 pending.include(&laid.info(&mut request), most.ranges);
                 pending.limit(most.strides);
                 words.write(&pending.info().laid_out());
             }
             // The two requests are in two places, so only "everything" covers both.
-            Written::InOutbox(_) => {
+            RequestPlace::InOutbox(_) => {
                 self.line.state.fetch_or(EVERYTHING, Relaxed);
             }
         }
@@ -390,8 +392,8 @@ impl<W: Word> Inbox<W> {
     #[inline]
     pub(crate) fn serve(
         &self,
-        flush_next: impl Fn(&Lone) -> bool,
-        flush_any: impl Fn(InboxWord),
+        flush_next: impl Fn(&SimpleRequest) -> bool,
+        flush_any: impl Fn(InboxState),
     ) -> u64 {
         let mut times = 0;
         loop {
@@ -418,7 +420,7 @@ impl<W: Word> Inbox<W> {
             // Flush before the acknowledgement: an initiator that finds its request done relies on the flush. [mutants
             // HandlerSkipsFlush, AckBeforeFlush]
             if !lone.is_some_and(|lone| flush_next(&lone)) {
-                flush_any(InboxWord(seen));
+                flush_any(InboxState(seen));
             }
             // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
             // A weaker ordering fails the loom race "a flush that waits until it is done".
@@ -431,7 +433,7 @@ impl<W: Word> Inbox<W> {
     /// Returns "everything" if nothing less covers it. `outbox_of` finds the outbox of an initiator.
     pub(crate) fn read_any<'t, 'o>(
         &self,
-        InboxWord(seen): InboxWord,
+        InboxState(seen): InboxState,
         outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
         taken: &'t mut TakenRequest,
     ) -> (FlushInfo<'t>, Marks)
@@ -439,11 +441,11 @@ impl<W: Word> Inbox<W> {
         W: 'o,
     {
         let read = |words: &FlushWords<W>| match words.read(taken) {
-            Written::Here => Some(()),
+            RequestPlace::Here => Some(()),
             // The initiator waits for us before it writes its outbox again.
-            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read(taken) {
-                Written::Here => Some(()),
-                Written::InOutbox(_) => None,
+            RequestPlace::InOutbox(initiator) => match outbox_of(initiator)?.words.read(taken) {
+                RequestPlace::Here => Some(()),
+                RequestPlace::InOutbox(_) => None,
             },
         };
         let info = match self.take(seen, read) {

@@ -48,7 +48,7 @@
 //! deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
-use crate::cpu::{Activity, Concern, Loaded};
+use crate::cpu::{Activity, FlushReason, Loaded};
 use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::features::Tagging;
@@ -178,7 +178,7 @@ impl<H: Hardware> Cpu<'_, H> {
         // A CPU executes the instructions that it has fetched, even if their translation no longer exists. [mutant
         // TextKeptFetched]
         let all = CpuSet::first(self.count);
-        self.post(&all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
+        self.post(&all, &FlushInfo::NOTHING, FlushReason::Text, &mut shootdown);
         self.interrupt(&shootdown);
         self.hw.synchronize_text();
         self.let_interrupts_in(&shootdown);

@@ -67,14 +67,14 @@
 //! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
 //! To keep that rare, call [`Engine::flush_deferred`] in the background.
 
-use crate::cpu::{Concern, Decision, Loaded};
+use crate::cpu::{Decision, FlushReason, Loaded};
 use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::{Deferral, Stamp};
 use crate::request::Request;
 use crate::space::AddressSpace;
-use crate::stack::Stack;
+use crate::stack::InlineQueue;
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 use crate::word::Word;
@@ -453,7 +453,8 @@ impl<H: Hardware> Cpu<'_, H> {
         // flushes. [mutant ReuseTrustsFlushes]
         let known = self.broadcasts().is_none();
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
-        let (mut covered, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::none());
+        let (mut covered, mut behind) =
+            (InlineQueue::<(u64, bool), TOGETHER>::new(), CpuSet::none());
         let (mut more, mut kernel, mut enough) = (false, false, false);
         for place in self.ledger.unflushed() {
             if place > through && (enough || covered.is_full()) {
@@ -517,8 +518,8 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Adds the CPUs that may hold translations of the deferred flush and haven't flushed since.
     fn add_behind(self, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
-            true => Concern::KernelDeferral(deferral.stamp),
-            false => Concern::Deferral(deferral.stamp),
+            true => FlushReason::KernelDeferral(deferral.stamp),
+            false => FlushReason::Deferral(deferral.stamp),
         };
         for cpu in deferral.cpus.iter() {
             let state = &self.cpu(cpu).state;

@@ -23,7 +23,7 @@ pub struct Stamp(pub(crate) u64);
 /// Records one tick: the CPUs that had the spaces loaded, and whether the deferred flush was made.
 #[repr(align(64))]
 pub struct LedgerEntry<H: Hardware> {
-    /// A [`State`].
+    /// A [`EntryState`].
     state: H::Word,
     cpus: AtomicCpuSet<H::Word>,
 }
@@ -41,7 +41,7 @@ impl<H: Hardware> LedgerEntry<H> {
     /// dropped.
     pub fn new() -> Self {
         LedgerEntry {
-            state: H::Word::new(State::FRESH.0),
+            state: H::Word::new(EntryState::FRESH.0),
             cpus: AtomicCpuSet::new(),
         }
     }
@@ -49,43 +49,43 @@ impl<H: Hardware> LedgerEntry<H> {
 
 /// The stamp of a ledger entry, and its progress: written, deferred, flushed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State(u64);
+struct EntryState(u64);
 
-impl State {
+impl EntryState {
     /// The entry belongs to no engine. No stamp is 0.
-    const FRESH: State = State::written(0);
+    const FRESH: EntryState = EntryState::written(0);
 
     const WRITTEN: u64 = 0;
     const DEFERRED: u64 = 1;
     const FLUSHED: u64 = 2;
     const DEFERRED_OF_KERNEL: u64 = 3;
 
-    const fn written(stamp: u64) -> State {
-        State(stamp << 2 | State::WRITTEN)
+    const fn written(stamp: u64) -> EntryState {
+        EntryState(stamp << 2 | EntryState::WRITTEN)
     }
-    const fn deferred(stamp: u64, kernel: bool) -> State {
+    const fn deferred(stamp: u64, kernel: bool) -> EntryState {
         let deferred = if kernel {
-            State::DEFERRED_OF_KERNEL
+            EntryState::DEFERRED_OF_KERNEL
         } else {
-            State::DEFERRED
+            EntryState::DEFERRED
         };
-        State(stamp << 2 | deferred)
+        EntryState(stamp << 2 | deferred)
     }
-    const fn flushed(stamp: u64) -> State {
-        State(stamp << 2 | State::FLUSHED)
+    const fn flushed(stamp: u64) -> EntryState {
+        EntryState(stamp << 2 | EntryState::FLUSHED)
     }
     const fn stamp(self) -> u64 {
         self.0 >> 2
     }
     const fn is_deferred(self) -> bool {
         // Both "deferred" states have the lowest bit.
-        self.0 & State::DEFERRED != 0
+        self.0 & EntryState::DEFERRED != 0
     }
     const fn is_of_kernel(self) -> bool {
-        self.0 & 3 == State::DEFERRED_OF_KERNEL
+        self.0 & 3 == EntryState::DEFERRED_OF_KERNEL
     }
     const fn is_flushed(self) -> bool {
-        self.0 & 3 == State::FLUSHED
+        self.0 & 3 == EntryState::FLUSHED
     }
 }
 
@@ -116,7 +116,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     ///
     /// That engine would make this one's deferred flushes, on its own CPUs.
     pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Option<Self> {
-        let (fresh, mine) = (State::FRESH.0, State::flushed(0).0);
+        let (fresh, mine) = (EntryState::FRESH.0, EntryState::flushed(0).0);
         let is_taken = |entry: &LedgerEntry<H>| {
             // Relaxed: one of two engines takes the entry, and the word publishes nothing else.
             let taken = entry.state.compare_exchange(fresh, mine, Relaxed, Relaxed);
@@ -173,8 +173,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Acquire pairs with `mark_flushed`: a CPU that finds the entry marked sees the flushes done. We give an entry
         // to a later stamp only after its last deferred flush was made.
         // A weaker ordering fails the loom race "a refill against a reuse".
-        let state = State(self.entry(stamp).state.load(Acquire));
-        state.stamp() > stamp || state == State::flushed(stamp)
+        let state = EntryState(self.entry(stamp).state.load(Acquire));
+        state.stamp() > stamp || state == EntryState::flushed(stamp)
     }
 
     /// Takes the ledger entry of a stamp from the clock. Returns `false` if a deferred flush still occupies it.
@@ -183,14 +183,14 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     pub(crate) fn take_entry(&self, stamp: u64) -> bool {
         let word = &self.entry(stamp).state;
         // Relaxed: the exchange below compares the value again.
-        let held = State(word.load(Relaxed));
+        let held = EntryState(word.load(Relaxed));
         held.is_flushed()
             && held.stamp() < stamp
             && word
                 // Acquire pairs with `mark_flushed`: the deferred flush that was in the entry is done.
                 // A weaker ordering fails the loom race "a reuse of what another CPU has flushed, in a ledger that is
                 // used again".
-                .compare_exchange(held.0, State::written(stamp).0, Acquire, Relaxed)
+                .compare_exchange(held.0, EntryState::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }
 
@@ -208,14 +208,16 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Release pairs with the first load in `deferred_at`: a CPU that sees the deferred flush sees its CPUs, and its
         // spaces have the stamp already.
         // A weaker ordering fails the loom race "the background flushes while a flush is deferred".
-        entry.state.store(State::deferred(stamp, kernel).0, Release);
+        entry
+            .state
+            .store(EntryState::deferred(stamp, kernel).0, Release);
     }
 
     /// Returns whether the deferred flush as of `stamp` covers kernel mappings.
     ///
     /// This CPU has acquired the flush.
     pub(crate) fn is_of_kernel(&self, stamp: u64) -> bool {
-        let state = State(self.entry(stamp).state.load(Relaxed));
+        let state = EntryState(self.entry(stamp).state.load(Relaxed));
         state.stamp() == stamp && state.is_of_kernel()
     }
 
@@ -228,7 +230,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             // Acquire pairs with `record`: we read the deferred flush's CPUs as they were published, and its spaces
             // have the stamp.
             // A weaker ordering fails the loom race "the background flushes while a flush is deferred".
-            let state = State(entry.state.load(Acquire));
+            let state = EntryState(entry.state.load(Acquire));
             if !state.is_deferred() {
                 return None;
             }
@@ -253,8 +255,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Release pairs with `is_flushed_alone` and `take_entry`: a CPU that finds the entry marked sees the flushes
         // done.
         // A weaker ordering fails the loom race "a refill against a reuse".
-        let deferred = State::deferred(stamp, kernel).0;
-        let _ = word.compare_exchange(deferred, State::flushed(stamp).0, Release, Relaxed);
+        let deferred = EntryState::deferred(stamp, kernel).0;
+        let _ = word.compare_exchange(deferred, EntryState::flushed(stamp).0, Release, Relaxed);
     }
 
     /// Advances the stamp up to which every deferred flush was made.

@@ -19,7 +19,7 @@
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
-use crate::secondary::Mark;
+use crate::secondary::SecondaryMark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
@@ -35,7 +35,7 @@ pub(crate) struct Overflow {
     /// The CPU that sent the broadcasts; `None` if several did.
     sender: Option<CpuId>,
     /// Covers the invalidations of such spaces that were sent to devices.
-    pub(crate) told: Mark,
+    pub(crate) told: SecondaryMark,
 }
 
 impl<H: Hardware> Cpu<'_, H> {
@@ -60,7 +60,7 @@ impl<H: Hardware> Cpu<'_, H> {
             scope: Scope::Leaf,
             kernel: false,
             sender: Some(self.id()),
-            told: Mark::default(),
+            told: SecondaryMark::default(),
         });
         // [mutant OverflowTablesAreLeaves]
         let scope = request.scope();

@@ -17,7 +17,7 @@
 
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
-use crate::cpu_set::{CpuId, Seat};
+use crate::cpu_set::{CpuBit, CpuId};
 use crate::hardware::{Hardware, PlaceOf};
 use crate::inbox::{Inbox, Outbox};
 use crate::shared_inbox::Group;
@@ -55,13 +55,13 @@ pub struct PerCpu<'m, H: Hardware> {
     /// The first slots, even if the embedder lends others. So the first slot, the only one used without tags, is always
     /// here.
     own: [Slot<H>; INLINE_SLOTS],
-    rest: Rest<'m, H>,
+    rest: PerCpuConfig<'m, H>,
 }
 
 /// The fields that no CPU writes once the engine is made.
 #[repr(align(64))]
-struct Rest<'m, H: Hardware> {
-    /// The CPU's place in sets, as a [`Seat`]. These aren't words of the protocol.
+struct PerCpuConfig<'m, H: Hardware> {
+    /// The CPU's place in sets, as a [`CpuBit`]. These aren't words of the protocol.
     seat: (AtomicUsize, AtomicU64),
     /// The number of slots.
     slots: usize,
@@ -98,7 +98,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             running: RunningTag::new(),
             stats: CpuStats::new(),
             own: core::array::from_fn(|_| Slot::new()),
-            rest: Rest {
+            rest: PerCpuConfig {
                 seat: (AtomicUsize::new(0), AtomicU64::new(0)),
                 slots,
                 lent,
@@ -108,7 +108,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
     /// Makes this the state of `cpu`. Called before that CPU is online.
     pub(crate) fn belongs_to(&self, cpu: CpuId) {
-        let seat = Seat::of(cpu);
+        let seat = CpuBit::of(cpu);
         self.rest.seat.0.store(seat.word, Relaxed);
         self.rest.seat.1.store(seat.bit, Relaxed);
     }
@@ -121,8 +121,8 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
     /// Returns the place of its CPU in sets.
     #[inline]
-    pub(crate) fn seat(&self) -> Seat {
-        Seat {
+    pub(crate) fn seat(&self) -> CpuBit {
+        CpuBit {
             word: self.rest.seat.0.load(Relaxed),
             bit: self.rest.seat.1.load(Relaxed),
         }

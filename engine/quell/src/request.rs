@@ -6,7 +6,7 @@
 
 use crate::addr::{Page, PageRange, PageSize};
 use crate::hardware::Scope;
-use crate::stack::Few;
+use crate::stack::CopyList;
 use core::fmt;
 
 /// The maximum number of ranges in a request. With one more it becomes full.
@@ -19,14 +19,16 @@ pub const RANGES: usize = 11;
 #[derive(Clone, Copy)]
 pub struct Ranges {
     /// The ranges, packed as in the words of an inbox.
-    words: Few<u64, RANGES>,
+    words: CopyList<u64, RANGES>,
 }
 
 impl Ranges {
     /// Makes an empty list. It isn't a constant, because a copy would fill the unused room with zeros.
     #[inline]
     fn none() -> Self {
-        Ranges { words: Few::new() }
+        Ranges {
+            words: CopyList::new(),
+        }
     }
 
     /// Iterates over the ranges.

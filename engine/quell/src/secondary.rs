@@ -21,7 +21,7 @@ use crate::this_cpu::Cpu;
 
 /// A mark that covers all earlier invalidations in devices. On machines without devices it has no meaning.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Mark(u64);
+pub(crate) struct SecondaryMark(u64);
 
 impl<H: Hardware> Cpu<'_, H> {
     /// Starts the invalidation of these requests in devices.
@@ -29,12 +29,12 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn start_secondary<'s>(
         self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
-    ) -> Mark
+    ) -> SecondaryMark
     where
         H: 's,
     {
         if !H::HAS_SECONDARY {
-            return Mark::default();
+            return SecondaryMark::default();
         }
         for (space, request) in requests {
             let root = space.root();
@@ -46,12 +46,12 @@ impl<H: Hardware> Cpu<'_, H> {
                     .for_each(|range| self.hw.start_secondary(root, Some(range), *scope)),
             }
         }
-        Mark(self.hw.mark_secondary())
+        SecondaryMark(self.hw.mark_secondary())
     }
 
     /// Waits until the invalidations that `mark` covers are complete. Serves the requests for this CPU meanwhile.
     #[inline]
-    pub(crate) fn wait_for_secondary(self, mark: Mark) {
+    pub(crate) fn wait_for_secondary(self, mark: SecondaryMark) {
         while !self.secondary_is_done(mark) {
             self.wait_a_turn();
         }
@@ -61,7 +61,7 @@ impl<H: Hardware> Cpu<'_, H> {
 impl<H: Hardware> Engine<'_, H> {
     /// Returns whether the invalidations that a mark covers are complete. Never waits.
     #[inline]
-    pub(crate) fn secondary_is_done(&self, Mark(mark): Mark) -> bool {
+    pub(crate) fn secondary_is_done(&self, SecondaryMark(mark): SecondaryMark) -> bool {
         !H::HAS_SECONDARY || self.hw.secondary_is_done(mark)
     }
 }

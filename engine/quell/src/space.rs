@@ -38,7 +38,7 @@
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
-use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS, Seat};
+use crate::cpu_set::{AtomicCpuSet, CpuBit, CpuId, CpuSet, MAX_CPUS};
 use crate::hardware::{Hardware, Tag};
 use crate::word::{self, Word};
 use core::fmt;
@@ -372,7 +372,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Adds a CPU that is about to load the root.
     #[inline]
-    pub(crate) fn enter(&self, cpu: Seat) {
+    pub(crate) fn enter(&self, cpu: CpuBit) {
         // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads the generation and the stamp next. So
         // the initiator sees this CPU in the set, or this CPU sees the change.
         // A weaker ordering fails the loom race "a space is loaded while it is flushed".
@@ -383,7 +383,7 @@ impl<H: Hardware> AddressSpace<H> {
     ///
     /// Every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
     #[inline]
-    pub(crate) fn leave_if_user(&self, cpu: Seat) {
+    pub(crate) fn leave_if_user(&self, cpu: CpuBit) {
         if !self.id.is_kernel() {
             self.leave(cpu);
         }
@@ -391,7 +391,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Removes a CPU that has loaded another root: its accesses through this user space's root are over.
     #[inline]
-    pub(crate) fn leave(&self, cpu: Seat) {
+    pub(crate) fn leave(&self, cpu: CpuBit) {
         // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an initiator
         // finds it absent.
         // A weaker ordering fails the loom race "a CPU leaves a space while it is flushed".
@@ -417,7 +417,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Returns whether no CPU below `cpus` except `cpu` may have the root loaded.
     #[inline]
-    pub(crate) fn is_loaded_only_on(&self, cpu: Seat, cpus: usize) -> bool {
+    pub(crate) fn is_loaded_only_on(&self, cpu: CpuBit, cpus: usize) -> bool {
         // SeqCst pairs with `enter` and `leave`: the batch was counted before this, or the generation taken. So the
         // initiator sees a CPU that loads the space, or that CPU sees the batch or the generation.
         // A weaker ordering fails the loom race "a space is loaded while it is flushed".

@@ -2,22 +2,22 @@
 //!
 //! Every call that changes an entry makes a batch. It mostly holds one or two frames, with room for 64, and one range,
 //! with room for eleven. To fill the rest with empty values, and to move those, took longer than the flush. So we leave
-//! the room uninitialised, in [`Stack`], which owns its values, and in [`Few`], which can be copied.
+//! the room uninitialised, in [`InlineQueue`], which owns its values, and in [`CopyList`], which can be copied.
 
 use core::mem::MaybeUninit;
 
 /// A list of up to `N` values, taken out in the order of their addition.
-pub(crate) struct Stack<T, const N: usize> {
+pub(crate) struct InlineQueue<T, const N: usize> {
     /// `start..end` are initialised.
     room: [MaybeUninit<T>; N],
     start: usize,
     end: usize,
 }
 
-impl<T, const N: usize> Stack<T, N> {
+impl<T, const N: usize> InlineQueue<T, N> {
     #[inline]
     pub(crate) fn new() -> Self {
-        Stack {
+        InlineQueue {
             room: [const { MaybeUninit::uninit() }; N],
             start: 0,
             end: 0,
@@ -104,7 +104,7 @@ impl<T, const N: usize> Stack<T, N> {
     }
 }
 
-impl<T, const N: usize> Drop for Stack<T, N> {
+impl<T, const N: usize> Drop for InlineQueue<T, N> {
     #[inline]
     fn drop(&mut self) {
         self.drop_all();
@@ -113,16 +113,16 @@ impl<T, const N: usize> Drop for Stack<T, N> {
 
 /// A list of up to `N` values that can be copied.
 #[derive(Clone, Copy)]
-pub(crate) struct Few<T: Copy, const N: usize> {
+pub(crate) struct CopyList<T: Copy, const N: usize> {
     /// The first `count` are initialised; `count` is at most `N`.
     room: [MaybeUninit<T>; N],
     count: u8,
 }
 
-impl<T: Copy, const N: usize> Few<T, N> {
+impl<T: Copy, const N: usize> CopyList<T, N> {
     #[inline]
     pub(crate) const fn new() -> Self {
-        Few {
+        CopyList {
             // If `N` exceeds the range of `count`, this doesn't compile.
             room: [const {
                 assert!(N <= u8::MAX as usize);
@@ -169,11 +169,11 @@ impl<T: Copy, const N: usize> Few<T, N> {
     }
 }
 
-/// Fills a [`Few`], which has the values once this is dropped.
+/// Fills a [`CopyList`], which has the values once this is dropped.
 ///
-/// It counts in a register, while [`Few::push`] counts in memory.
+/// It counts in a register, while [`CopyList::push`] counts in memory.
 pub(crate) struct Refill<'f, T: Copy, const N: usize> {
-    few: &'f mut Few<T, N>,
+    few: &'f mut CopyList<T, N>,
     count: usize,
 }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn values_come_out_in_order_and_are_dropped_once() {
         let token = Rc::new(());
-        let mut stack = Stack::<_, 4>::new();
+        let mut stack = InlineQueue::<_, 4>::new();
         for index in 0..4 {
             stack.push((index, Rc::clone(&token)));
         }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn there_is_room_again_for_all() {
         let token = Rc::new(());
-        let mut stack = Stack::<_, 2>::new();
+        let mut stack = InlineQueue::<_, 2>::new();
         assert!(stack.is_empty() && !stack.is_full() && stack.last_mut().is_none());
         for _ in 0..3 {
             stack.push((1, Rc::clone(&token)));
@@ -242,7 +242,7 @@ mod tests {
             assert_eq!(Rc::strong_count(&token), 1);
         }
         // The same holds for values without a destructor.
-        let mut plain = Stack::<u8, 1>::new();
+        let mut plain = InlineQueue::<u8, 1>::new();
         for number in 0..3 {
             plain.push(number);
             assert_eq!(plain.as_slice(), [number]);
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_few_values_are_copied() {
-        let mut few = Few::<u64, 3>::new();
+        let mut few = CopyList::<u64, 3>::new();
         assert_eq!(few.as_slice(), []);
         few.push(1);
         let copy = few;

@@ -20,7 +20,7 @@
 //! the root. When it resumes the space, it compares generation and stamp as after a switch. A CPU that will be idle for
 //! long leaves the root itself ([`Cpu::leave`]); then no flush of the space interrupts it.
 
-use crate::cpu::{Concern, Loaded};
+use crate::cpu::{FlushReason, Loaded};
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
@@ -347,7 +347,7 @@ impl<H: Hardware> Engine<'_, H> {
             // A lazy CPU leaves when it's interrupted. A CPU in the middle of a switch leaves by itself.
             let mut shootdown = me.begin_shootdown();
             let loaded = space.loaded_on(self.count);
-            me.post(&loaded, &info, Concern::Retirement, &mut shootdown);
+            me.post(&loaded, &info, FlushReason::Retirement, &mut shootdown);
             me.interrupt(&shootdown);
             me.let_interrupts_in(&shootdown);
             me.wait(&shootdown, Scope::Tables, false);

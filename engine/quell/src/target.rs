@@ -9,9 +9,9 @@
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
-use crate::flush_info::{FlushInfo, Lone, TakenRequest};
+use crate::flush_info::{FlushInfo, SimpleRequest, TakenRequest};
 use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::inbox::InboxWord;
+use crate::inbox::InboxState;
 use crate::request::{Request, unpack};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -39,8 +39,8 @@ impl<H: Hardware> Cpu<'_, H> {
 
     #[inline]
     fn serve_requests(self) {
-        let next = |lone: &Lone| self.flush_next(lone);
-        let any = |seen: InboxWord| self.serve_any(seen);
+        let next = |lone: &SimpleRequest| self.flush_next(lone);
+        let any = |seen: InboxState| self.serve_any(seen);
         let times = self.here.inbox.serve(next, any);
         // Each of the others has an interrupt, too, which will find an empty inbox.
         if times > 1 {
@@ -54,7 +54,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Carries out a pending request of any kind.
     #[cold]
-    fn serve_any(self, seen: InboxWord) {
+    fn serve_any(self, seen: InboxState) {
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
@@ -116,7 +116,7 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// That's the common case. Otherwise returns `false` and does nothing. Interrupts are masked.
     #[inline(always)]
-    pub(crate) fn flush_next(self, lone: &Lone) -> bool {
+    pub(crate) fn flush_next(self, lone: &SimpleRequest) -> bool {
         let state = &self.here.state;
         if !state.has_loaded(lone.space) || !state.is_running() {
             return false;

@@ -39,7 +39,7 @@ enum Call {
     /// Makes this CPU the caller from here on.
     On(u16),
     /// Fills and ends a batch. With `true` it has places for one space and one frame.
-    Batch(Purpose, Vec<(usize, Report)>, Way, bool),
+    Batch(Purpose, Vec<(usize, Report)>, BatchEnd, bool),
     /// Retires a space that no CPU runs, and makes another in its place.
     Retire(usize),
     /// Switches, with the right `from`, with none, or with a kernel space.
@@ -80,7 +80,7 @@ enum From {
 
 /// The way in which a batch ends.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum BatchEnd {
     Finish,
     Deferred,
     Drop,
@@ -111,13 +111,13 @@ fn call() -> impl Strategy<Value = Call> {
         Just(Purpose::Lazy)
     ];
     let way = prop_oneof![
-        Just(Way::Finish),
-        Just(Way::Deferred),
-        Just(Way::Drop),
-        Just(Way::Start),
-        Just(Way::Poll),
-        Just(Way::List),
-        any::<bool>().prop_map(Way::Forget)
+        Just(BatchEnd::Finish),
+        Just(BatchEnd::Deferred),
+        Just(BatchEnd::Drop),
+        Just(BatchEnd::Start),
+        Just(BatchEnd::Poll),
+        Just(BatchEnd::List),
+        any::<bool>().prop_map(BatchEnd::Forget)
     ];
     let from =
         prop_oneof![3 => Just(From::Loaded), 1 => Just(From::Nothing), 1 => Just(From::Kernel)];
@@ -274,7 +274,7 @@ impl World {
         &mut self,
         purpose: Purpose,
         reports: &[(usize, Report)],
-        way: Way,
+        way: BatchEnd,
     ) {
         let engine = self.engine;
         let mut batch: Batch<'_, S, InPlace<Frame, FRAMES>, N> =
@@ -296,21 +296,21 @@ impl World {
             }
         }
         match way {
-            Way::Finish => batch.finish().for_each(drop),
-            Way::Drop => drop(batch),
-            Way::List => drop(batch.finish_list()),
-            Way::Start => batch.start().finish().for_each(drop),
-            Way::Poll => {
+            BatchEnd::Finish => batch.finish().for_each(drop),
+            BatchEnd::Drop => drop(batch),
+            BatchEnd::List => drop(batch.finish_list()),
+            BatchEnd::Start => batch.start().finish().for_each(drop),
+            BatchEnd::Poll => {
                 let mut flight = batch.start();
                 let _ = (flight.is_done(), flight.is_done());
             }
-            Way::Deferred => {
+            BatchEnd::Deferred => {
                 if let Outcome::Deferred(deferred) = batch.finish_deferred() {
                     self.stamp = Some(deferred.stamp());
                 }
             }
-            Way::Forget(true) => std::mem::forget(batch.start()),
-            Way::Forget(false) => std::mem::forget(batch.finish_deferred()),
+            BatchEnd::Forget(true) => std::mem::forget(batch.start()),
+            BatchEnd::Forget(false) => std::mem::forget(batch.finish_deferred()),
         }
     }
 
@@ -406,7 +406,7 @@ impl World {
                 unsafe { engine.this_cpu().enter_user() };
                 self.machine.me.set(me as u16);
                 let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
-                self.batch::<2, 0>(Purpose::Call, &reports, Way::Finish);
+                self.batch::<2, 0>(Purpose::Call, &reports, BatchEnd::Finish);
                 self.machine.me.set(1 - me as u16);
                 engine.this_cpu().enter_kernel();
                 self.machine.me.set(me as u16);

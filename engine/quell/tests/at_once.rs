@@ -68,7 +68,7 @@ fn machines() -> [Machine; 3] {
 
 /// The effects of a flush.
 #[derive(PartialEq, Debug)]
-struct Came {
+struct Effects {
     invalidated: Vec<(u16, Invalidate)>,
     interrupts: usize,
     broadcasts: Vec<Option<Invalidate>>,
@@ -80,7 +80,7 @@ struct Came {
 }
 
 /// Returns the effects of a flush on this machine, under this policy, of a space loaded like this.
-fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Came {
+fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Effects {
     let (machine, engine) = world(machine, policy);
     let kernel: S = // SAFETY: no memory is behind any frame.
         leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Global) });
@@ -133,7 +133,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
             .map(|(counter, count)| format!("CPU {cpu}: {counter:?} {count}"))
             .collect::<Vec<_>>()
     });
-    let came = Came {
+    let came = Effects {
         invalidated: machine.invalidated.take(),
         interrupts: machine.interrupts.take(),
         broadcasts: machine.broadcast.0.take(),

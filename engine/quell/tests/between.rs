@@ -24,7 +24,7 @@ use quell::{
 };
 
 use crate::support::serve;
-use crate::support::word::{Around, Surrounded};
+use crate::support::word::{AccessHooks, HookedWord};
 
 const CPUS: usize = 3;
 /// The second call runs on CPU 0, or in a thread that preempts the first on CPU 1. CPU 2 only answers requests.
@@ -43,7 +43,7 @@ thread_local! {
 /// Runs the hook before each access.
 struct Steps;
 
-impl Around for Steps {
+impl AccessHooks for Steps {
     /// At most two batches of a space are counted at once.
     const BATCH_BITS: u32 = 2;
 
@@ -112,7 +112,7 @@ unsafe impl Sync for Machine {}
 unsafe impl Send for Machine {}
 
 /// The panic of a second call that needs an answer which the first call's CPU can't give now.
-struct Stuck;
+struct MissingAnswer;
 
 impl Machine {
     fn cpu(&self) -> &Cpu {
@@ -167,7 +167,7 @@ impl Machine {
 
 // SAFETY: no frame has memory.
 unsafe impl Hardware for Machine {
-    type Word = Surrounded<Steps>;
+    type Word = HookedWord<Steps>;
     type Broadcasts = NoBroadcasts;
 
     fn this_cpu(&self) -> CpuId {
@@ -233,7 +233,7 @@ unsafe impl Hardware for Machine {
         let others = (0..CPUS as u16).filter(|&cpu| cpu != self.me.get());
         let answered = others.filter(|&cpu| self.answer(cpu)).count();
         if answered == 0 && self.met.get() {
-            resume_unwind(Box::new(Stuck));
+            resume_unwind(Box::new(MissingAnswer));
         }
     }
 }
@@ -262,11 +262,11 @@ struct World {
     /// The space that each CPU loaded last.
     last: [Cell<Option<S>>; CPUS],
     /// The actions that follow when both calls have returned.
-    rest: RefCell<Vec<Rest>>,
+    rest: RefCell<Vec<FollowUp>>,
 }
 
 /// An action and its CPU.
-type Rest = (u16, Box<dyn FnOnce(&World)>);
+type FollowUp = (u16, Box<dyn FnOnce(&World)>);
 
 impl World {
     fn new(policy: Policy, tagged: bool, entries: usize) -> &'static World {
@@ -656,7 +656,7 @@ const CALLS: [Call; 23] = [
 
 /// The start of a meeting.
 #[derive(Clone, Copy)]
-struct Start {
+struct MeetingSetup {
     policy: Policy,
     tagged: bool,
     /// The maximum number of deferred flushes.
@@ -671,7 +671,7 @@ struct Start {
 
 /// The outcome of a meeting.
 #[derive(PartialEq)]
-enum Met {
+enum MeetingOutcome {
     /// The second call has run to its end.
     Whole,
     /// The second call needs an answer that it can't get.
@@ -680,7 +680,7 @@ enum Met {
     Not,
 }
 
-fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met {
+fn meet(start: MeetingSetup, first: &Call, second: &'static Call, steps: usize) -> MeetingOutcome {
     let world = World::new(start.policy, start.tagged, start.entries);
     let machine = world.machine;
     if start.deferring {
@@ -707,7 +707,7 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
         machine.met.set(false);
         machine.me.set(me);
         if let Err(why) = done {
-            match why.is::<Stuck>() {
+            match why.is::<MissingAnswer>() {
                 // The rest is no meeting, so we don't judge it.
                 true => stuck.set(true),
                 false => resume_unwind(why),
@@ -724,22 +724,22 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
     let met = STEPS_LEFT.take().is_none();
     SECOND_CALL.set(None);
     if stuck.get() {
-        return Met::Stuck;
+        return MeetingOutcome::Stuck;
     }
     if let Err(why) = unwinds {
         resume_unwind(why);
     }
     if !met {
-        return Met::Not;
+        return MeetingOutcome::Not;
     }
     let contended = world.engine.stats().get(Counter::EscalatedContention);
     CONTENDED.set(CONTENDED.get() + contended);
     world.end();
-    Met::Whole
+    MeetingOutcome::Whole
 }
 
 /// Runs all meetings with this start.
-fn meet_everywhere(how: &str, start: Start) {
+fn meet_everywhere(how: &str, start: MeetingSetup) {
     let (mut whole, mut stuck) = (0, 0);
     let takes_part = |call: &&Call| call.by_threads || !start.same;
     for first in CALLS.iter().filter(takes_part) {
@@ -757,9 +757,9 @@ fn meet_everywhere(how: &str, start: Start) {
                     resume_unwind(why)
                 });
                 match met {
-                    Met::Whole => whole += 1,
-                    Met::Stuck => stuck += 1,
-                    Met::Not => break,
+                    MeetingOutcome::Whole => whole += 1,
+                    MeetingOutcome::Stuck => stuck += 1,
+                    MeetingOutcome::Not => break,
                 }
             }
         }
@@ -781,7 +781,7 @@ fn meet_under(how: &str, policy: Policy, tagged: bool, entries: usize) {
         (true, false, true),
         (false, true, true),
     ] {
-        let start = Start {
+        let start = MeetingSetup {
             policy,
             tagged,
             entries,
@@ -858,7 +858,7 @@ fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
         },
         by_threads: true,
     };
-    let start = Start {
+    let start = MeetingSetup {
         policy: Policy {
             inline_requests: false,
             ..Policy::ALL
@@ -873,9 +873,9 @@ fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
     let mut whole = 0;
     for steps in 0.. {
         match meet(start, flushes.expect("a call"), &PREEMPTING, steps) {
-            Met::Whole => whole += 1,
-            Met::Stuck => {}
-            Met::Not => break,
+            MeetingOutcome::Whole => whole += 1,
+            MeetingOutcome::Stuck => {}
+            MeetingOutcome::Not => break,
         }
     }
     assert!(whole > 20, "{whole} meetings");

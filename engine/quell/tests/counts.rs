@@ -14,7 +14,7 @@ use quell::{
 use std::fmt::Write;
 
 /// A machine and the record of its steps.
-struct Told {
+struct CostRecord {
     machine: &'static Machine,
     engine: E,
     before: [Stats; 2],
@@ -44,11 +44,11 @@ fn named(what: Invalidate) -> String {
     }
 }
 
-impl Told {
-    fn new(machine: Machine, policy: Policy) -> Told {
+impl CostRecord {
+    fn new(machine: Machine, policy: Policy) -> CostRecord {
         let (machine, engine) = world(machine, policy);
         let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
-        let mut told = Told {
+        let mut told = CostRecord {
             machine,
             engine,
             before,
@@ -59,7 +59,7 @@ impl Told {
     }
 
     /// Runs a step on CPU 0, and records its effects.
-    fn step<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
+    fn step<T>(&mut self, name: &str, does: impl FnOnce(&CostRecord) -> T) -> T {
         let result = does(self);
         assert!(!self.machine.masked.get(), "{name}: interrupts stay masked");
         let text = &mut self.text;
@@ -102,7 +102,7 @@ impl Told {
     }
 
     /// Runs a step on CPU 1.
-    fn other<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
+    fn other<T>(&mut self, name: &str, does: impl FnOnce(&CostRecord) -> T) -> T {
         self.machine.me.set(1);
         let result = self.step(name, does);
         self.machine.me.set(0);
@@ -167,7 +167,7 @@ impl Told {
 
 /// Runs every step and returns the record.
 fn story(machine: Machine, policy: Policy) -> String {
-    let mut told = Told::new(machine, policy);
+    let mut told = CostRecord::new(machine, policy);
     let engine = told.engine;
     let (x, y) = (space(engine, 1), space(engine, 2));
     assert!(engine.this_cpu().is_online() && engine.this_cpu().is_detached());

@@ -14,7 +14,7 @@ use quell::{
     NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
 };
 
-use crate::support::word::{Around, Surrounded};
+use crate::support::word::{AccessHooks, HookedWord};
 
 type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;
@@ -29,9 +29,9 @@ thread_local! {
 }
 
 /// Runs the next CPU after each addition.
-struct Crowd;
+struct CrowdHook;
 
-impl Around for Crowd {
+impl AccessHooks for CrowdHook {
     fn after_addition() {
         if let Some((engine, space)) = AT_ADDITION.get() {
             next_cpu(engine, space);
@@ -65,7 +65,7 @@ struct Machine;
 
 // SAFETY: no frame has memory, so a stale translation of this machine is harmless.
 unsafe impl Hardware for Machine {
-    type Word = Surrounded<Crowd>;
+    type Word = HookedWord<CrowdHook>;
     type Broadcasts = NoBroadcasts;
 
     fn this_cpu(&self) -> CpuId {
@@ -103,7 +103,7 @@ fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
         // SAFETY: this machine walks no tables, so a root is only a number.
         let space: S = Box::leak(Box::new(unsafe { engine.new_space(Frame(1)) }));
         // More batches than the space counts: it refuses the rest, as it'll refuse those of the crowd.
-        let most = 1 << <Surrounded<Crowd> as Word>::BATCH_BITS;
+        let most = 1 << <HookedWord<CrowdHook> as Word>::BATCH_BITS;
         let open: Vec<_> = (0..most).map(|_| report(engine, space)).collect();
         AT_ADDITION.set(Some((engine, space)));
         std::mem::forget(report(engine, space));

@@ -28,7 +28,7 @@ const OWN: u16 = 6;
 
 /// The machine below both engines. One thread runs each of its CPUs in turn.
 #[derive(Default)]
-struct Below {
+struct SharedMachine {
     me: Cell<usize>,
     loaded: [Cell<Option<Tag>>; CPUS],
     tlb: [RefCell<HashSet<(Tag, Page)>>; CPUS],
@@ -37,7 +37,7 @@ struct Below {
     broadcasts: Cell<u64>,
 }
 
-impl Below {
+impl SharedMachine {
     fn drop_from(&self, cpu: usize, what: Invalidate) {
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
             Invalidate::Range { tag, range, .. } => of != tag || !range.contains(page),
@@ -68,17 +68,17 @@ impl Below {
 }
 
 /// The machine as one of the engines sees it: with per-CPU tags, or with system-wide ones.
-struct Half<const EVERYWHERE: bool> {
-    below: &'static Below,
+struct EngineView<const EVERYWHERE: bool> {
+    below: &'static SharedMachine,
     kernel: &'static OnceLock<&'static Kernel>,
 }
 
 // SAFETY: each test has one thread, and a machine of its own.
-unsafe impl<const EVERYWHERE: bool> Sync for Half<EVERYWHERE> {}
+unsafe impl<const EVERYWHERE: bool> Sync for EngineView<EVERYWHERE> {}
 // SAFETY: each test has one thread, and a machine of its own.
-unsafe impl<const EVERYWHERE: bool> Send for Half<EVERYWHERE> {}
+unsafe impl<const EVERYWHERE: bool> Send for EngineView<EVERYWHERE> {}
 
-impl<const EVERYWHERE: bool> Half<EVERYWHERE> {
+impl<const EVERYWHERE: bool> EngineView<EVERYWHERE> {
     /// Returns the machine's tag for an engine's tag.
     fn tag(tag: Tag) -> Tag {
         Tag(tag.0 + if EVERYWHERE { OWN } else { 0 })
@@ -97,7 +97,7 @@ impl<const EVERYWHERE: bool> Half<EVERYWHERE> {
     }
 }
 
-impl<const EVERYWHERE: bool> Broadcast for Half<EVERYWHERE> {
+impl<const EVERYWHERE: bool> Broadcast for EngineView<EVERYWHERE> {
     fn start(&self, what: Invalidate) {
         self.below.broadcasts.set(self.below.broadcasts.get() + 1);
         (0..CPUS).for_each(|cpu| self.below.drop_from(cpu, Self::what(what)));
@@ -106,7 +106,7 @@ impl<const EVERYWHERE: bool> Broadcast for Half<EVERYWHERE> {
 }
 
 // SAFETY: the TLBs are sets of numbers, which reach no memory, and every invalidation drops its entries.
-unsafe impl<const EVERYWHERE: bool> Hardware for Half<EVERYWHERE> {
+unsafe impl<const EVERYWHERE: bool> Hardware for EngineView<EVERYWHERE> {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -169,11 +169,11 @@ unsafe impl<const EVERYWHERE: bool> Hardware for Half<EVERYWHERE> {
     }
 }
 
-type Own = Half<false>;
-type Everywhere = Half<true>;
+type Own = EngineView<false>;
+type Everywhere = EngineView<true>;
 
 struct Kernel {
-    below: &'static Below,
+    below: &'static SharedMachine,
     own: Engine<'static, Own>,
     everywhere: Engine<'static, Everywhere>,
 }
@@ -199,10 +199,10 @@ fn leak<T>(value: T) -> &'static T {
 
 impl Kernel {
     fn new() -> &'static Kernel {
-        let below: &Below = leak(Below::default());
+        let below: &SharedMachine = leak(SharedMachine::default());
         let kernel = leak(OnceLock::new());
-        let own = leak(Half { below, kernel });
-        let everywhere = leak(Half { below, kernel });
+        let own = leak(EngineView { below, kernel });
+        let everywhere = leak(EngineView { below, kernel });
         let made = leak(Kernel {
             below,
             own: Engine::new(own, states(), ledger(), Policy::ALL).expect("an engine"),

@@ -1,6 +1,6 @@
 //! The kernels' output becomes a table.
 
-use quell_boot::asterinas::machine::{Measurement, Report, Tests};
+use quell_boot::asterinas::machine::{Measurement, Report, TestResults};
 use quell_boot::asterinas::table;
 
 fn measured(lines: &[&str]) -> Measurement {
@@ -56,7 +56,7 @@ fn only_what_both_have_measured_is_compared() {
 
 #[test]
 fn what_the_runner_of_ostds_tests_prints_is_counted() {
-    let mut tests = Tests::default();
+    let mut tests = TestResults::default();
     let green = "\u{1b}[32mok\u{1b}[39m";
     assert!(!tests.take("running 2 tests in crate \"ostd\"").unwrap());
     assert!(

@@ -154,15 +154,15 @@ struct Kernel {
     device_byte: f64,
     schedule: Time,
     paths: [Time; Path::COUNT],
-    lists: Held,
+    lists: LockCost,
     lists_batch: usize,
-    zone: Held,
-    file: Held,
+    zone: LockCost,
+    file: LockCost,
 }
 
 /// The use of one of the kernel's locks.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Held {
+pub struct LockCost {
     /// The duration if all lines are in the CPU's cache.
     pub hold: Time,
     /// The lines that the last holder wrote, times the scale of locks. Each is transferred from that CPU.
@@ -189,7 +189,7 @@ impl Costs {
         let scale = file.amount(P::Scale);
         let own = |parameter| (file.amount(parameter) * scale).round() as Time;
         let lock_scale = file.amount(P::LockScale);
-        let held = |hold, lines| Held {
+        let held = |hold, lines| LockCost {
             hold: (file.amount(hold) * lock_scale).round() as Time,
             lines: file.count(lines) as f64 * lock_scale,
         };
@@ -367,7 +367,7 @@ impl Costs {
 
     /// Returns the lock that a piece of work takes and its use, if that takes time. `collected` counts the pages that
     /// this CPU still has to add to the lists.
-    pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, Held)> {
+    pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, LockCost)> {
         let kernel = &self.kernel;
         let (lock, held) = match used {
             LockUse::ListAdd(node) => {
@@ -387,7 +387,7 @@ impl Costs {
                 let hold = kernel.zone.hold * frames;
                 (
                     KernelLock::Zone(node),
-                    Held {
+                    LockCost {
                         hold,
                         ..kernel.zone
                     },
@@ -395,7 +395,7 @@ impl Costs {
             }
             LockUse::File(file) => (KernelLock::File(file), kernel.file),
         };
-        (held != Held::default()).then_some((lock, held))
+        (held != LockCost::default()).then_some((lock, held))
     }
 }
 

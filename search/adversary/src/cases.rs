@@ -8,13 +8,13 @@
 //! name, and we parse it from them.
 
 use crate::explore::{Budget, POLICIES, Report};
-use crate::generate::Recorded;
+use crate::generate::RecordedProgram;
 use crate::kind::MachineKind;
 use crate::rehearsal::rehearse;
 use crate::replay::replay_code;
 use crate::scenario::Scenario;
 use crate::session::Case;
-use crate::workload::Performance;
+use crate::workload::WorkloadRun;
 use quell::Policy;
 use quell_conformance::PolicyText;
 use quell_vm::contract::Violation;
@@ -250,13 +250,13 @@ fn text(name: &str, read: Read<'_>) -> Result<String, String> {
 ///
 /// # Errors
 /// If the file can't be read, or doesn't contain a program.
-pub fn recorded(name: &str, read: Read<'_>) -> Result<Recorded, String> {
-    Recorded::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
+pub fn recorded(name: &str, read: Read<'_>) -> Result<RecordedProgram, String> {
+    RecordedProgram::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Reads a program from a file, as a case on the machine that it names.
 fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
-    let recorded: &'static Recorded = Box::leak(Box::new(recorded(name, read)?));
+    let recorded: &'static RecordedProgram = Box::leak(Box::new(recorded(name, read)?));
     let name: &'static str = Box::leak(name.into());
     Ok(Case {
         scenario: Box::leak(Box::new(Scenario::generated(name, &recorded.program))),
@@ -320,8 +320,8 @@ pub fn workload(whole: &str, read: Read<'_>) -> Result<&'static Scenario<'static
         }
     }
     let refused = |why: String| format!("{whole}: {why}");
-    let performance: &'static Performance =
-        Box::leak(Box::new(Performance::new(workload, cpus).map_err(refused)?));
+    let performance: &'static WorkloadRun =
+        Box::leak(Box::new(WorkloadRun::new(workload, cpus).map_err(refused)?));
     let name: &'static str = Box::leak(whole.into());
     let scenario = rehearse(performance, name).map_err(refused)?;
     Ok(Box::leak(Box::new(scenario)))

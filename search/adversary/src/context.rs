@@ -7,7 +7,7 @@
 mod operations;
 
 use crate::cell::AdversaryWord;
-use crate::footprint::Asking;
+use crate::footprint::PassedRulesCell;
 use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, Weakened};
 use crate::op::Op;
@@ -60,7 +60,7 @@ pub(crate) struct Context {
     /// Whether the code has panicked.
     panicked: Cell<bool>,
     /// The mutants whose places runs have passed.
-    asked: Rc<Asking>,
+    asked: Rc<PassedRulesCell>,
     /// Whether it matters when the run passes a mutant's place: for the schedule, or for the footprints.
     attends: bool,
     /// Whether the search compares the stacks of waiting CPUs.
@@ -69,9 +69,9 @@ pub(crate) struct Context {
 }
 
 /// Access to the machine ([`Context::visit`]).
-struct Visit<'c> {
+struct MachineGuard<'c> {
     core: RefMut<'c, Box<Core>>,
-    _off: heap::Off,
+    _off: heap::PartGuard,
 }
 
 thread_local! {
@@ -84,7 +84,7 @@ impl Context {
     pub(crate) fn new(
         core: Box<Core>,
         arena: Rc<Arena>,
-        asked: Rc<Asking>,
+        asked: Rc<PassedRulesCell>,
         mistake: Option<Mistake>,
         watched: Option<&'static Mutant>,
     ) -> Self {
@@ -192,10 +192,10 @@ impl Context {
 
     /// Borrows the machine. Meanwhile allocations come from the host, not from the run's heap.
     #[inline]
-    fn visit(&self) -> Visit<'_> {
+    fn visit(&self) -> MachineGuard<'_> {
         let _off = heap::off_for_now();
         let core = self.core.borrow_mut();
-        Visit { core, _off }
+        MachineGuard { core, _off }
     }
 
     /// Reports to the scheduler and the footprints that the run passes a place of a mutant.

@@ -7,16 +7,16 @@ macro_rules! happenings {
         /// An event that the machine counts, not the engine.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
-        pub enum Happening { $($(#[doc = $doc])+ $name,)* }
+        pub enum MachineEvent { $($(#[doc = $doc])+ $name,)* }
 
-        impl Happening {
+        impl MachineEvent {
             /// Every event.
-            pub const ALL: &'static [Happening] = &[$(Happening::$name,)*];
+            pub const ALL: &'static [MachineEvent] = &[$(MachineEvent::$name,)*];
             /// The number of events.
             pub const COUNT: usize = Self::ALL.len();
             /// Returns its name in reports.
             pub const fn label(self) -> &'static str {
-                match self { $(Happening::$name => $label,)* }
+                match self { $(MachineEvent::$name => $label,)* }
             }
         }
     };
@@ -65,19 +65,19 @@ happenings! {
 
 /// A transition that a scenario must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum ReachGoal {
     /// A transition that the engine counts.
     Engine(Counter),
     /// An event of the machine.
-    Machine(Happening),
+    Machine(MachineEvent),
 }
 
-impl Reach {
+impl ReachGoal {
     /// Returns its name in reports.
     pub const fn label(self) -> &'static str {
         match self {
-            Reach::Engine(counter) => counter.label(),
-            Reach::Machine(happening) => happening.label(),
+            ReachGoal::Engine(counter) => counter.label(),
+            ReachGoal::Machine(happening) => happening.label(),
         }
     }
 }
@@ -86,20 +86,20 @@ impl Reach {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coverage {
     engine: [u64; Counter::ALL.len()],
-    machine: [u64; Happening::COUNT],
+    machine: [u64; MachineEvent::COUNT],
 }
 
 impl Default for Coverage {
     fn default() -> Self {
         Coverage {
             engine: [0; Counter::ALL.len()],
-            machine: [0; Happening::COUNT],
+            machine: [0; MachineEvent::COUNT],
         }
     }
 }
 
 impl Coverage {
-    pub(crate) fn add_machine(&mut self, events: &[u64; Happening::COUNT]) {
+    pub(crate) fn add_machine(&mut self, events: &[u64; MachineEvent::COUNT]) {
         for (mine, theirs) in self.machine.iter_mut().zip(events) {
             *mine += theirs;
         }
@@ -120,17 +120,17 @@ impl Coverage {
     }
 
     /// Returns the count of a transition.
-    pub fn get(&self, reach: Reach) -> u64 {
+    pub fn get(&self, reach: ReachGoal) -> u64 {
         match reach {
-            Reach::Engine(counter) => self.engine[counter as usize],
-            Reach::Machine(happening) => self.machine[happening as usize],
+            ReachGoal::Engine(counter) => self.engine[counter as usize],
+            ReachGoal::Machine(happening) => self.machine[happening as usize],
         }
     }
 
     /// Returns all transitions with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Reach, u64)> + '_ {
-        let engine = Counter::ALL.iter().map(|&c| Reach::Engine(c));
-        let machine = Happening::ALL.iter().map(|&h| Reach::Machine(h));
+    pub fn iter(&self) -> impl Iterator<Item = (ReachGoal, u64)> + '_ {
+        let engine = Counter::ALL.iter().map(|&c| ReachGoal::Engine(c));
+        let machine = MachineEvent::ALL.iter().map(|&h| ReachGoal::Machine(h));
         engine.chain(machine).map(|reach| (reach, self.get(reach)))
     }
 }

@@ -1,10 +1,10 @@
 //! Runs many schedules: budgets, failures, and shrinking.
 
 use crate::action::Deviation;
-use crate::coverage::{Coverage, Reach};
+use crate::coverage::{Coverage, ReachGoal};
 use crate::machine::End;
 use crate::schedule::{Rng, Strategy};
-use crate::search::Exhaustive;
+use crate::search::ExhaustiveSearch;
 use crate::session::{Case, Session};
 use quell::{Mechanism, Policy};
 use quell_vm::contract::{Clause, Violation};
@@ -65,7 +65,7 @@ pub struct Report {
     /// The count of each transition.
     pub coverage: Coverage,
     /// The transitions that the scenario must reach and didn't.
-    pub missed: Vec<Reach>,
+    pub missed: Vec<ReachGoal>,
 }
 
 /// Searches until the budget is spent or a run fails.
@@ -183,7 +183,7 @@ impl Case<'_> {
     /// Returns the transitions that the scenario must reach on this machine and didn't.
     ///
     /// We check only cases with all mechanisms on, because other policies reach less.
-    pub fn missed(&self, coverage: &Coverage) -> Vec<Reach> {
+    pub fn missed(&self, coverage: &Coverage) -> Vec<ReachGoal> {
         if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();
         }
@@ -210,7 +210,7 @@ fn dead_end(session: &mut Session<'_>, state: u32) -> DeadEnd {
             format!("no schedule leads from state {state} of the search to the end; {why}");
         DeadEnd::Breach(Violation::new(Clause::C7, account))
     };
-    let mut search = Exhaustive::until(state);
+    let mut search = ExhaustiveSearch::until(state);
     loop {
         session.run_search(&mut search);
         if session.take_surprise() {
@@ -398,14 +398,14 @@ mod tests {
     /// Returns the final states of the machine, and the number of runs needed.
     fn ends(session: &mut Session, by_state: bool) -> (BTreeSet<u128>, u64) {
         let (mut ends, mut runs) = (BTreeSet::new(), 0);
-        let mut search = Exhaustive::new(by_state);
+        let mut search = ExhaustiveSearch::new(by_state);
         loop {
             let run = session.run_search(&mut search);
             runs += 1;
             assert!(runs < 1_000_000, "{:?} is too large", session.case());
             assert!(!matches!(run.end, End::Violated(_)), "{:?}", run.end);
             if session.take_surprise() {
-                search = Exhaustive::new(by_state);
+                search = ExhaustiveSearch::new(by_state);
                 (ends, runs) = (BTreeSet::new(), 0);
                 continue;
             }

@@ -10,7 +10,7 @@
 //! A place is the line and column of the call in the source, so the numbers are the same in every run.
 
 use crate::action::MAX_CPUS;
-use crate::coverage::{Coverage, Reach};
+use crate::coverage::{Coverage, ReachGoal};
 use crate::op::{AccessKind, Op};
 use quell_mutants::Mutant;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -93,12 +93,12 @@ pub(crate) struct Footprints {
     /// if none.
     asked: [[u16; 2]; MAX_CPUS],
     /// Pairs of rules that met ([`Footprints::ask`]).
-    met: FxHashSet<Meeting>,
+    met: FxHashSet<PlacePair>,
 }
 
 /// Two rules, by the numbers of their mutants. One was passed while another CPU, or interrupted code of the same CPU,
 /// had just passed the other.
-pub(crate) type Meeting = (u16, u16);
+pub(crate) type PlacePair = (u16, u16);
 
 const FOLLOWS: u64 = 0;
 const OVERTAKES: u64 = 1;
@@ -157,8 +157,8 @@ impl Footprints {
     }
 
     /// Returns the rules that met in all runs.
-    pub(crate) fn met(&self) -> Vec<Meeting> {
-        let mut met: Vec<Meeting> = self.met.iter().copied().collect();
+    pub(crate) fn met(&self) -> Vec<PlacePair> {
+        let mut met: Vec<PlacePair> = self.met.iter().copied().collect();
         met.sort_unstable();
         met
     }
@@ -186,12 +186,12 @@ impl Footprints {
     }
 }
 
-/// The number of mutants for which [`Asked`] has room.
+/// The number of mutants for which [`PassedRules`] has room.
 const MUTANTS: usize = 256;
 
 /// The set of mutants whose places runs have passed.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Asked([u64; MUTANTS / 64]);
+pub struct PassedRules([u64; MUTANTS / 64]);
 
 /// Returns the word and the bit of a mutant's number.
 #[inline]
@@ -200,13 +200,13 @@ fn place_of(number: u16) -> (usize, u64) {
 }
 
 /// Returns the other rule of each meeting in which `mutant`'s rule was the one passed.
-pub(crate) fn meetings_of(met: &[Meeting], mutant: &Mutant) -> impl Iterator<Item = u16> {
+pub(crate) fn meetings_of(met: &[PlacePair], mutant: &Mutant) -> impl Iterator<Item = u16> {
     let number = mutant.number as u16;
-    let of = move |(asked, there): &Meeting| (*asked == number).then_some(*there);
+    let of = move |(asked, there): &PlacePair| (*asked == number).then_some(*there);
     met.iter().filter_map(of)
 }
 
-impl Asked {
+impl PassedRules {
     /// Returns whether it contains a mutant.
     pub fn contains(&self, mutant: &Mutant) -> bool {
         let (word, bit) = place_of(mutant.number as u16);
@@ -215,7 +215,7 @@ impl Asked {
 
     /// Creates the set of the mutants with these numbers.
     pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
-        let mut set = Asked::default();
+        let mut set = PassedRules::default();
         for number in numbers {
             let (word, bit) = place_of(number);
             set.0[word] |= bit;
@@ -224,18 +224,18 @@ impl Asked {
     }
 
     /// Adds the mutants of another set.
-    pub fn add(&mut self, other: &Asked) {
+    pub fn add(&mut self, other: &PassedRules) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine |= theirs;
         }
     }
 }
 
-/// An [`Asked`] that runs extend through a shared reference.
+/// An [`PassedRules`] that runs extend through a shared reference.
 #[derive(Debug, Default)]
-pub(crate) struct Asking([Cell<u64>; MUTANTS / 64]);
+pub(crate) struct PassedRulesCell([Cell<u64>; MUTANTS / 64]);
 
-impl Asking {
+impl PassedRulesCell {
     #[inline]
     pub(crate) fn insert(&self, number: u16) {
         let (word, bit) = place_of(number);
@@ -243,18 +243,18 @@ impl Asking {
     }
 
     /// Returns the mutants so far.
-    pub(crate) fn so_far(&self) -> Asked {
-        Asked(self.0.each_ref().map(Cell::get))
+    pub(crate) fn so_far(&self) -> PassedRules {
+        PassedRules(self.0.each_ref().map(Cell::get))
     }
 }
 
 /// The footprints of all runs so far.
 #[derive(Clone, Default, Debug)]
-pub struct Seen {
+pub struct FootprintSet {
     found: FxHashSet<u64>,
 }
 
-impl Seen {
+impl FootprintSet {
     /// Adds the footprints of one program's runs. Returns whether any are new. `family` separates machines on which the
     /// engine takes different paths.
     pub(crate) fn add(&mut self, footprints: Footprints, coverage: &Coverage, family: u64) -> bool {
@@ -262,7 +262,8 @@ impl Seen {
             .iter()
             .enumerate()
             .filter(|(_, (_, count))| *count > 0);
-        let fired = fired.map(|(number, _): (usize, (Reach, u64))| key(COUNTS, number as u32, 1));
+        let fired =
+            fired.map(|(number, _): (usize, (ReachGoal, u64))| key(COUNTS, number as u32, 1));
         let before = self.found.len();
         let met = footprints.met.into_iter();
         let met = met.map(|(rule, there)| key(MEETS, rule.into(), there.into()));
@@ -272,7 +273,7 @@ impl Seen {
     }
 
     /// Adds another collection of footprints.
-    pub fn merge(&mut self, other: &Seen) {
+    pub fn merge(&mut self, other: &FootprintSet) {
         self.found.extend(&other.found);
     }
 

@@ -4,7 +4,7 @@ use crate::cell::AdversaryWord;
 use crate::cell::FRAME_WORDS;
 use crate::context::on_machine;
 use crate::context::{self, point};
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::kind::MachineKind;
 use crate::machine::buffer::Fill;
 use crate::op::Op;
@@ -93,7 +93,7 @@ impl Adversary {
     }
 
     /// Counts an event.
-    pub fn happen(&self, happening: Happening) {
+    pub fn happen(&self, happening: MachineEvent) {
         on_machine(|core, _| core.happen(happening));
     }
 

@@ -11,16 +11,16 @@ pub(crate) const KEEP: u64 = 1 << 63;
 
 /// The user halves of a CPU that need a flush, and whether the CPU is in user mode.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Halves {
+pub(crate) struct UserHalfState {
     behind: u64,
     /// The root and the engine's tag, while the CPU is in user mode.
     pub(crate) user: Option<(u32, u16)>,
 }
 
-impl Halves {
+impl UserHalfState {
     /// Creates the state of a CPU that has used no half.
     pub(crate) fn new() -> Self {
-        Halves {
+        UserHalfState {
             behind: UserHalves::new().to_bits(),
             user: None,
         }

@@ -79,7 +79,7 @@ pub mod vm_kernel;
 pub mod word;
 pub mod workload;
 
-pub use coverage::{Coverage, Happening, Reach};
+pub use coverage::{Coverage, MachineEvent, ReachGoal};
 pub use explore::{Budget, Exploration, Failure, Report, explore};
 pub use kind::MachineKind;
 pub use mistake::Mistake;

@@ -51,21 +51,21 @@ mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
 use crate::cell::{AdversaryWord, FRAME_WORDS};
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::digest::{Digest, Locals, Sums};
 use crate::footprint::Footprints;
-use crate::isolation::Halves;
+use crate::isolation::UserHalfState;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
 use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
-use crate::timeline::{Entry, What};
+use crate::timeline::{Entry, RunEvent};
 use crate::vm_kernel::FIRST_PROCESS;
-pub(crate) use saved::Saved;
+pub(crate) use saved::SavedMachine;
 
-use buffer::{Buffered, Fill, StoreBuffer, Target};
+use buffer::{BufferedOp, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_vm::contract::{AbstractMachine, Clause, Violation};
@@ -137,7 +137,7 @@ impl Cpu {
 
     /// Returns whether an invalidation of this CPU hasn't taken effect yet.
     fn invalidates(&self) -> bool {
-        let invalidates = |entry: &Buffered| matches!(entry.target, Target::Invalidation { .. });
+        let invalidates = |entry: &BufferedOp| matches!(entry.target, Target::Invalidation { .. });
         self.buffer.others().any(invalidates)
     }
 
@@ -153,7 +153,7 @@ impl Cpu {
     }
 
     /// Returns the buffered stores that fill frames.
-    fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
+    fn fills(&self) -> impl Iterator<Item = (&BufferedOp, &Fill)> {
         self.buffer
             .others()
             .filter_map(|entry| match &entry.target {
@@ -188,7 +188,7 @@ pub(crate) struct Core {
     /// The last change of the kernel's text.
     text: Option<Text>,
     /// The user half of each CPU, on machines with page-table isolation.
-    pub(crate) halves: [Halves; MAX_CPUS],
+    pub(crate) halves: [UserHalfState; MAX_CPUS],
     /// When each CPU last dropped the text that it had fetched.
     synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
@@ -259,7 +259,7 @@ pub(crate) struct Core {
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
     pub(crate) nmi_accesses: u64,
-    pub(crate) events: [u64; Happening::COUNT],
+    pub(crate) events: [u64; MachineEvent::COUNT],
 }
 
 /// The result of an access to user memory.
@@ -286,7 +286,7 @@ impl Core {
     ) -> Self {
         Core {
             text: None,
-            halves: [Halves::new(); MAX_CPUS],
+            halves: [UserHalfState::new(); MAX_CPUS],
             synchronized: [0; MAX_CPUS],
             kind,
             features: kind.features(count),
@@ -333,7 +333,7 @@ impl Core {
             stale_uses: 0,
             nmis_taken: 0,
             nmi_accesses: 0,
-            events: [0; Happening::COUNT],
+            events: [0; MachineEvent::COUNT],
         }
     }
 
@@ -353,7 +353,7 @@ impl Core {
         self.oracle.reset();
         self.abstract_machine.reset(self.count, FIRST_PROCESS);
         self.text = None;
-        self.halves = [Halves::new(); MAX_CPUS];
+        self.halves = [UserHalfState::new(); MAX_CPUS];
         self.synchronized = [0; MAX_CPUS];
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
@@ -364,7 +364,7 @@ impl Core {
         self.second_looks = 0;
         self.end = None;
         self.trail.clear();
-        self.events = [0; Happening::COUNT];
+        self.events = [0; MachineEvent::COUNT];
         self.sums = Sums::default();
         self.locals = Locals::default();
         self.open = false;
@@ -381,7 +381,7 @@ impl Core {
         self.timeline.is_some()
     }
 
-    fn record(&mut self, cpu: usize, what: What) {
+    fn record(&mut self, cpu: usize, what: RunEvent) {
         let step = self.decisions;
         if let Some(timeline) = &mut self.timeline {
             timeline.push(Entry { step, cpu, what });
@@ -392,7 +392,7 @@ impl Core {
     pub(crate) fn say(&mut self, cpu: usize, text: impl FnOnce() -> String) {
         if self.tracing() {
             let text = text();
-            self.record(cpu, What::Said(text));
+            self.record(cpu, RunEvent::Said(text));
         }
     }
 
@@ -424,7 +424,7 @@ impl Core {
         self.outdated = (1 << self.count) - 1;
     }
 
-    pub(crate) fn happen(&mut self, happening: Happening) {
+    pub(crate) fn happen(&mut self, happening: MachineEvent) {
         self.events[happening as usize] += 1;
     }
 
@@ -433,7 +433,7 @@ impl Core {
         if matches!(self.end, None | Some(End::Finished)) {
             let text = violation.to_string();
             let cpu = violation.cpu.map_or(self.current, CpuId::index);
-            self.record(cpu, What::Broke(text));
+            self.record(cpu, RunEvent::Broke(text));
             self.stop(End::Violated(Box::new(violation)));
         }
     }
@@ -451,7 +451,7 @@ impl Core {
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
         self.nest(me, true);
-        self.record(me, What::Interrupt);
+        self.record(me, RunEvent::Interrupt);
         self.past.hear(me);
         self.outdate(me);
         let cpu = &mut self.cpus[me];
@@ -460,7 +460,7 @@ impl Core {
         if spurious {
             self.spurious -= 1;
             self.outdate_all();
-            self.happen(Happening::Spurious);
+            self.happen(MachineEvent::Spurious);
         }
         were_on
     }
@@ -471,12 +471,12 @@ impl Core {
         self.outdate(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
-        self.record(me, What::InterruptDone);
+        self.record(me, RunEvent::InterruptDone);
     }
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
         self.nest(me, true);
-        self.record(me, What::Nmi);
+        self.record(me, RunEvent::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
         self.outdate_all();
@@ -488,21 +488,21 @@ impl Core {
         self.outdate(me);
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
-        self.record(me, What::NmiDone);
+        self.record(me, RunEvent::NmiDone);
     }
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
         self.nest(me, true);
-        self.record(me, What::Preempted);
+        self.record(me, RunEvent::Preempted);
         self.preemptions -= 1;
         self.outdate_all();
-        self.happen(Happening::Preempted);
+        self.happen(MachineEvent::Preempted);
     }
 
     pub(crate) fn end_preemption(&mut self, me: usize) {
         self.nest(me, false);
         self.cpus[me].woken = true;
-        self.record(me, What::PreemptionDone);
+        self.record(me, RunEvent::PreemptionDone);
     }
 
     /// Begins or ends an interruption of the CPU's code.

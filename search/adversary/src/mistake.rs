@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCs
 
 /// A kind of operation that has a memory ordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ordered {
+pub enum OperationKind {
     /// A load, and an exchange that fails.
     Load,
     /// A store.
@@ -33,13 +33,13 @@ pub enum Ordered {
 
 /// An operation and the way in which its ordering is weakened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Weak {
+pub enum WeakenedOperation {
     /// Stores to this word, by the engine's name for it ([`PerCpu::word_name`](quell::PerCpu::word_name)), become
     /// relaxed.
     Stores(&'static str),
     /// Operations of this kind and ordering in a source file become one step weaker. `SeqCst` becomes `Acquire`,
     /// `Release` or `AcqRel`, and any other ordering `Relaxed`. A fence is omitted.
-    In(&'static str, Ordered, Ordering),
+    In(&'static str, OperationKind, Ordering),
 }
 
 /// A mistake that weakens an ordering.
@@ -48,7 +48,7 @@ pub struct Weakened {
     /// Its name.
     pub name: &'static str,
     /// The operation.
-    pub what: Weak,
+    pub what: WeakenedOperation,
     /// A description.
     pub mistake: &'static str,
 }
@@ -58,28 +58,32 @@ impl Weakened {
     /// strongly than the weakened code requests.
     fn shows_on(&self, kind: &MachineKind) -> bool {
         match self.what {
-            Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
-            Weak::Stores(_) | Weak::In(_, Ordered::Store | Ordered::Fence, _) => {
+            WeakenedOperation::In(_, OperationKind::Store | OperationKind::Fence, SeqCst) => true,
+            WeakenedOperation::Stores(_)
+            | WeakenedOperation::In(_, OperationKind::Store | OperationKind::Fence, _) => {
                 kind.stores == Stores::Unordered
             }
-            Weak::In(_, Ordered::Load, SeqCst) | Weak::In(_, Ordered::Modify, Release | AcqRel) => {
+            WeakenedOperation::In(_, OperationKind::Load, SeqCst)
+            | WeakenedOperation::In(_, OperationKind::Modify, Release | AcqRel) => {
                 kind.stores == Stores::Unordered
             }
-            Weak::In(_, Ordered::Load | Ordered::Modify, _) => kind.reorders,
+            WeakenedOperation::In(_, OperationKind::Load | OperationKind::Modify, _) => {
+                kind.reorders
+            }
         }
     }
 
     /// Returns the ordering of an operation under this mistake.
     #[inline]
-    pub(crate) fn order(&self, file: &str, operation: Ordered, order: Ordering) -> Ordering {
+    pub(crate) fn order(&self, file: &str, operation: OperationKind, order: Ordering) -> Ordering {
         match self.what {
-            Weak::In(in_file, kind, weakened)
+            WeakenedOperation::In(in_file, kind, weakened)
                 if kind == operation && weakened == order && file.ends_with(in_file) =>
             {
                 match (order, operation) {
-                    (SeqCst, Ordered::Load) => Acquire,
-                    (SeqCst, Ordered::Store) => Release,
-                    (SeqCst, Ordered::Modify) => AcqRel,
+                    (SeqCst, OperationKind::Load) => Acquire,
+                    (SeqCst, OperationKind::Store) => Release,
+                    (SeqCst, OperationKind::Modify) => AcqRel,
                     _ => Relaxed,
                 }
             }
@@ -93,47 +97,47 @@ impl Weakened {
 pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "RelaxedDone",
-        what: Weak::Stores("done"),
+        what: WeakenedOperation::Stores("done"),
         mistake: "The acknowledgement is stored relaxed.",
     },
     Weakened {
         name: "RelaxedLeaveLazy",
-        what: Weak::Stores("state"),
+        what: WeakenedOperation::Stores("state"),
         mistake: "A lazy CPU declares itself running with a relaxed store (bug 34).",
     },
     Weakened {
         name: "InboxLooksCross",
-        what: Weak::In("engine/quell/src/inbox.rs", Ordered::Load, SeqCst),
+        what: WeakenedOperation::In("engine/quell/src/inbox.rs", OperationKind::Load, SeqCst),
         mistake: "Initiator and target read each other's count before their own is visible.",
     },
     Weakened {
         name: "InboxPostsCross",
-        what: Weak::In("engine/quell/src/inbox.rs", Ordered::Modify, SeqCst),
+        what: WeakenedOperation::In("engine/quell/src/inbox.rs", OperationKind::Modify, SeqCst),
         mistake: "Posts and receipts are not sequentially consistent.",
     },
     Weakened {
         name: "SpaceReadEarly",
-        what: Weak::In("engine/quell/src/space.rs", Ordered::Load, SeqCst),
+        what: WeakenedOperation::In("engine/quell/src/space.rs", OperationKind::Load, SeqCst),
         mistake: "A space's generation and loaded CPUs are read before this CPU's own announcement is visible.",
     },
     Weakened {
         name: "SpaceAnnouncesLate",
-        what: Weak::In("engine/quell/src/space.rs", Ordered::Modify, SeqCst),
+        what: WeakenedOperation::In("engine/quell/src/space.rs", OperationKind::Modify, SeqCst),
         mistake: "Generations, batches and CPUs that enter a space are counted without ordering.",
     },
     Weakened {
         name: "LedgerReadRelaxed",
-        what: Weak::In("engine/quell/src/ledger.rs", Ordered::Load, Acquire),
+        what: WeakenedOperation::In("engine/quell/src/ledger.rs", OperationKind::Load, Acquire),
         mistake: "The flush clock, and whether deferred flushes were made, are read relaxed.",
     },
     Weakened {
         name: "TagLockTakenRelaxed",
-        what: Weak::In("engine/quell/src/asid.rs", Ordered::Modify, Acquire),
+        what: WeakenedOperation::In("engine/quell/src/asid.rs", OperationKind::Modify, Acquire),
         mistake: "The lock of the system-wide tags is taken relaxed.",
     },
     Weakened {
         name: "VmLockTakenRelaxed",
-        what: Weak::In("testbed/vm/src/lock.rs", Ordered::Modify, Acquire),
+        what: WeakenedOperation::In("testbed/vm/src/lock.rs", OperationKind::Modify, Acquire),
         mistake: "The manager's locks are taken relaxed.",
     },
 ];

@@ -18,7 +18,7 @@
 //! The tables of the kernel's half ([`Mmu::use_kernel`]) are always walked, whichever root is loaded, under the loaded
 //! tag (0 if there is none). A global entry is held once for all tags.
 //!
-//! Some machines' walkers see a table write only after a barrier of the writer ([`Gone`]). Until then they walk both
+//! Some machines' walkers see a table write only after a barrier of the writer ([`OverwrittenEntry`]). Until then they walk both
 //! the old and the new value of the word.
 //!
 //! This module also detects two translations of one address that must not be in a TLB together ([`breaks`]).
@@ -30,7 +30,7 @@ mod meetings;
 mod own_half;
 mod sides;
 
-pub(crate) use breaks::Meeting;
+pub(crate) use breaks::EntryConflict;
 pub(crate) use leaves::Leaf;
 
 use crate::digest::{Digest, Moments};
@@ -39,12 +39,12 @@ use crate::oracle::{Moment, Oracle};
 use crate::tables::{
     ACCESSED, Arena, BLOCK, CONTIGUOUS, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of,
 };
-use held::{GLOBAL_TAG, Gone, Pointer, Tlb};
+use held::{GLOBAL_TAG, OverwrittenEntry, Pointer, Tlb};
 use leaves::Path;
 use quell::{Break, Invalidate};
 use quell_arch::x86_64::isolation::user_tag;
 use quell_vm::machine::Level;
-use sides::Sides;
+use sides::TableStates;
 use std::hash::Hash;
 use std::ops::Range;
 
@@ -63,14 +63,14 @@ pub(crate) struct Mmu {
     /// Whether a TLB may hold a large page, or has held one in this run.
     large: bool,
     /// Pairs that met and that the judge hasn't examined yet.
-    meetings: Vec<Meeting>,
+    meetings: Vec<EntryConflict>,
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
-    sides: Sides,
+    sides: TableStates,
     /// For each frame, the number of table entries that map it, or map a large page that begins with it.
     mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
-    lags: Vec<Gone>,
+    lags: Vec<OverwrittenEntry>,
 }
 
 /// A written word of a table.
@@ -82,12 +82,12 @@ struct SavedWord {
 }
 
 /// A saved state of the translation hardware.
-pub(crate) struct Saved {
+pub(crate) struct SavedMmu {
     kernel: Option<u32>,
     words: Vec<SavedWord>,
     mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
-    lags: Vec<Gone>,
+    lags: Vec<OverwrittenEntry>,
 }
 
 impl Mmu {
@@ -104,7 +104,7 @@ impl Mmu {
             large: false,
             meetings: Vec::new(),
             kernel: None,
-            sides: Sides::of(tables),
+            sides: TableStates::of(tables),
             mapped: vec![0; frames].into(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
@@ -112,7 +112,7 @@ impl Mmu {
     }
 
     /// Saves the state of the translation hardware, including the words of the tables.
-    pub(crate) fn save(&self, arena: &Arena) -> Saved {
+    pub(crate) fn save(&self, arena: &Arena) -> SavedMmu {
         let words = (0..self.sides.tables()).flat_map(|table| {
             self.written_words(table).map(move |index| SavedWord {
                 table,
@@ -121,7 +121,7 @@ impl Mmu {
                 written: self.sides.written((table, index)),
             })
         });
-        Saved {
+        SavedMmu {
             kernel: self.kernel,
             words: words.collect(),
             mapped: self.mapped.clone(),
@@ -131,7 +131,7 @@ impl Mmu {
     }
 
     /// Restores a saved state.
-    pub(crate) fn restore(&mut self, arena: &Arena, saved: &Saved) {
+    pub(crate) fn restore(&mut self, arena: &Arena, saved: &SavedMmu) {
         self.zero_tables(arena);
         for saved in &saved.words {
             arena.table(saved.table)[saved.index].poke(saved.word);
@@ -305,7 +305,7 @@ impl Mmu {
             self.sides.set_written(place, now);
         }
         let written = self.sides.written(place);
-        let gone = Gone {
+        let gone = OverwrittenEntry {
             table,
             index,
             old,

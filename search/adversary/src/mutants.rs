@@ -64,7 +64,7 @@ impl Kill {
 
 /// The result of testing a mutant.
 #[derive(Clone, Debug)]
-pub struct Tested {
+pub struct MutantResult {
     /// The mistake.
     pub mistake: Mistake,
     /// The kill, or `None` if it survived.
@@ -125,8 +125,8 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
 ///
 /// Before each case it calls `keep_on` with the number of schedules since the last call. If that returns `false`, the
 /// search ends.
-pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
-    let mut tested = Tested {
+pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> MutantResult {
+    let mut tested = MutantResult {
         mistake,
         killed: None,
         schedules: 0,

@@ -39,7 +39,7 @@ pub struct History {
 
 /// A call that took rights to pages away, and has returned.
 #[derive(Clone, Copy, Debug)]
-pub struct Returned {
+pub struct RevokedRight {
     /// The root of the address space.
     pub root: u32,
     /// The first page.
@@ -61,7 +61,7 @@ pub struct Returned {
     pub executable: bool,
 }
 
-impl Returned {
+impl RevokedRight {
     fn allows(&self, kind: AccessKind) -> bool {
         match kind {
             AccessKind::Load => self.readable,
@@ -73,7 +73,7 @@ impl Returned {
 
 /// The translation of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Used {
+pub struct UsedTranslation {
     /// The root from which it was walked.
     pub root: u32,
     /// The page.
@@ -93,7 +93,7 @@ pub struct Used {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     frames: Box<[History]>,
-    returned: Vec<Returned>,
+    returned: Vec<RevokedRight>,
     /// The required results of reads, as (root, page, value).
     expected: Vec<(u32, u64, u64)>,
 }
@@ -133,7 +133,7 @@ impl Oracle {
     }
 
     /// Records that a call that removed rights has returned.
-    pub fn returned(&mut self, call: Returned) {
+    pub fn returned(&mut self, call: RevokedRight) {
         self.returned.push(call);
     }
 
@@ -198,7 +198,13 @@ impl Oracle {
     /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.
     ///
     /// It doesn't judge C4, which needs the value that was read.
-    pub fn judge(&self, cpu: u8, root: u32, used: &Used, kind: AccessKind) -> Option<Violation> {
+    pub fn judge(
+        &self,
+        cpu: u8,
+        root: u32,
+        used: &UsedTranslation,
+        kind: AccessKind,
+    ) -> Option<Violation> {
         let violation = |clause, other: Option<u8>, account: String| {
             let mut violation = Violation::new(clause, account)
                 .by(CpuId(cpu.into()))

@@ -4,7 +4,7 @@ use crate::kind::MachineKind;
 use crate::scenario::Scenario;
 use crate::schedule::Strategy;
 use crate::session::{Case, Session};
-use crate::workload::Performance;
+use crate::workload::WorkloadRun;
 use quell::Policy;
 
 /// The maximum number of decisions of a run. A search has many runs, so they must be short.
@@ -17,7 +17,7 @@ const MOST_DECISIONS: u32 = 200_000;
 /// # Errors
 /// Returns an operation that the adversary doesn't support, with the line of its file, or that the run is too long to
 /// search.
-pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scenario<'p>, String> {
+pub fn rehearse<'p>(performance: &'p WorkloadRun, name: &'p str) -> Result<Scenario<'p>, String> {
     let long = Scenario::workload(name, performance, MOST_DECISIONS);
     let case = Case {
         scenario: &long,

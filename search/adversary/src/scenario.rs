@@ -1,18 +1,18 @@
 //! A scenario: a small program that races, the machines on which it makes sense, and the bugs that it covers.
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
-use crate::coverage::{Coverage, Reach};
+use crate::coverage::{Coverage, ReachGoal};
 use crate::generated;
-use crate::generated::performed::Performed;
+use crate::generated::performed::RunSettings;
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
-use crate::workload::Performance;
+use crate::workload::WorkloadRun;
 use quell_vm::contract::timeline::Line;
 
 /// A set of machines to which something applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum On {
+pub enum MachineSet {
     /// All machines.
     Every,
     /// Machines that interrupt CPUs for a flush.
@@ -33,19 +33,19 @@ pub enum On {
     Blocks,
 }
 
-impl On {
+impl MachineSet {
     /// Returns whether it contains this machine.
     pub fn includes(self, kind: &MachineKind) -> bool {
         match self {
-            On::Every => true,
-            On::Interrupts => !kind.broadcasts(),
-            On::OwnLines => !kind.broadcasts() && kind.shares_lines_from == usize::MAX,
-            On::Broadcast => kind.broadcasts(),
-            On::Scarce => kind.scarce_tags(),
-            On::OwnTags => !kind.broadcasts() && kind.tagged(),
-            On::Tagged => kind.tagged(),
-            On::Isolated => kind.isolated,
-            On::Blocks => kind.blocks,
+            MachineSet::Every => true,
+            MachineSet::Interrupts => !kind.broadcasts(),
+            MachineSet::OwnLines => !kind.broadcasts() && kind.shares_lines_from == usize::MAX,
+            MachineSet::Broadcast => kind.broadcasts(),
+            MachineSet::Scarce => kind.scarce_tags(),
+            MachineSet::OwnTags => !kind.broadcasts() && kind.tagged(),
+            MachineSet::Tagged => kind.tagged(),
+            MachineSet::Isolated => kind.isolated,
+            MachineSet::Blocks => kind.blocks,
         }
     }
 }
@@ -60,7 +60,7 @@ pub enum Script<'p> {
     /// A program that is data.
     Generated(&'p generated::Program),
     /// A workload file.
-    Workload(&'p Performance),
+    Workload(&'p WorkloadRun),
 }
 
 impl Script<'_> {
@@ -123,7 +123,7 @@ pub struct Scenario<'p> {
     /// The number of its CPUs.
     pub cpus: usize,
     /// The machines on which it makes sense.
-    pub on: On,
+    pub on: MachineSet,
     /// The maximum number of NMIs.
     pub nmis: u8,
     /// The maximum number of preemptions.
@@ -132,7 +132,7 @@ pub struct Scenario<'p> {
     pub spurious: u8,
     /// The transitions that must fire at least once when every mechanism is on, for example that two requests were
     /// merged.
-    pub must: [Option<(On, Reach)>; MOST_REACHED],
+    pub must: [Option<(MachineSet, ReachGoal)>; MOST_REACHED],
     /// The divisor of the number of schedules that a budget allows. It exceeds 1 for long runs, so that short ones get
     /// their share of the time.
     pub one_in: u64,
@@ -185,7 +185,7 @@ impl Scenario<'static> {
     ///
     /// # Panics
     /// If there are too many.
-    pub(crate) const fn must(mut self, on: On, reached: &[Reach]) -> Self {
+    pub(crate) const fn must(mut self, on: MachineSet, reached: &[ReachGoal]) -> Self {
         let (mut at, mut next) = (0, 0);
         while next < reached.len() {
             if self.must[at].is_none() {
@@ -198,7 +198,7 @@ impl Scenario<'static> {
     }
 
     /// Leaves out all other machines.
-    pub(crate) const fn on(mut self, on: On) -> Self {
+    pub(crate) const fn on(mut self, on: MachineSet) -> Self {
         self.on = on;
         self
     }
@@ -328,7 +328,7 @@ impl<'p> Scenario<'p> {
             bugs: &[],
             finds: &[],
             cpus: 0,
-            on: On::Every,
+            on: MachineSet::Every,
             nmis: 0,
             preemptions: 0,
             spurious: 0,
@@ -354,7 +354,7 @@ impl<'p> Scenario<'p> {
     }
 
     /// Creates a scenario for all machines from a workload. After `steps` steps, its runs are scheduled fairly.
-    pub(crate) fn workload(name: &'p str, performance: &'p Performance, steps: u32) -> Self {
+    pub(crate) fn workload(name: &'p str, performance: &'p WorkloadRun, steps: u32) -> Self {
         Scenario {
             about: "a workload file",
             cpus: performance.cpus(),
@@ -380,6 +380,6 @@ impl<'p> Scenario<'p> {
 
     /// Returns whether the scenario makes sense on a machine.
     pub fn runs_on(&self, kind: &MachineKind) -> bool {
-        self.on.includes(kind) && (self.on == On::Isolated || !kind.isolated)
+        self.on.includes(kind) && (self.on == MachineSet::Isolated || !kind.isolated)
     }
 }

@@ -15,7 +15,7 @@
 use crate::action::{
     ACTIONS, Action, Actions, DATA, Deviation, actor_of, default_action, members, nth,
 };
-use crate::search::Exhaustive;
+use crate::search::ExhaustiveSearch;
 use rand::{Rng as _, RngExt};
 use rand_pcg::Pcg64;
 
@@ -53,7 +53,7 @@ const LOADS: u64 = 1;
 
 /// How often loads are satisfied early in a run. We draw it once per run, so that some runs do it often and some never.
 #[derive(Clone, Debug)]
-struct Early {
+struct EarlyLoads {
     rng: Rng,
     /// The number of early loads left.
     left: u32,
@@ -63,11 +63,11 @@ struct Early {
     depth: u64,
 }
 
-impl Early {
+impl EarlyLoads {
     fn draw(seed: u64) -> Self {
         let mut rng = Rng::stream(seed, LOADS);
         let draw = rng.draw();
-        Early {
+        EarlyLoads {
             rng,
             left: [0, 1, 1, 2, 2, 4, 8, u32::MAX][draw as usize % 8],
             one_in: 1 << (draw >> 8 & 3),
@@ -87,7 +87,7 @@ impl Early {
 
 /// The state of a uniformly random scheduler.
 #[derive(Debug)]
-pub struct Random {
+pub struct RandomScheduler {
     rng: Rng,
     /// The probability of a free decision, in units of 2^-32.
     freedom: u64,
@@ -97,7 +97,7 @@ pub struct Random {
     keeps_on: bool,
     /// CPUs that get no turn for a while, unless no other CPU can act.
     stalls: [Stall; 2],
-    early: Early,
+    early: EarlyLoads,
     /// How many more times a CPU stalls at the watched rule.
     lurks: u32,
     /// One in this many visits of the rule makes a CPU stall.
@@ -121,16 +121,16 @@ struct Stall {
     until: u32,
 }
 
-impl Random {
+impl RandomScheduler {
     /// Creates a scheduler under which no CPU stalls.
     fn new(rng: Rng, freedom: u64, seed: u64) -> Self {
-        Random {
+        RandomScheduler {
             rng,
             freedom,
             drawn: 0,
             keeps_on: true,
             stalls: Default::default(),
-            early: Early::draw(seed),
+            early: EarlyLoads::draw(seed),
             lurks: 0,
             lurks_one_in: 1,
             lurks_at_changes: false,
@@ -222,18 +222,18 @@ pub struct Pct {
     decision: u32,
     /// Whether only one action was possible at the last decision. Such decisions don't count.
     alone: bool,
-    early: Early,
+    early: EarlyLoads,
 }
 
 /// A scheduler.
 #[derive(Debug)]
 pub enum Strategy {
     /// The uniformly random scheduler.
-    Random(Random),
+    Random(RandomScheduler),
     /// The priority-based scheduler.
     Pct(Box<Pct>),
     /// The depth-first search of every schedule.
-    Exhaustive(Exhaustive),
+    Exhaustive(ExhaustiveSearch),
     /// The fixed scheduler with deviations.
     Script(Script),
 }
@@ -270,7 +270,7 @@ impl Strategy {
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let freedom = (1u64 << 32) >> rng.below(6);
-        Strategy::Random(Random::new(rng, freedom, seed))
+        Strategy::Random(RandomScheduler::new(rng, freedom, seed))
     }
 
     /// Creates a random scheduler under which CPUs sometimes stall at the watched rule.
@@ -354,10 +354,10 @@ impl Strategy {
             };
         }
         let freedom = (1u64 << 32) >> rng.below(6);
-        Strategy::Random(Random {
+        Strategy::Random(RandomScheduler {
             keeps_on: false,
             stalls,
-            ..Random::new(rng, freedom, seed)
+            ..RandomScheduler::new(rng, freedom, seed)
         })
     }
 
@@ -385,7 +385,7 @@ impl Strategy {
             lowest: 1 << 16,
             decision: 0,
             alone: false,
-            early: Early::draw(seed),
+            early: EarlyLoads::draw(seed),
         }))
     }
 
@@ -437,7 +437,7 @@ impl Strategy {
     /// Picks one of `enabled`, which isn't empty. Call [`Strategy::goes_on`] first: it makes the draw.
     ///
     /// # Panics
-    /// If the strategy is exhaustive. Such a search picks through [`Exhaustive::pick`] instead.
+    /// If the strategy is exhaustive. Such a search picks through [`ExhaustiveSearch::pick`] instead.
     #[inline]
     pub fn pick(&mut self, decision: u32, enabled: Actions, current: usize) -> Action {
         let usual = || default_action(enabled, current);

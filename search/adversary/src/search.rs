@@ -38,7 +38,7 @@ struct Node {
 
 /// A state that the search has met.
 #[derive(Debug)]
-struct Met {
+struct KnownState {
     number: u32,
     /// The actions that slept at every visit, and were therefore not tried.
     slept: Actions,
@@ -47,7 +47,7 @@ struct Met {
 /// The states of a search.
 #[derive(Debug, Default)]
 struct States {
-    met: FxHashMap<u128, Met>,
+    met: FxHashMap<u128, KnownState>,
     /// The states before and after each action.
     steps: Vec<(u32, u32)>,
     /// States at which a run has ended.
@@ -58,7 +58,7 @@ struct States {
 
 /// The state of the depth-first search, from one run to the next.
 #[derive(Debug, Default)]
-pub struct Exhaustive {
+pub struct ExhaustiveSearch {
     path: Vec<Node>,
     depth: usize,
     sleep: Actions,
@@ -71,10 +71,10 @@ pub struct Exhaustive {
     wanted: Option<u32>,
 }
 
-impl Exhaustive {
+impl ExhaustiveSearch {
     /// Creates a search. It distinguishes states if `by_state`, which the machine must support.
     pub fn new(by_state: bool) -> Self {
-        Exhaustive {
+        ExhaustiveSearch {
             states: by_state.then(States::default),
             ..Default::default()
         }
@@ -82,7 +82,7 @@ impl Exhaustive {
 
     /// Creates the same search again, which ends with the first run that reaches this state.
     pub fn until(state: u32) -> Self {
-        Exhaustive {
+        ExhaustiveSearch {
             wanted: Some(state),
             ..Self::new(true)
         }
@@ -190,7 +190,7 @@ impl Exhaustive {
             let count = states.met.len() as u32;
             match states.met.entry(state()) {
                 Entry::Vacant(place) => {
-                    place.insert(Met {
+                    place.insert(KnownState {
                         number: count,
                         slept: self.sleep,
                     });

@@ -7,13 +7,13 @@
 use crate::action::Deviation;
 use crate::context::Context;
 use crate::coverage::Coverage;
-use crate::footprint::{Asked, Asking, Footprints};
+use crate::footprint::{Footprints, PassedRules, PassedRulesCell};
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
 use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Strategy;
-use crate::search::Exhaustive;
+use crate::search::ExhaustiveSearch;
 use crate::stage::{Beginning, Stage, quieten_panics};
 use crate::tables::Arena;
 use quell::Policy;
@@ -80,7 +80,7 @@ pub struct Session<'p> {
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a lurking schedule.
     pub(crate) watched: Option<&'static Mutant>,
-    asking: Rc<Asking>,
+    asking: Rc<PassedRulesCell>,
 }
 
 impl<'p> Session<'p> {
@@ -121,7 +121,7 @@ impl<'p> Session<'p> {
     }
 
     /// Returns the mutants whose places the runs so far have passed.
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> PassedRules {
         self.asking.so_far()
     }
 
@@ -137,13 +137,13 @@ impl<'p> Session<'p> {
     }
 
     /// Creates an exhaustive search. It distinguishes states if this program's state can be read.
-    pub(crate) fn search(&self) -> Exhaustive {
+    pub(crate) fn search(&self) -> ExhaustiveSearch {
         let on_stack = !self.case.scenario.lies_on_heap();
-        Exhaustive::new(on_stack || self.heap.is_some())
+        ExhaustiveSearch::new(on_stack || self.heap.is_some())
     }
 
     /// Performs the next run of `search`.
-    pub(crate) fn run_search(&mut self, search: &mut Exhaustive) -> Run {
+    pub(crate) fn run_search(&mut self, search: &mut ExhaustiveSearch) -> Run {
         let (run, strategy) = self.run(Strategy::Exhaustive(std::mem::take(search)));
         let Strategy::Exhaustive(reached) = strategy else {
             unreachable!("a search stays a search")

@@ -5,8 +5,8 @@ use crate::broken::Broken;
 use crate::context::{self, Context, Kernel};
 use crate::hardware::Adversary;
 use crate::kind::MachineKind;
-use crate::machine::{Core, End, Saved};
-use crate::mistake::{Mistake, Weak};
+use crate::machine::{Core, End, SavedMachine};
+use crate::mistake::{Mistake, WeakenedOperation};
 use crate::op::Op;
 use crate::timeline;
 use quell::{Hardware, PerCpu, Policy};
@@ -78,7 +78,7 @@ pub(crate) struct Beginning {
     /// The kernel, which is on the heap.
     pub(crate) kernel: *const (),
     pub(crate) image: Image,
-    pub(crate) machine: Saved,
+    pub(crate) machine: SavedMachine,
     /// Whether it comes from an exhaustive search, for which the machine tracks more.
     pub(crate) searches: bool,
 }
@@ -136,7 +136,7 @@ impl Stage<'_> {
         let Some(Mistake::Ordering(weakened)) = self.mistake else {
             return;
         };
-        let Weak::Stores(name) = weakened.what else {
+        let WeakenedOperation::Stores(name) = weakened.what else {
             return;
         };
         let words = cpus.iter().flat_map(|cpu| {
@@ -169,7 +169,7 @@ impl Stage<'_> {
         kernel: &dyn Kernel,
         body: &dyn Fn(usize),
         after: &dyn Fn(),
-        names: &timeline::Names<'_>,
+        names: &timeline::WordNames<'_>,
     ) -> Vec<Line> {
         let count = self.cpus;
         let run = || {

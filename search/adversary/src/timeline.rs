@@ -7,7 +7,7 @@ use quell_vm::contract::timeline::{Line, Shape};
 
 /// An event of a run.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum What {
+pub(crate) enum RunEvent {
     Step(Op),
     Read(u64),
     /// The value read next is an earlier value of its word.
@@ -30,21 +30,21 @@ pub(crate) enum What {
 pub(crate) struct Entry {
     pub(crate) step: u32,
     pub(crate) cpu: usize,
-    pub(crate) what: What,
+    pub(crate) what: RunEvent,
 }
 
 /// A function that names the word at an address.
-pub type Names<'n> = dyn Fn(usize) -> Option<String> + 'n;
+pub type WordNames<'n> = dyn Fn(usize) -> Option<String> + 'n;
 
 /// Renders a record as text, one line per step.
-pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
+pub(crate) fn lines(entries: &[Entry], names: &WordNames<'_>) -> Vec<Line> {
     let name = |word: *const AdversaryWord| {
         names(word as usize).unwrap_or_else(|| format!("{:#x}", word as usize & 0xf_ffff))
     };
     let mut lines: Vec<Line> = Vec::new();
     for entry in entries {
         let text = match &entry.what {
-            What::Step(op) => match *op {
+            RunEvent::Step(op) => match *op {
                 Op::Load(word, order) => format!("load {} ({order:?})", name(word)),
                 Op::Store(word, order) => format!("store {} ({order:?})", name(word)),
                 Op::Modify(word, order) => format!("modify {} ({order:?})", name(word)),
@@ -73,10 +73,10 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                     continue;
                 }
             },
-            What::Read(_) | What::Wrote(_) | What::Early => {
+            RunEvent::Read(_) | RunEvent::Wrote(_) | RunEvent::Early => {
                 let more = match entry.what {
-                    What::Read(value) => format!(" -> {value:#x}"),
-                    What::Wrote(value) => format!(" = {value:#x}"),
+                    RunEvent::Read(value) => format!(" -> {value:#x}"),
+                    RunEvent::Wrote(value) => format!(" = {value:#x}"),
                     _ => ", satisfied early".into(),
                 };
                 if let Some(last) = lines.last_mut()
@@ -86,17 +86,19 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                 }
                 continue;
             }
-            What::Visible(word, value) => format!("~ {} = {value:#x} becomes visible", name(*word)),
-            What::Landed(frame, value) => format!("~ {value:#x} lands in frame {frame:#x}"),
-            What::Interrupt | What::InterruptDone => "interrupt".into(),
-            What::Nmi | What::NmiDone => "NMI".into(),
-            What::Preempted | What::PreemptionDone => "preempted".into(),
-            What::Said(text) | What::Broke(text) => text.clone(),
+            RunEvent::Visible(word, value) => {
+                format!("~ {} = {value:#x} becomes visible", name(*word))
+            }
+            RunEvent::Landed(frame, value) => format!("~ {value:#x} lands in frame {frame:#x}"),
+            RunEvent::Interrupt | RunEvent::InterruptDone => "interrupt".into(),
+            RunEvent::Nmi | RunEvent::NmiDone => "NMI".into(),
+            RunEvent::Preempted | RunEvent::PreemptionDone => "preempted".into(),
+            RunEvent::Said(text) | RunEvent::Broke(text) => text.clone(),
         };
         let shape = match entry.what {
-            What::Interrupt | What::Nmi | What::Preempted => Shape::Begins,
-            What::InterruptDone | What::NmiDone | What::PreemptionDone => Shape::Ends,
-            What::Broke(_) => Shape::Breaks,
+            RunEvent::Interrupt | RunEvent::Nmi | RunEvent::Preempted => Shape::Begins,
+            RunEvent::InterruptDone | RunEvent::NmiDone | RunEvent::PreemptionDone => Shape::Ends,
+            RunEvent::Broke(_) => Shape::Breaks,
             _ => Shape::Lasts(0),
         };
         lines.push(Line {

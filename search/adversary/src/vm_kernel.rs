@@ -11,7 +11,7 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
-use crate::coverage::{Coverage, Happening};
+use crate::coverage::{Coverage, MachineEvent};
 use crate::machine::Accessed;
 use crate::names::Address;
 use crate::op::{AccessKind, Op};
@@ -132,7 +132,7 @@ impl VmKernel<'_> {
     /// Judges everything that the program of a CPU could access now. The CPU runs this process.
     pub(crate) fn judge_program(&self, cpu: usize, process: ProcessId) {
         context::with(|core| {
-            core.happen(Happening::Compared);
+            core.happen(MachineEvent::Compared);
             core.show_stores();
             for reach in core.reaches(cpu, false) {
                 if let Err(violation) = core.abstract_machine.judge_reach(cpu, process, &reach) {
@@ -292,7 +292,7 @@ impl Kernel for VmKernel<'_> {
         if self.vm.engine().this_cpu().user_access_allowed() {
             self.access(0, AccessKind::Load, 0);
         } else {
-            self.hw.happen(Happening::NmiRefused);
+            self.hw.happen(MachineEvent::NmiRefused);
         }
     }
 
@@ -328,7 +328,7 @@ impl VmProgram {
     }
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
-        let parts = Parts {
+        let parts = ProgramParts {
             start: &|k, cpu| match cpu {
                 0 => (self.first)(k),
                 1 => (self.second)(k),
@@ -343,7 +343,7 @@ impl VmProgram {
 }
 
 /// The parts of a program over the manager, as in [`VmProgram`].
-pub(crate) struct Parts<'p> {
+pub(crate) struct ProgramParts<'p> {
     pub(crate) start: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) body: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) after: &'p dyn Fn(&VmKernel<'_>),
@@ -357,7 +357,7 @@ pub(crate) struct Parts<'p> {
 pub(crate) fn perform(
     memory: [u64; 2],
     deferrals: usize,
-    parts: &Parts<'_>,
+    parts: &ProgramParts<'_>,
     stage: Stage<'_>,
     coverage: &mut Coverage,
 ) -> Vec<Line> {
@@ -435,10 +435,10 @@ impl VmKernel<'_> {
     /// Runs the CPUs, and judges the final state when all of them have ended.
     fn run(
         &self,
-        parts: &Parts<'_>,
+        parts: &ProgramParts<'_>,
         stage: &Stage<'_>,
         coverage: &mut Coverage,
-        names: &timeline::Names<'_>,
+        names: &timeline::WordNames<'_>,
     ) -> Vec<Line> {
         let after = || {
             (parts.after)(self);

@@ -1,6 +1,6 @@
 //! Workload files under the adversary. The memory manager runs them, on a machine with as many frames as they need.
 //!
-//! A [`Performance`] is a workload whose parameters are so small that a run takes some thousand decisions. Each of its
+//! A [`WorkloadRun`] is a workload whose parameters are so small that a run takes some thousand decisions. Each of its
 //! calls, accesses and control words is a point where anything may happen. We judge the same as for scenarios over the
 //! manager: every access, everything that each call guarantees, and the manager's records. There are two differences
 //! from other machines:
@@ -17,7 +17,7 @@ use crate::cell::AdversaryWord;
 use crate::coverage::Coverage;
 use crate::op::AccessKind;
 use crate::stage::Stage;
-use crate::vm_kernel::{self, LEDGER_ENTRIES, Parts, VmKernel};
+use crate::vm_kernel::{self, LEDGER_ENTRIES, ProgramParts, VmKernel};
 use quell::{Hardware, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
@@ -38,7 +38,7 @@ const SEED: u64 = 1;
 
 /// A workload on a machine under the adversary.
 #[derive(Debug)]
-pub struct Performance {
+pub struct WorkloadRun {
     workload: Workload,
     cpus: usize,
     /// The number of frames of ordinary and of slow memory.
@@ -47,12 +47,12 @@ pub struct Performance {
     failure: Mutex<Option<Failure>>,
 }
 
-impl Performance {
+impl WorkloadRun {
     /// Prepares a workload for this number of CPUs.
     ///
     /// # Errors
     /// Returns why it doesn't run on that many CPUs, or not here: a sentence without its subject, the workload's name.
-    pub fn new(workload: Workload, cpus: usize) -> Result<Performance, String> {
+    pub fn new(workload: Workload, cpus: usize) -> Result<WorkloadRun, String> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(format!("runs here on 1 to {MAX_CPUS} CPUs, not on {cpus}"));
         }
@@ -79,7 +79,7 @@ impl Performance {
                 ));
             }
         };
-        Ok(Performance {
+        Ok(WorkloadRun {
             workload,
             cpus,
             memory,
@@ -111,7 +111,7 @@ impl Performance {
         let words: Box<[AdversaryWord; WORDS + 1]> =
             Box::new(array::from_fn(|_| AdversaryWord::new(0)));
         let tally = Cell::new(0);
-        let parts = Parts {
+        let parts = ProgramParts {
             start: &|_, _| {},
             body: &|kernel, cpu| {
                 let user = Program {

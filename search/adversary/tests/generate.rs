@@ -1,7 +1,7 @@
 //! Generated programs: they kill mistakes without any scenario, find nothing in correct code, and do the same on any
 //! number of threads.
 
-use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_adversary::generate::{Campaign, RecordedProgram, shrink};
 use quell_adversary::{Budget, Case, Mistake, Scenario, Session, explore};
 use quell_mutants::list::IN_COPY;
 
@@ -74,7 +74,7 @@ run = [{ do = "write", page = 0 }]
 
 #[test]
 fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
-    let recorded = Recorded::parse(LONG).expect("a program");
+    let recorded = RecordedProgram::parse(LONG).expect("a program");
     let (violation, lines) = shrink::replay_lines(&recorded);
     assert_eq!(violation, None);
     let steps = lines.last().expect("it does something").at;
@@ -106,7 +106,7 @@ run = [{ do = "discard", page = 0, pages = 1 }]
 
 #[test]
 fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
-    let recorded = Recorded::parse(SCARCE).expect("a program");
+    let recorded = RecordedProgram::parse(SCARCE).expect("a program");
     assert_eq!(shrink::replay(&recorded), None);
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn holds(program: &str, schedules: u64) {
 }
 
 fn search(program: &str, mistake: Option<Mistake>, schedules: u64) -> Option<explore::Failure> {
-    let recorded = Recorded::parse(program).expect("a program");
+    let recorded = RecordedProgram::parse(program).expect("a program");
     let scenario = Scenario::generated("kept", &recorded.program);
     let case = Case {
         scenario: &scenario,

@@ -2,8 +2,8 @@
 //! machine if it satisfies loads at their step.
 
 use quell::Policy;
-use quell_adversary::coverage::{Happening, Reach};
-use quell_adversary::generate::Recorded;
+use quell_adversary::coverage::{MachineEvent, ReachGoal};
+use quell_adversary::generate::RecordedProgram;
 use quell_adversary::generate::random::{self, LargePages};
 use quell_adversary::scenario::Scenario;
 use quell_adversary::schedule::Rng;
@@ -93,7 +93,7 @@ fn tables_are_read_as_the_last_holder_of_the_lock_left_them() {
 }
 
 /// Draws programs of two CPUs for these machines.
-fn drawn(over_vm: bool) -> impl Iterator<Item = Recorded> {
+fn drawn(over_vm: bool) -> impl Iterator<Item = RecordedProgram> {
     let mut rng = Rng::new(11);
     let programs = std::iter::from_fn(move || {
         let program = match over_vm {
@@ -108,7 +108,7 @@ fn drawn(over_vm: bool) -> impl Iterator<Item = Recorded> {
     programs.filter(|recorded| recorded.program.cpus() == 2)
 }
 
-fn search_program(recorded: &Recorded, mistake: Option<Mistake>, schedules: u64) -> Report {
+fn search_program(recorded: &RecordedProgram, mistake: Option<Mistake>, schedules: u64) -> Report {
     let scenario = Scenario::generated("generated", &recorded.program);
     search(
         Case {
@@ -129,7 +129,9 @@ fn nothing_breaks_in_programs_that_are_drawn() {
         if let Some(failure) = report.failure {
             panic!("{}\n{}", failure.violation, recorded.to_toml());
         }
-        early += report.coverage.get(Reach::Machine(Happening::LoadedEarly));
+        early += report
+            .coverage
+            .get(ReachGoal::Machine(MachineEvent::LoadedEarly));
     }
     assert!(early > 100, "only {early} loads were early");
 }
@@ -138,7 +140,7 @@ fn nothing_breaks_in_programs_that_are_drawn() {
 fn orderings_that_are_weaker_show_in_programs_that_are_drawn() {
     for (name, over_vm) in [("SpaceAnnouncesLate", false), ("VmLockTakenRelaxed", true)] {
         let mistake = Mistake::named(name);
-        let broken = |recorded: &Recorded| {
+        let broken = |recorded: &RecordedProgram| {
             let report = search_program(recorded, mistake, 60);
             report.failure.is_some() && search_program(recorded, None, 60).failure.is_none()
         };

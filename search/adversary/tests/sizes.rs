@@ -12,7 +12,7 @@ use quell_adversary::generate::random;
 use quell_adversary::generated::Program;
 use quell_adversary::generated::program::Shape;
 use quell_adversary::schedule::{Rng, Strategy};
-use quell_adversary::{Case, Coverage, Happening, MachineKind, Reach, Scenario, Session};
+use quell_adversary::{Case, Coverage, MachineEvent, MachineKind, ReachGoal, Scenario, Session};
 
 /// The maximum number of programs that are drawn.
 const PROGRAMS: u64 = 6_000;
@@ -32,11 +32,11 @@ struct Met<'r> {
 
 impl Met<'_> {
     fn counted(&self, counter: Counter) -> u64 {
-        self.coverage.get(Reach::Engine(counter))
+        self.coverage.get(ReachGoal::Engine(counter))
     }
 
-    fn happened(&self, happening: Happening) -> bool {
-        self.coverage.get(Reach::Machine(happening)) > 0
+    fn happened(&self, happening: MachineEvent) -> bool {
+        self.coverage.get(ReachGoal::Machine(happening)) > 0
     }
 
     fn own_tags(&self) -> bool {
@@ -111,19 +111,21 @@ const LINES: &[Line] = &[
     }),
     ("a CPU that has switched", |met| met.counted(Switches) > 0),
     ("an NMI handler reads user memory", |met| {
-        met.happened(Happening::NmiAccess)
+        met.happened(MachineEvent::NmiAccess)
     }),
     ("an NMI handler is refused", |met| {
-        met.happened(Happening::NmiRefused)
+        met.happened(MachineEvent::NmiRefused)
     }),
     ("an interrupt that no CPU sent", |met| {
-        met.happened(Happening::Spurious)
+        met.happened(MachineEvent::Spurious)
     }),
     ("a thread is preempted", |met| {
-        met.happened(Happening::Preempted)
+        met.happened(MachineEvent::Preempted)
     }),
-    ("a CPU leaves", |met| met.happened(Happening::Offline)),
-    ("a space ends", |met| met.happened(Happening::SpaceRetired)),
+    ("a CPU leaves", |met| met.happened(MachineEvent::Offline)),
+    ("a space ends", |met| {
+        met.happened(MachineEvent::SpaceRetired)
+    }),
 ];
 
 #[test]

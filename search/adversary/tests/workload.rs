@@ -2,7 +2,7 @@
 
 use quell::Policy;
 use quell_adversary::rehearsal::rehearse;
-use quell_adversary::workload::Performance;
+use quell_adversary::workload::WorkloadRun;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Session, explore};
 use quell_workloads::Workload;
 
@@ -42,7 +42,7 @@ const FILE: &str = r#"
 #[test]
 fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
     let workload = Workload::parse("race.toml", FILE).expect("a workload file");
-    let performance = Performance::new(workload, 2).expect("it runs here");
+    let performance = WorkloadRun::new(workload, 2).expect("it runs here");
     let scenario = rehearse(&performance, "race.toml").expect("it runs");
     let search = |mistake| {
         let case = Case {
@@ -70,12 +70,12 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
 fn what_cannot_be_done_here_is_told() {
     let mut workload = Workload::from_name("dontneed").expect("built in");
     assert!(
-        Performance::new(workload, 9)
+        WorkloadRun::new(workload, 9)
             .unwrap_err()
             .contains("1 to 4")
     );
     workload.set("iterations=1000000").expect("a parameter");
-    let long = Performance::new(workload, 2).expect("memory enough");
+    let long = WorkloadRun::new(workload, 2).expect("memory enough");
     assert!(
         rehearse(&long, "long")
             .unwrap_err()
@@ -83,7 +83,7 @@ fn what_cannot_be_done_here_is_told() {
     );
     let large = Workload::from_name("demand").expect("built in");
     assert!(
-        Performance::new(large, 1)
+        WorkloadRun::new(large, 1)
             .unwrap_err()
             .contains("pages of memory")
     );

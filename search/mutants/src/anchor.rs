@@ -167,9 +167,9 @@ enum Form {
 }
 
 /// The variables that a pattern binds.
-struct Names(Vec<String>);
+struct BoundNames(Vec<String>);
 
-impl<'a> Visit<'a> for Names {
+impl<'a> Visit<'a> for BoundNames {
     fn visit_pat_ident(&mut self, pattern: &'a syn::PatIdent) {
         let mutable = if pattern.mutability.is_some() {
             "mut "
@@ -181,7 +181,7 @@ impl<'a> Visit<'a> for Names {
     }
 }
 
-fn names_of(pattern: &Pat, names: &mut Names) {
+fn names_of(pattern: &Pat, names: &mut BoundNames) {
     names.visit_pat(pattern);
 }
 
@@ -204,7 +204,7 @@ fn form_of(stands: &str) -> Result<Form, String> {
     }
     let block: Block = syn::parse_str(&format!("{{ {stands} }}"))
         .map_err(|error| format!("neither an expression nor statements: {error}"))?;
-    let mut names = Names(Vec::new());
+    let mut names = BoundNames(Vec::new());
     for statement in &block.stmts {
         if let Stmt::Local(local) = statement {
             names_of(&local.pat, &mut names);

@@ -5,7 +5,7 @@
 
 use crate::points::Piece;
 use crate::sources::Source;
-use crate::tree::{self, Place, Places};
+use crate::tree::{self, MutantPlaces, Place};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::env;
@@ -84,7 +84,7 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
 /// inserted inside it, and the next ones after it. But if a value was used after it was moved or while it was borrowed,
 /// we blame the next mutant that keeps control from leaving. A mutant blamed in error is lost, and the compiler runs
 /// again.
-fn blamed(message: &Value, places: &Places) -> Vec<u32> {
+fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
     for span in message["spans"].as_array().into_iter().flatten() {
         let file = Path::new(span["file_name"].as_str().unwrap_or_default())
@@ -142,7 +142,7 @@ const GONE: [&str; 5] = ["E0382", "E0499", "E0502", "E0505", "E0506"];
 
 /// The programs that judge mutants.
 #[derive(Debug)]
-pub struct Judges {
+pub struct JudgePrograms {
     /// The tests of the engine and of the crate with the entry formats: name and program of each.
     pub tests: Vec<(String, PathBuf)>,
     /// The program that runs the adversary's cases, if requested.
@@ -153,14 +153,14 @@ pub struct Judges {
 ///
 /// # Errors
 /// If they don't compile.
-pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
+pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
     let packages = ["--package", "quell", "--package", "quell-arch"];
     let tests = built(
         root,
         &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
     )?;
     if !cases {
-        return Ok(Judges { tests, trial: None });
+        return Ok(JudgePrograms { tests, trial: None });
     }
     let trial = built(
         root,
@@ -174,7 +174,7 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     )?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
-    Ok(Judges {
+    Ok(JudgePrograms {
         tests,
         trial: Some(trial),
     })

@@ -6,7 +6,7 @@
 //! reach each mutant (for many mutants, only those in which its value would differ). The others would run as without
 //! the mutant, because the machine in software repeats itself exactly.
 
-use crate::build::Judges;
+use crate::build::JudgePrograms;
 use crate::process::{self, End};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -142,12 +142,12 @@ fn spread<T: Send, U: Sync>(
 }
 
 /// Returns the adversary's program, or an empty path if there are no cases.
-fn trial_of(judges: &Judges) -> &Path {
+fn trial_of(judges: &JudgePrograms) -> &Path {
     judges.trial.as_deref().unwrap_or(Path::new(""))
 }
 
 /// Returns all tests and cases, without the mutants that reach them.
-fn everything(judges: &Judges) -> io::Result<Record> {
+fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     let mut tests = Vec::new();
     for (file, program) in &judges.tests {
         let (end, list) = process::run(
@@ -210,7 +210,12 @@ fn everything(judges: &Judges) -> io::Result<Record> {
 ///
 /// # Errors
 /// If a program does not start, or the unchanged engine fails.
-pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::Result<Record> {
+pub fn record(
+    root: &Path,
+    judges: &JudgePrograms,
+    effort: Effort,
+    jobs: usize,
+) -> io::Result<Record> {
     let kept = root.join("target/mutate/record.json");
     let mut record = everything(judges)?;
     record.of.push(format!("{effort:?}"));
@@ -283,7 +288,7 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
 /// # Errors
 /// If a program doesn't start.
 pub fn judge(
-    judges: &Judges,
+    judges: &JudgePrograms,
     record: Option<&Record>,
     numbers: &[u32],
     effort: Effort,
@@ -309,7 +314,7 @@ pub fn judge(
 const LAST: &str = "arguments::no_call_panics";
 
 fn judge_one(
-    judges: &Judges,
+    judges: &JudgePrograms,
     record: &Record,
     filtered: bool,
     number: u32,

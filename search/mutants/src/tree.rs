@@ -169,7 +169,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// The places of mutants in the mutated files.
-pub type Places = BTreeMap<String, Vec<Place>>;
+pub type MutantPlaces = BTreeMap<String, Vec<Place>>;
 
 /// A piece of a mutated file.
 #[derive(Clone, Debug)]
@@ -186,9 +186,9 @@ pub struct Place {
 ///
 /// # Errors
 /// If a file can't be written.
-pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Result<Places> {
+pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Result<MutantPlaces> {
     let engine = derived(root).join(ENGINE);
-    let mut places = Places::new();
+    let mut places = MutantPlaces::new();
     let mut number = 1;
     for source in sources {
         let mut points: Vec<(&Point, u32)> = Vec::new();

@@ -9,7 +9,7 @@
 //! of a retired space, or finishing a batch that isn't open. So lists can be cut and mixed at will, and no generated
 //! program can break the rules of the interface.
 //!
-//! [`Written`] is a program with all inputs of its runs.
+//! [`WrittenProgram`] is a program with all inputs of its runs.
 //!
 //! This is a separate crate, because reading and writing is a third of the adversary's code and needs no optimisation.
 
@@ -18,7 +18,7 @@
 
 mod written;
 
-pub use written::Written;
+pub use written::WrittenProgram;
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ pub enum For {
 /// The form in which a range is reported to a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reported {
+pub enum ReportMode {
     /// Page by page.
     Each,
     /// As one range.
@@ -126,7 +126,7 @@ pub enum EngineOp {
         space: u8,
         page: u64,
         pages: u64,
-        report: Reported,
+        report: ReportMode,
     },
     /// Unmaps a page in every space, like reclaim.
     Sweep { batch: u8, page: u64 },
@@ -326,7 +326,7 @@ fn is_first(word: &u8) -> bool {
 /// The operations of a CPU.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lane<O> {
+pub struct CpuProgram<O> {
     /// Operations before the run, while no other CPU runs.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<O>,
@@ -338,7 +338,7 @@ pub struct Lane<O> {
     pub preempts: Vec<O>,
 }
 
-impl<O> Lane<O> {
+impl<O> CpuProgram<O> {
     /// Returns all operations, in the order of the three parts.
     #[inline]
     pub fn all(&self) -> impl Iterator<Item = &O> {
@@ -346,9 +346,9 @@ impl<O> Lane<O> {
     }
 }
 
-impl<O> Default for Lane<O> {
+impl<O> Default for CpuProgram<O> {
     fn default() -> Self {
-        Lane {
+        CpuProgram {
             start: Vec::new(),
             run: Vec::new(),
             preempts: Vec::new(),
@@ -457,7 +457,7 @@ pub enum Program {
         #[serde(default)]
         shape: Shape,
         /// The operations of each CPU.
-        cpu: Vec<Lane<EngineOp>>,
+        cpu: Vec<CpuProgram<EngineOp>>,
     },
     /// A program over the memory manager.
     Calls {
@@ -465,7 +465,7 @@ pub enum Program {
         #[serde(default)]
         memory: Memory,
         /// The operations of each CPU.
-        cpu: Vec<Lane<CallOp>>,
+        cpu: Vec<CpuProgram<CallOp>>,
     },
 }
 
@@ -493,7 +493,7 @@ impl Program {
 
     /// Returns the number of operations, including those before the run.
     pub fn operations(&self) -> usize {
-        fn count<O>(lanes: &[Lane<O>]) -> usize {
+        fn count<O>(lanes: &[CpuProgram<O>]) -> usize {
             lanes.iter().map(|lane| lane.all().count()).sum()
         }
         match self {
@@ -528,7 +528,7 @@ impl Program {
                 within("open_batches", shape.open_batches.into(), 0, 16)?;
                 within("unscheduled", shape.unscheduled.into(), 0, 15)?;
                 within("operations", self.operations() as u64, 0, 400)?;
-                let ops = cpu.iter().flat_map(Lane::all);
+                let ops = cpu.iter().flat_map(CpuProgram::all);
                 for op in ops {
                     op.check(within)?;
                 }
@@ -539,7 +539,7 @@ impl Program {
                 within("ledger", memory.ledger.into(), 0, 4)?;
                 within("nmis", memory.nmis.into(), 0, 4)?;
                 within("operations", self.operations() as u64, 0, 400)?;
-                let ops = cpu.iter().flat_map(Lane::all);
+                let ops = cpu.iter().flat_map(CpuProgram::all);
                 for op in ops {
                     op.check(within)?;
                 }
@@ -818,7 +818,7 @@ pub struct Flags {
 
 impl Flags {
     #[inline]
-    fn of<O>(lanes: &[Lane<O>], flag: impl Fn(&O) -> Option<(u8, bool)>) -> Self {
+    fn of<O>(lanes: &[CpuProgram<O>], flag: impl Fn(&O) -> Option<(u8, bool)>) -> Self {
         let mut flags = Flags::default();
         for (cpu, lane) in lanes.iter().enumerate() {
             let mut least = 0;
@@ -852,9 +852,9 @@ mod tests {
         Program::Engine {
             shape: Shape::default(),
             cpu: lanes
-                .map(|run| Lane {
+                .map(|run| CpuProgram {
                     run: run.to_vec(),
-                    ..Lane::default()
+                    ..CpuProgram::default()
                 })
                 .to_vec(),
         }

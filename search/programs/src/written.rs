@@ -1,6 +1,6 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML. The line is the same content as JSON, so it can be pasted. [`Written::parse`] reads both. This
+//! A file is TOML. The line is the same content as JSON, so it can be pasted. [`WrittenProgram::parse`] reads both. This
 //! module doesn't interpret the names of machines, policies, mistakes and schedules.
 
 use crate::Program;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// A program and all inputs of its runs, in words.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Written {
+pub struct WrittenProgram {
     /// The machine.
     pub machine: String,
     /// The policy.
@@ -29,7 +29,7 @@ pub struct Written {
     pub program: Program,
 }
 
-impl Written {
+impl WrittenProgram {
     /// Returns the program as a file, with one operation on each line.
     ///
     /// # Panics

@@ -4,7 +4,7 @@ use crate::entry::EntryKind;
 use crate::frame::{FrameState, Owner};
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine};
-use crate::page_cache::{Cached, PageCache};
+use crate::page_cache::{PageCache, SlotState};
 use crate::processes::Processes;
 use crate::swap::Swap;
 use crate::syscall::{FileId, ProcessId, Protection};
@@ -19,7 +19,7 @@ use quell::{Frame, Page, PageRange, Word};
 
 /// Base frames by use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
+pub struct FrameTotals {
     /// Free, without a deferred flush.
     pub free: u64,
     /// Free, with a deferred flush (S3).
@@ -63,12 +63,12 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     }
 
     /// Checks all records; see [`Vm::check`](crate::Vm::check).
-    pub(crate) fn check(&self) -> Result<Totals, String> {
+    pub(crate) fn check(&self) -> Result<FrameTotals, String> {
         let mut named = self.named_by_tables()?;
         self.swap.check(&named.slots)?;
-        let mut totals = Totals {
+        let mut totals = FrameTotals {
             swapped: self.swap.used(),
-            ..Totals::default()
+            ..FrameTotals::default()
         };
         let mut skip = Frame(0);
         for (frame, info) in self.frames.described() {
@@ -195,7 +195,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         frame: Frame,
         state: &FrameState<M>,
         by_tables: &ByTables,
-        totals: &mut Totals,
+        totals: &mut FrameTotals,
     ) -> Result<Frame, String> {
         let frames = 1 << state.order();
         let cached = match state.owner() {
@@ -258,7 +258,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let Some(slot) = file.used_slot(page).map(|slot| slot.lock(self.machine())) else {
             return Ok(false);
         };
-        let cached = slot.cached() == Cached::Present(frame);
+        let cached = slot.cached() == SlotState::Present(frame);
         let mut bytes = [0; PAGE_BYTES as usize];
         if cached && !slot.is_dirty() {
             self.machine().read_frame(frame, 0, &mut bytes);

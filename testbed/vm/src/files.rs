@@ -9,7 +9,7 @@ use crate::frames::{CLUSTER, Frames};
 use crate::machine::{Machine, Work};
 use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::{Cached, File, MAX_PAGES, PageCache, SlotGuard};
+use crate::page_cache::{File, MAX_PAGES, PageCache, SlotGuard, SlotState};
 use crate::syscall::{Error, FileId};
 use crate::tables::Tables;
 use alloc::sync::Arc;
@@ -130,7 +130,7 @@ impl<'m, M: Machine> Files<'m, M> {
                     continue;
                 };
                 let slot = slot.lock(machine);
-                let Cached::Present(frame) = slot.cached() else {
+                let SlotState::Present(frame) = slot.cached() else {
                     continue;
                 };
                 if slot.is_dirty() {
@@ -233,17 +233,17 @@ impl<'m, M: Machine> Files<'m, M> {
             // We flush here because the new frame's reverse map doesn't list the page's earlier places. [mutant
             // VmTruncatesShadowed]
             self.cache.flush_shadow_before_refill(&mut slot);
-            if let Cached::Stale(frame) = slot.cached() {
+            if let SlotState::Stale(frame) = slot.cached() {
                 // Reinstate the frame first: then its markers are found like other mappings.
                 let reinstated = self.cache.reinstate(frame, id, page);
                 slot.set_cached(if reinstated {
-                    Cached::Present(frame)
+                    SlotState::Present(frame)
                 } else {
-                    Cached::Absent
+                    SlotState::Absent
                 });
             }
             let mut gone = None;
-            if let Cached::Present(frame) = slot.cached() {
+            if let SlotState::Present(frame) = slot.cached() {
                 self.unmap_everywhere(frame, &mut gather);
                 gone = Some(frame);
             }

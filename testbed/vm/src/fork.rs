@@ -15,7 +15,7 @@ use crate::mmu_gather::MmuGather;
 use crate::process::Process;
 use crate::swap::Swap;
 use crate::syscall::Error;
-use crate::tables::{Migrating, Tables};
+use crate::tables::{MigrationHandling, Tables};
 use crate::vma::{Source, VmaTree};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -75,7 +75,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             start,
             end,
             // The child has no entry on which it could wait for the page. [mutant VmForksPastMigration]
-            Migrating::Wait,
+            MigrationHandling::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(entry) => {
                     let mut state = self.frames.state(entry.frame);

@@ -12,7 +12,7 @@ use crate::pages::Pages;
 use crate::process::Process;
 use crate::syscall::Error;
 use crate::table::TableGuard;
-use crate::tables::{Migrating, Tables};
+use crate::tables::{MigrationHandling, Tables};
 use crate::vma::Source;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -109,12 +109,17 @@ impl<'m, M: Machine> LargePages<'m, M> {
     ) -> Result<(), Error> {
         loop {
             let mut found = None;
-            self.tables
-                .each_entry(process, start, end, Migrating::Wait, |guard, page, _| {
+            self.tables.each_entry(
+                process,
+                start,
+                end,
+                MigrationHandling::Wait,
+                |guard, page, _| {
                     if guard.level() > Level::LEAF && found.is_none() {
                         found = Some(page);
                     }
-                });
+                },
+            );
             match found {
                 Some(page) => self.split(process, page)?,
                 None => return Ok(()),

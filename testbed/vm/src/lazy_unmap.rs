@@ -7,7 +7,7 @@
 use crate::entry::EntryKind;
 use crate::frames::Frames;
 use crate::machine::{Event, Machine, Work};
-use crate::page_cache::Cached;
+use crate::page_cache::SlotState;
 use crate::pages::{LockedPage, PageLock};
 use crate::process::{SpaceBatch, SpaceRef};
 use crate::rmap::Mappings;
@@ -33,7 +33,7 @@ pub(crate) struct LazyUnmap<'m, M: Machine> {
 }
 
 /// Pages that are being unmapped lazily; one batch defers their flushes.
-pub(crate) struct Lazily<'v, 'm, M: Machine> {
+pub(crate) struct LazyPages<'v, 'm, M: Machine> {
     lazy: &'v LazyUnmap<'m, M>,
     batch: Option<LazyBatch<'v, M>>,
     departed: Vec<Departed<'v, M>>,
@@ -49,8 +49,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
     }
 
     /// Starts a batch of lazily unmapped pages.
-    pub(crate) fn begin(&self) -> Lazily<'_, 'm, M> {
-        Lazily {
+    pub(crate) fn begin(&self) -> LazyPages<'_, 'm, M> {
+        LazyPages {
             lazy: self,
             batch: None,
             departed: Vec::new(),
@@ -102,7 +102,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
     }
 }
 
-impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
+impl<'v, 'm, M: Machine> LazyPages<'v, 'm, M> {
     /// Unmaps a page whose flush may be deferred ([`LazyUnmap::may_defer`]).
     pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
         let marked = self.mark(&page);
@@ -171,7 +171,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                     drop(state);
                     match to {
                         Some(to) => slot.set_moved(to, deferred.stamp()),
-                        None => slot.set_cached(Cached::Stale(frame)),
+                        None => slot.set_cached(SlotState::Stale(frame)),
                     }
                     stale.push(frame);
                 }
@@ -184,7 +184,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                         }
                     }
                     info.deferred_flush().clear();
-                    slot.set_cached(to.map_or(Cached::Absent, Cached::Present));
+                    slot.set_cached(to.map_or(SlotState::Absent, SlotState::Present));
                     for mapping in &marked {
                         info.state(machine).unmap(&mapping.process, mapping.page);
                         frames.put(frame);

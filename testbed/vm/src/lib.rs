@@ -116,7 +116,7 @@ mod tables;
 mod vm;
 mod vma;
 
-pub use audit::Totals;
+pub use audit::FrameTotals;
 pub use config::VmConfig;
 pub use machine::{Engine, Entry, Event, Level, LockUse, Machine, MemoryMap, Node, Path, Work};
 pub use program::{Access, Fault, Mark, User};

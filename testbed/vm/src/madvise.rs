@@ -11,7 +11,7 @@ use crate::migrate::Migration;
 use crate::process::Process;
 use crate::reclaim::Reclaim;
 use crate::syscall::Error;
-use crate::tables::{Migrating, Tables};
+use crate::tables::{MigrationHandling, Tables};
 use crate::vma::page_range;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -91,14 +91,19 @@ impl<'m, M: Machine> Madvise<'m, M> {
         wanted: impl Fn(Frame) -> bool,
     ) -> Vec<Frame> {
         let mut frames = Vec::new();
-        self.tables
-            .each_entry(process, start, end, Migrating::Visit, |_, _, view| {
+        self.tables.each_entry(
+            process,
+            start,
+            end,
+            MigrationHandling::Visit,
+            |_, _, view| {
                 if let EntryKind::Page(entry) = view
                     && wanted(entry.frame)
                 {
                     frames.push(entry.frame);
                 }
-            });
+            },
+        );
         frames
     }
 }

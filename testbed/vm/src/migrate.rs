@@ -19,7 +19,7 @@ use crate::frames::{CLUSTER, Content, Frames};
 use crate::lazy_unmap::LazyUnmap;
 use crate::machine::{Entry, Event, Machine, Work};
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::Cached;
+use crate::page_cache::SlotState;
 use crate::pages::{LockedPage, PageLock, Pages};
 use crate::rmap::Mapping;
 use crate::tables::Tables;
@@ -211,7 +211,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         let from = page.frame;
         self.copy_page(&page, to);
         if let PageLock::File(_, _, slot) = &mut page.lock {
-            slot.set_cached(Cached::Present(to));
+            slot.set_cached(SlotState::Present(to));
         }
         for (mapping, entry) in waiting {
             machine.charge(Work::ReverseMap);

@@ -17,7 +17,7 @@ use crate::pages::Pages;
 use crate::process::Process;
 use crate::swap::Swap;
 use crate::syscall::{Backing, Error, Protection};
-use crate::tables::{Migrating, Tables};
+use crate::tables::{MigrationHandling, Tables};
 use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -194,8 +194,12 @@ impl<'m, M: Machine> Mmap<'m, M> {
         machine.charge(Work::Locked(LockUse::ListDrain(home)));
         let mut cut = false;
         let mut base_pages = 0;
-        self.tables
-            .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
+        self.tables.each_entry(
+            process,
+            start,
+            end,
+            MigrationHandling::Visit,
+            |guard, page, _| {
                 let range = guard.range(page);
                 // Since the edges were split, a fault may have mapped a large page across them. [mutant
                 // VmDiscardsWholePage]
@@ -210,7 +214,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
                     _ => {}
                 }
-            });
+            },
+        );
         Emptied {
             cut,
             all_taken: base_pages == end.0 - start.0,
@@ -281,7 +286,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             start,
             end,
             // A migration restores the rights that an entry had. [mutant VmProtectsPastMigration]
-            Migrating::Wait,
+            MigrationHandling::Wait,
             |guard, page, view| match view {
                 EntryKind::Page(_) => {
                     machine.charge(Work::Path(Path::Change));
@@ -345,10 +350,13 @@ impl<'m, M: Machine> Mmap<'m, M> {
         // We make every table before any page moves. From here on only memory for tables can be lacking; then the old
         // mapping at the new place is gone, as `Call::Remap` documents.
         let mut filled = Vec::new();
-        self.tables
-            .each_entry(process, start, end, Migrating::Wait, |_, page, _| {
-                filled.push(page)
-            });
+        self.tables.each_entry(
+            process,
+            start,
+            end,
+            MigrationHandling::Wait,
+            |_, page, _| filled.push(page),
+        );
         let shifted = |page: Page| Page(page.0 - start.0 + target.0);
         for &page in &filled {
             if self
@@ -402,7 +410,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 process,
                 from,
                 from.plus(1),
-                Migrating::Wait,
+                MigrationHandling::Wait,
                 |source, _, view| {
                     if view.frame().is_some_and(|frame| Some(frame) != mapped) {
                         moved = false;

@@ -12,13 +12,13 @@ use alloc::vec::Vec;
 use quell::{Batch, Break, Frame, FrameList, InPlace, Page, PageRange, PageSize, Purpose, Scope};
 
 /// An object that waits for a flush.
-pub(crate) enum Held<M: Machine> {
+pub(crate) enum WaitingObject<M: Machine> {
     /// An entry that mapped the block.
     Mapping {
         frame: Frame,
         process: Arc<Process<M>>,
         page: Page,
-        hold: Hold,
+        hold: BlockReference,
     },
     /// A page-table page.
     Table(Frame),
@@ -26,7 +26,7 @@ pub(crate) enum Held<M: Machine> {
 
 /// The reference that keeps the block of a removed entry.
 #[derive(Clone, Copy)]
-pub(crate) enum Hold {
+pub(crate) enum BlockReference {
     /// The entry's own reference.
     Reference,
     /// No reference, because the entry was a marker. The block may be freed before the flush, and mapped again at the
@@ -42,7 +42,7 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     batch: Option<GatherBatch<'v, M>>,
 }
 
-type GatherBatch<'v, M> = SpaceBatch<'v, M, Waiting<Held<M>>>;
+type GatherBatch<'v, M> = SpaceBatch<'v, M, Waiting<WaitingObject<M>>>;
 
 /// Objects that wait for their flush: in place at first, then on the heap, up to `room` in all.
 pub(crate) struct Waiting<T> {
@@ -122,7 +122,12 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     }
 
     /// Reports that an entry was cleared, under its table's lock.
-    pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
+    pub(crate) fn unmapped(
+        &mut self,
+        process: &Arc<Process<M>>,
+        range: PageRange,
+        held: WaitingObject<M>,
+    ) {
         let scope = self.scope_of_cleared(range);
         let batch = self.batch();
         batch.changed(SpaceRef(process.clone()), range, scope);
@@ -155,7 +160,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         range: PageRange,
         table: Frame,
     ) {
-        let held = Held::Table(table);
+        let held = WaitingObject::Table(table);
         let batch = self.batch();
         batch.hold(held);
         // Walker caches keep upper levels, and a flush of leaf entries doesn't drop them. [mutant VmTableFlushLeafOnly]
@@ -195,9 +200,9 @@ impl<M: Machine> Drop for MmuGather<'_, '_, M> {
 
 /// Releases the reference of a removed entry, after its flush. Returns the frame if it is an anonymous page's.
 #[inline]
-fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) -> Option<Frame> {
+fn release<M: Machine>(frames: &Frames<'_, M>, held: &WaitingObject<M>) -> Option<Frame> {
     match held {
-        Held::Mapping {
+        WaitingObject::Mapping {
             frame,
             process,
             page,
@@ -207,12 +212,12 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) -> Option<Frame> 
             // listed until its flush. [mutant VmUnlinksBeforeFlush]
             let mut anonymous = false;
             anonymous |= unlist(frames, *frame, process, *page, *hold);
-            if matches!(hold, Hold::Reference) {
+            if matches!(hold, BlockReference::Reference) {
                 frames.put(*frame);
             }
             anonymous.then_some(*frame)
         }
-        Held::Table(frame) => {
+        WaitingObject::Table(frame) => {
             frames.machine().note(Event::TableFreed { frame: *frame });
             frames.machine().charge(Work::Path(Path::Table));
             frames.put(*frame);
@@ -228,14 +233,14 @@ fn unlist<M: Machine>(
     frame: Frame,
     process: &Arc<Process<M>>,
     page: Page,
-    hold: Hold,
+    hold: BlockReference,
 ) -> bool {
     let mut state = frames.state(frame);
     let listed = match hold {
-        Hold::Reference => true,
+        BlockReference::Reference => true,
         // A frame without a reference may have been freed, and mapped again at the same place, before the flush of its
         // old entry. [mutant VmUnlistsNextLife]
-        Hold::Life(life) => state.life() == life,
+        BlockReference::Life(life) => state.life() == life,
     };
     if listed {
         state.unmap(process, page);

@@ -39,7 +39,7 @@ const MAX_FILES: FileId = 1 << 16;
 
 /// A slot's record of its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Cached {
+pub(crate) enum SlotState {
     /// The page isn't in memory.
     #[default]
     Absent,
@@ -52,7 +52,7 @@ pub(crate) enum Cached {
 /// One page of a file.
 #[derive(Default)]
 pub(crate) struct Slot {
-    cached: Cached,
+    cached: SlotState,
     dirty: bool,
     /// The stamp at which the flush of the page's last old frame was deferred. Stale translations may still read that
     /// frame, or an earlier one.
@@ -63,7 +63,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Returns the frame of the page.
-    pub(crate) fn cached(&self) -> Cached {
+    pub(crate) fn cached(&self) -> SlotState {
         self.cached
     }
 
@@ -74,7 +74,7 @@ impl Slot {
 
     /// Returns whether the page is neither in memory nor on the device, and so reads as zeros.
     pub(crate) fn is_hole(&self) -> bool {
-        self.cached == Cached::Absent && self.device.is_none()
+        self.cached == SlotState::Absent && self.device.is_none()
     }
 
     /// Returns whether the device holds these bytes.
@@ -95,21 +95,21 @@ impl Slot {
     }
 
     /// Sets the page's place. The caller handles the frame in which it was.
-    pub(crate) fn set_cached(&mut self, cached: Cached) {
+    pub(crate) fn set_cached(&mut self, cached: SlotState) {
         self.cached = cached;
     }
 
     /// Records that the page moved to `to`, and that its old frame's flush is deferred as of `deferred`. An earlier
     /// move's deferred flush has an older stamp, so the same flush covers it.
     pub(crate) fn set_moved(&mut self, to: Frame, deferred: Stamp) {
-        self.cached = Cached::Present(to);
+        self.cached = SlotState::Present(to);
         self.shadow = Some(deferred);
     }
 
     /// Cuts the page off: it is then neither in memory nor on the device.
     pub(crate) fn set_hole(&mut self) {
         self.device = None;
-        self.cached = Cached::Absent;
+        self.cached = SlotState::Absent;
     }
 }
 
@@ -242,17 +242,17 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let machine = self.machine();
         machine.charge(Work::CacheLookup);
         match slot.cached {
-            Cached::Present(frame) => return Some(frame),
-            Cached::Stale(frame) => {
+            SlotState::Present(frame) => return Some(frame),
+            SlotState::Stale(frame) => {
                 // The page's markers name this frame. Refill the slot with it, unless another CPU has reused it and
                 // made the deferred flush. [mutant VmRefillsDeferredSlot]
                 if self.reinstate(frame, file, page) {
-                    slot.cached = Cached::Present(frame);
+                    slot.cached = SlotState::Present(frame);
                     return Some(frame);
                 }
-                slot.cached = Cached::Absent;
+                slot.cached = SlotState::Absent;
             }
-            Cached::Absent => {}
+            SlotState::Absent => {}
         }
         let content = if slot.device.is_some() {
             Content::Any
@@ -271,7 +271,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         }
         let mut state = self.frames.state(frame);
         state.set_written(Owner::File(file, page));
-        slot.cached = Cached::Present(frame);
+        slot.cached = SlotState::Present(frame);
         Some(frame)
     }
 
@@ -353,13 +353,13 @@ impl<'m, M: Machine> PageCache<'m, M> {
         // SAFETY: passed on to the caller.
         let slot = unsafe { slot.peek() };
         let frame = match slot.cached {
-            Cached::Present(frame) => Some(frame),
-            Cached::Stale(frame) => {
+            SlotState::Present(frame) => Some(frame),
+            SlotState::Stale(frame) => {
                 // SAFETY: passed on to the caller.
                 let owner = unsafe { self.frames.info(frame).peek_owner() };
                 (owner == Owner::File(id, page)).then_some(frame)
             }
-            Cached::Absent => None,
+            SlotState::Absent => None,
         };
         if let Some(frame) = frame {
             self.machine().read_frame(frame, offset, &mut bytes);

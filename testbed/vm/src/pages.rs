@@ -10,7 +10,7 @@ use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
 use crate::frames::{CLUSTER, Frames};
 use crate::machine::{LockUse, Machine, Work};
-use crate::page_cache::{Cached, PageCache, SlotGuard};
+use crate::page_cache::{PageCache, SlotGuard, SlotState};
 use crate::syscall::FileId;
 use crate::tables::Tables;
 use alloc::sync::Arc;
@@ -78,7 +78,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             }
             Owner::File(file, page) => {
                 let slot = self.cache.file(file).ok()?.slot(page)?.try_lock()?;
-                (slot.cached() == Cached::Present(frame)).then_some(LockedPage {
+                (slot.cached() == SlotState::Present(frame)).then_some(LockedPage {
                     frame,
                     order: 0,
                     lock: PageLock::File(file, page, slot),

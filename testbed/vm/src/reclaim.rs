@@ -12,7 +12,7 @@ use crate::frames::{CLUSTER, Frames};
 use crate::lazy_unmap::LazyUnmap;
 use crate::machine::{LockUse, Machine, Path, Work};
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::{Cached, PageCache};
+use crate::page_cache::{PageCache, SlotState};
 use crate::pages::{LockedPage, PageLock, Pages};
 use crate::swap::Swap;
 use crate::tables::Tables;
@@ -204,7 +204,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                 if slot.is_dirty() {
                     self.cache.write_back(file, index, &mut slot, frame);
                 }
-                slot.set_cached(Cached::Absent);
+                slot.set_cached(SlotState::Absent);
                 let removed = Work::Locked(LockUse::File(file));
                 self.machine().charge(removed);
                 self.frames.put(frame);

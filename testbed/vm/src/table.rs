@@ -8,7 +8,7 @@ use crate::entry::EntryKind;
 use crate::frame::{FrameInfo, FrameLock};
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
-use crate::mmu_gather::{Held, Hold, MmuGather};
+use crate::mmu_gather::{BlockReference, MmuGather, WaitingObject};
 use crate::process::Process;
 use crate::table_id::TableId;
 use alloc::sync::Arc;
@@ -174,7 +174,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         self.harvest(old);
         if let Some((frame, hold)) = self.mapping(range.start, old) {
             let process = self.process.clone();
-            let held = Held::Mapping {
+            let held = WaitingObject::Mapping {
                 frame,
                 process,
                 page: range.start,
@@ -186,16 +186,16 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Returns the frame that a just removed word maps or marks, and the kind of reference that keeps it.
-    fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, Hold)> {
+    fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, BlockReference)> {
         match old {
-            EntryKind::Page(entry) => Some((entry.frame, Hold::Reference)),
-            EntryKind::Moving(frame) => Some((frame, Hold::Reference)),
+            EntryKind::Page(entry) => Some((entry.frame, BlockReference::Reference)),
+            EntryKind::Moving(frame) => Some((frame, BlockReference::Reference)),
             // A marker counts while the frame lists it, because a translation may still be in use. Otherwise a reuse
             // has voided it. [mutant VmIgnoresMarker]
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let listed = state.maps(self.process, page);
-                listed.then(|| (frame, Hold::Life(state.life())))
+                listed.then(|| (frame, BlockReference::Life(state.life())))
             }
             EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
@@ -307,8 +307,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         target.map(to, entry);
         let (frame, process) = (entry.frame, self.process.clone());
         // The reference moved with the mapping.
-        let hold = Hold::Life(self.frames.state(frame).life());
-        let held = Held::Mapping {
+        let hold = BlockReference::Life(self.frames.state(frame).life());
+        let held = WaitingObject::Mapping {
             frame,
             process,
             page: from,

@@ -22,7 +22,7 @@ use quell::{Frame, Page, Purpose, Word};
 
 /// A visitor's choice for a page under migration, whose entry will return with its old rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Migrating {
+pub(crate) enum MigrationHandling {
     /// Visits the entry that represents the page.
     Visit,
     /// Waits for the page.
@@ -213,7 +213,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         process: &Arc<Process<M>>,
         start: Page,
         end: Page,
-        migrating: Migrating,
+        migrating: MigrationHandling,
         mut visit: impl FnMut(&TableGuard<'_, 'm, M>, Page, EntryKind),
     ) {
         let mut page = start;
@@ -224,7 +224,7 @@ impl<'m, M: Machine> Tables<'m, M> {
             while page < stop && !wait {
                 match guard.view(page) {
                     EntryKind::Table(_) => break,
-                    EntryKind::Moving(_) if migrating == Migrating::Wait => {
+                    EntryKind::Moving(_) if migrating == MigrationHandling::Wait => {
                         wait = true;
                         continue;
                     }

@@ -1,6 +1,6 @@
 //! The manager: its parts, connected, and the entry points for calls, faults and CPUs.
 
-use crate::audit::{Audit, Totals};
+use crate::audit::{Audit, FrameTotals};
 use crate::config::VmConfig;
 use crate::fault::FaultHandler;
 use crate::files::Files;
@@ -372,7 +372,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     ///
     /// # Errors
     /// The first inconsistency.
-    pub fn check(&self) -> Result<Totals, String> {
+    pub fn check(&self) -> Result<FrameTotals, String> {
         self.audit().check()
     }
 

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use quell_host::clear::plot;
-use quell_host::clear::report::{Chosen, Report, Row, bytes_label};
+use quell_host::clear::report::{PlanChoice, Report, Row, bytes_label};
 
 use crate::output::filled;
 use crate::table::{Cell, Table, number, verdict, words};
 
 /// Returns a table of speeds, one row for each length. A star marks the engine's choice.
-pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[Chosen]) -> Table {
+pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for row in rows {
         if !names.contains(&row.strategy) {

@@ -1,7 +1,7 @@
 //! Prints the report for people.
 
 use quell_host::live::beside::{NOISY, TOLERANCE};
-use quell_host::live::report::{Benchmark, Beside, FlushEvents, Quiet, Report, Row};
+use quell_host::live::report::{Benchmark, Comparison, FlushEvents, QuietSamples, Report, Row};
 
 use crate::output::{paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
@@ -50,7 +50,7 @@ fn flushes(events: FlushEvents) -> String {
     }
 }
 
-fn quiet(quiet: Quiet) -> String {
+fn quiet(quiet: QuietSamples) -> String {
     let mark = if quiet.own_core { "" } else { "~" };
     format!("{mark}{}", time(quiet.median))
 }
@@ -97,7 +97,7 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
 }
 
 /// Returns a table of the model's predictions beside the measurements.
-pub fn beside_table(predictions: &[Beside]) -> Table {
+pub fn beside_table(predictions: &[Comparison]) -> Table {
     let mut table = Table::new([
         words("row"),
         number("measured"),

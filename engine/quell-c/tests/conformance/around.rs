@@ -4,8 +4,8 @@
 //! CPU 1 has its interrupts masked until the test lets it answer. CPU 0 changes a page meanwhile.
 
 use crate::bench::{Bench, Rights};
-use crate::interface::{AddressSpace, Engine, Placed, done};
-use crate::kernel::{CPUS, Kernel, Wrong};
+use crate::interface::{AddressSpace, CMemory, Engine, done};
+use crate::kernel::{CPUS, Kernel, Mistake};
 use engine::{Hardware, Page, Tagging};
 use quell_c::batch::*;
 use quell_c::cpu;
@@ -84,9 +84,9 @@ const ANSWERS: u64 = 2;
 const ENDS: u64 = 3;
 
 /// Ends CPU 1 when it's dropped, even by a panic.
-struct Ends<'s>(&'s AtomicU64);
+struct EndGuard<'s>(&'s AtomicU64);
 
-impl Drop for Ends<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.store(ENDS, SeqCst);
     }
@@ -99,7 +99,7 @@ fn under_a_cpu(
     hooks: quell_hooks,
     initiates: impl FnOnce(&Kernel, &Engine<'static, Kernel>, &AddressSpace<Kernel>, &AtomicU64),
 ) {
-    let kernel = Kernel::new(tagging, Wrong::Nothing);
+    let kernel = Kernel::new(tagging, Mistake::Nothing);
     let _here = kernel.enter(0);
     let engine = Engine::with(kernel, "all", &hooks);
     // SAFETY: a root of this machine.
@@ -131,7 +131,7 @@ fn under_a_cpu(
             kernel.relax();
         }
         // CPU 1 ends even if `initiates` panics.
-        let ends = Ends(step);
+        let ends = EndGuard(step);
         initiates(kernel, engine, space, step);
         drop(ends);
         engine.cpu_offline(Some(space));
@@ -139,7 +139,7 @@ fn under_a_cpu(
 }
 
 /// A batch that unmapped the page, and the array for its frames.
-struct Unmapped(Placed<quell_batch>, Placed<[*mut c_void; 2]>);
+struct Unmapped(CMemory<quell_batch>, CMemory<[*mut c_void; 2]>);
 
 impl Unmapped {
     fn new(
@@ -148,8 +148,8 @@ impl Unmapped {
         space: &AddressSpace<Kernel>,
     ) -> Self {
         let (batch, frames) = (
-            Placed::<quell_batch>::new(),
-            Placed::<[*mut c_void; 2]>::new(),
+            CMemory::<quell_batch>::new(),
+            CMemory::<[*mut c_void; 2]>::new(),
         );
         kernel.set(space.root(), PAGE, None);
         let range = quell_range {
@@ -275,7 +275,7 @@ extern "C" fn ends(ended: *mut c_void) {
 #[test]
 fn flushes_of_all_cpus_at_once_call_back_once_each() {
     const ROUNDS: u64 = 500;
-    let kernel = Kernel::new(PCID, Wrong::Nothing);
+    let kernel = Kernel::new(PCID, Mistake::Nothing);
     let _here = kernel.enter(0);
     let engine = Engine::new(kernel, "all");
     // SAFETY: a root of this machine.
@@ -289,7 +289,7 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
                 engine.switch(None, space);
                 let ended = AtomicU64::new(0);
                 let argument = std::ptr::from_ref(&ended).cast_mut().cast();
-                let (batch, of) = (Placed::new(), AddressSpace::at(Some(space)));
+                let (batch, of) = (CMemory::new(), AddressSpace::at(Some(space)));
                 let null = std::ptr::null_mut();
                 // SAFETY: memory for a batch without frames, an engine and a space that outlive it.
                 done(unsafe { quell_batch_begin(engine.at(), batch.at(), 0, null, 0) });

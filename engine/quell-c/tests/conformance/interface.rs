@@ -1,6 +1,6 @@
 //! The engine's types and methods that the suite uses, implemented with the functions of `quell.h`.
 
-use crate::kernel::{CPUS, Kernel, Wrong};
+use crate::kernel::{CPUS, Kernel, Mistake};
 use engine::{Frame, KernelEntries, PageRange, PageSize, Purpose, Scope, Tagging};
 use quell_c::batch::*;
 use quell_c::engine::*;
@@ -21,16 +21,16 @@ pub fn done(status: quell_status) {
 }
 
 /// Memory as C would provide it: zeroed, never moved, shared.
-pub struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
+pub struct CMemory<T>(Box<UnsafeCell<MaybeUninit<T>>>);
 
 // SAFETY: only the C functions use the memory, and they may be called on any CPU.
-unsafe impl<T> Sync for Placed<T> {}
+unsafe impl<T> Sync for CMemory<T> {}
 // SAFETY: only the C functions use the memory, and they may be called on any CPU.
-unsafe impl<T> Send for Placed<T> {}
+unsafe impl<T> Send for CMemory<T> {}
 
-impl<T> Placed<T> {
+impl<T> CMemory<T> {
     pub fn new() -> Self {
-        Placed(Box::new(UnsafeCell::new(MaybeUninit::zeroed())))
+        CMemory(Box::new(UnsafeCell::new(MaybeUninit::zeroed())))
     }
     pub fn at(&self) -> *mut T {
         self.0.get().cast()
@@ -53,7 +53,7 @@ fn state_of_cpus(apart: bool) -> (*mut quell_cpu, *const *mut quell_cpu) {
 }
 
 pub struct Engine<'m, H> {
-    place: Placed<quell_engine>,
+    place: CMemory<quell_engine>,
     hw: &'m H,
 }
 
@@ -62,7 +62,7 @@ impl Engine<'static, Kernel> {
         Self::with(kernel, policy, &quell_hooks::default())
     }
     pub fn with(kernel: &'static Kernel, policy: &str, hooks: &quell_hooks) -> Self {
-        let place = Placed::new();
+        let place = CMemory::new();
         let policy = CString::new(policy).expect("a text");
         let (tagging, tags) = match kernel.tagging {
             Tagging::None => (quell_tagging::None, 0),
@@ -120,15 +120,15 @@ impl<'m, H> Engine<'m, H> {
         self
     }
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
-        let place = Placed::new();
+        let place = CMemory::new();
         // SAFETY: memory for a space; the caller vouches for the root.
         done(unsafe { space::quell_space_new(self.at(), place.at(), root.0) });
         AddressSpace(place, root, PhantomData)
     }
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
-        let place = Placed::new();
+        let place = CMemory::new();
         let entries = match entries {
-            KernelEntries::Tagged if Kernel::wrong() != Wrong::TaggedAsGlobal => 1,
+            KernelEntries::Tagged if Kernel::wrong() != Mistake::TaggedAsGlobal => 1,
             KernelEntries::Tagged | KernelEntries::Global => 0,
         };
         // SAFETY: memory for a space; the caller vouches for the root.
@@ -150,13 +150,13 @@ impl<'m, H> Engine<'m, H> {
         done(unsafe { cpu::quell_enter_user(self.at()) });
     }
     pub fn enter_kernel(&self) {
-        if Kernel::wrong() != Wrong::EntersUnsaid {
+        if Kernel::wrong() != Mistake::EntersUnsaid {
             // SAFETY: an engine, which is never moved.
             done(unsafe { cpu::quell_enter_kernel(self.at()) });
         }
     }
     pub fn flush_until(&self, stamp: quell_stamp) {
-        if Kernel::wrong() != Wrong::StampNotFlushed {
+        if Kernel::wrong() != Mistake::StampNotFlushed {
             // SAFETY: an engine, which is never moved, and a stamp that a batch wrote.
             done(unsafe { lazy::quell_flush_until(self.at(), &raw const stamp) });
         }
@@ -165,7 +165,7 @@ impl<'m, H> Engine<'m, H> {
         // SAFETY: an engine, which is never moved, and a space that the suite no longer uses.
         let status = unsafe { space::quell_space_retire(self.at(), space.0.at()) };
         // An unfinished batch is detected here at the latest.
-        if Kernel::wrong() != Wrong::NotFinished || status != quell_status::InBatch {
+        if Kernel::wrong() != Mistake::NotFinished || status != quell_status::InBatch {
             done(status);
         }
     }
@@ -186,27 +186,27 @@ impl<'m, H> Engine<'m, H> {
         }));
     }
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
-        if Kernel::wrong() != Wrong::NotFlushed {
+        if Kernel::wrong() != Mistake::NotFlushed {
             // SAFETY: an engine, which is never moved, and a space of it.
             done(unsafe { lazy::quell_flush_pending(self.at(), space.0.at()) });
         }
     }
     pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<()> {
-        if Kernel::wrong() == Wrong::NotReused {
+        if Kernel::wrong() == Mistake::NotReused {
             return None;
         }
         // SAFETY: an engine, which is never moved, and a deferred flush.
         unsafe { lazy::quell_flush_before_reuse(self.at(), deferred_flush.0.at()) }.then_some(())
     }
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<S, F> {
-        let place = Placed::new();
+        let place = CMemory::new();
         let purpose = match purpose {
             Purpose::Call => 0,
             Purpose::Reclaim => 1,
             Purpose::Migration => 2,
             Purpose::Lazy => 3,
         };
-        let frames: Placed<[*mut std::ffi::c_void; 3]> = Placed::new();
+        let frames: CMemory<[*mut std::ffi::c_void; 3]> = CMemory::new();
         let at = frames.at().cast();
         // SAFETY: an engine, and memory for a batch and its frames, which stay together.
         done(unsafe { quell_batch_begin(self.at(), place.at(), purpose, at, 3) });
@@ -214,7 +214,7 @@ impl<'m, H> Engine<'m, H> {
     }
 }
 
-pub struct AddressSpace<H>(Placed<quell_space>, Frame, PhantomData<fn(H)>);
+pub struct AddressSpace<H>(CMemory<quell_space>, Frame, PhantomData<fn(H)>);
 
 impl<H> AddressSpace<H> {
     pub fn root(&self) -> Frame {
@@ -229,11 +229,11 @@ impl<H> AddressSpace<H> {
     }
 }
 
-pub struct DeferredFlush<H>(Placed<quell_deferred_flush>, PhantomData<fn(H)>);
+pub struct DeferredFlush<H>(CMemory<quell_deferred_flush>, PhantomData<fn(H)>);
 
 impl<H> DeferredFlush<H> {
     pub fn new() -> Self {
-        DeferredFlush(Placed::new(), PhantomData)
+        DeferredFlush(CMemory::new(), PhantomData)
     }
     pub fn begin(&self) {
         // SAFETY: zeroed memory is a deferred flush.
@@ -263,14 +263,14 @@ pub enum Outcome {
 }
 
 pub struct Batch<S, F>(
-    Placed<quell_batch>,
-    Placed<[*mut std::ffi::c_void; 3]>,
+    CMemory<quell_batch>,
+    CMemory<[*mut std::ffi::c_void; 3]>,
     PhantomData<fn(S, F)>,
 );
 
 impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     fn range(range: PageRange) -> quell_range {
-        let far = u64::from(Kernel::wrong() == Wrong::PageTooFar) << 9;
+        let far = u64::from(Kernel::wrong() == Mistake::PageTooFar) << 9;
         quell_range {
             start: range.start.0 + far,
             pages: range.pages,
@@ -311,7 +311,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         let (range, frame) = (Self::range(range), Self::name(frame));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe {
-            if Kernel::wrong() == Wrong::TablesAsLeaves {
+            if Kernel::wrong() == Mistake::TablesAsLeaves {
                 quell_batch_unmapped(self.0.at(), space.0.at(), range, frame)
             } else {
                 quell_batch_table_unlinked(self.0.at(), space.0.at(), range, frame)
@@ -326,9 +326,9 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     }
     pub fn finish(&mut self) -> std::vec::IntoIter<Frame> {
         let mut count = 0;
-        if Kernel::wrong() == Wrong::NotFinished {
+        if Kernel::wrong() == Mistake::NotFinished {
             // The library detects another batch that is begun in the same memory.
-            std::mem::forget(std::mem::replace(&mut self.0, Placed::new()));
+            std::mem::forget(std::mem::replace(&mut self.0, CMemory::new()));
         } else {
             // SAFETY: a batch, used by this thread alone, whose spaces live.
             done(unsafe { quell_batch_finish(self.0.at(), &raw mut count) });

@@ -29,7 +29,7 @@ const OWN: Page = Page(1 << 40);
 
 /// A mistake: of the machine, or of its embedder's calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum Mistake {
     Nothing,
     /// Loading a root keeps its tag's entries, even without `keep`.
     AlwaysKeeps,
@@ -120,7 +120,7 @@ struct Cpu {
 
 pub struct Kernel {
     pub tagging: Tagging,
-    wrong: Wrong,
+    wrong: Mistake,
     memory: Vec<[AtomicU64; 512]>,
     next_frame: AtomicUsize,
     /// The entries of the two pages of the kernel's half.
@@ -134,9 +134,9 @@ pub struct Kernel {
 }
 
 /// Records a panic of its CPU.
-pub struct Watch(&'static Kernel);
+pub struct PanicGuard(&'static Kernel);
 
-impl Drop for Watch {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         self.0.failed.fetch_or(std::thread::panicking(), SeqCst);
     }
@@ -155,7 +155,7 @@ fn here() -> &'static Kernel {
 
 impl Kernel {
     /// Creates a machine, which is never freed.
-    pub fn new(tagging: Tagging, wrong: Wrong) -> &'static Kernel {
+    pub fn new(tagging: Tagging, wrong: Mistake) -> &'static Kernel {
         Box::leak(Box::new(Kernel {
             tagging,
             wrong,
@@ -173,9 +173,9 @@ impl Kernel {
     }
 
     /// Makes this thread a CPU of the machine.
-    pub fn enter(&'static self, cpu: usize) -> Watch {
+    pub fn enter(&'static self, cpu: usize) -> PanicGuard {
         HERE.set((Some(self), cpu));
-        Watch(self)
+        PanicGuard(self)
     }
 
     /// Sends shootdown interrupts to this engine.
@@ -205,7 +205,7 @@ impl Kernel {
     }
 
     /// Returns the mistake of this thread's machine.
-    pub fn wrong() -> Wrong {
+    pub fn wrong() -> Mistake {
         here().wrong
     }
 
@@ -285,11 +285,11 @@ impl Kernel {
     fn forget(&self, tlb: &mut Tlb, what: &quell_invalidate) {
         let mut what = *what;
         match (self.wrong, what.kind) {
-            (Wrong::LeafOnly, _) => what.scope = quell_scope::Leaf,
-            (Wrong::KeepsGlobal, quell_invalidate_kind::Everything) => {
+            (Mistake::LeafOnly, _) => what.scope = quell_scope::Leaf,
+            (Mistake::KeepsGlobal, quell_invalidate_kind::Everything) => {
                 what.kind = quell_invalidate_kind::All;
             }
-            (Wrong::KeepsKernel, quell_invalidate_kind::Kernel) => return,
+            (Mistake::KeepsKernel, quell_invalidate_kind::Kernel) => return,
             _ => {}
         }
         tlb.invalidate(&what, self.tags_are_everybodys());
@@ -323,7 +323,7 @@ extern "C" fn quell_hw_broadcast_start(what: &quell_invalidate) {
 
 #[unsafe(no_mangle)]
 extern "C" fn quell_hw_broadcast_complete() {
-    if here().wrong == Wrong::NoCompletion {
+    if here().wrong == Mistake::NoCompletion {
         return;
     }
     let sent = std::mem::take(&mut *here().me().broadcasts.lock().unwrap());
@@ -337,7 +337,7 @@ extern "C" fn quell_hw_broadcast_complete() {
 extern "C" fn quell_hw_load_root(root: u64, tag: u16, keep: bool) {
     let mut tlb = here().me().tlb.lock().unwrap();
     tlb.root = Some((root, tag));
-    if !keep && here().wrong != Wrong::AlwaysKeeps {
+    if !keep && here().wrong != Mistake::AlwaysKeeps {
         tlb.leaves.retain(|(held, _), _| *held != tag);
         tlb.tables.retain(|(held, _), _| *held != tag);
     }

@@ -36,7 +36,7 @@ pub(crate) use engine::{
 pub(crate) use interface::{AddressSpace, DeferredFlush, Engine, Outcome};
 
 use engine::Tagging;
-use kernel::{CPUS, Kernel, Wrong};
+use kernel::{CPUS, Kernel, Mistake};
 use std::sync::Mutex;
 use suite::{Check, Suite};
 
@@ -44,7 +44,7 @@ const PCID: Tagging = Tagging::PerCpu { count: 4 };
 const ASID: Tagging = Tagging::Global { bits: 8 };
 
 /// Runs the suite, and returns the results on the first CPU.
-fn run(tagging: Tagging, policy: &str, wrong: Wrong) -> Vec<Check> {
+fn run(tagging: Tagging, policy: &str, wrong: Mistake) -> Vec<Check> {
     let kernel = Kernel::new(tagging, wrong);
     let _here = kernel.enter(0);
     let engine = Engine::new(kernel, policy);
@@ -71,7 +71,7 @@ fn the_suite_passes_through_the_c_interface() {
         (PCID, "all"),
         (ASID, "all"),
     ] {
-        let checks = run(tagging, policy, Wrong::Nothing);
+        let checks = run(tagging, policy, Mistake::Nothing);
         assert_eq!(checks.len(), 15);
         let kept = checks.iter().find_map(|check| check.kept);
         assert_eq!(kept, Some(CPUS as u64), "nothing was stale to see");
@@ -84,20 +84,20 @@ fn the_suite_passes_through_the_c_interface() {
 #[test]
 fn mistakes_of_the_machine_and_of_its_embedder_are_found() {
     for (tagging, wrong, name) in [
-        (PCID, Wrong::AlwaysKeeps, "own_pages"),
-        (PCID, Wrong::LeafOnly, "unlinked_tables"),
-        (ASID, Wrong::NoCompletion, "changed_pages"),
-        (PCID, Wrong::NotFinished, "changed_pages"),
-        (PCID, Wrong::PageTooFar, "changed_pages"),
-        (PCID, Wrong::TablesAsLeaves, "unlinked_tables"),
-        (PCID, Wrong::NotFlushed, "second_actors"),
-        (PCID, Wrong::NotReused, "deferred_flushes"),
-        (PCID, Wrong::KeepsGlobal, checks::OWN_HALF),
-        (PCID, Wrong::KeepsKernel, checks::OWN_HALF),
-        (ASID, Wrong::KeepsKernel, checks::OWN_HALF),
-        (PCID, Wrong::StampNotFlushed, checks::OWN_HALF),
-        (PCID, Wrong::TaggedAsGlobal, checks::OWN_HALF),
-        (PCID, Wrong::EntersUnsaid, checks::OWN_HALF),
+        (PCID, Mistake::AlwaysKeeps, "own_pages"),
+        (PCID, Mistake::LeafOnly, "unlinked_tables"),
+        (ASID, Mistake::NoCompletion, "changed_pages"),
+        (PCID, Mistake::NotFinished, "changed_pages"),
+        (PCID, Mistake::PageTooFar, "changed_pages"),
+        (PCID, Mistake::TablesAsLeaves, "unlinked_tables"),
+        (PCID, Mistake::NotFlushed, "second_actors"),
+        (PCID, Mistake::NotReused, "deferred_flushes"),
+        (PCID, Mistake::KeepsGlobal, checks::OWN_HALF),
+        (PCID, Mistake::KeepsKernel, checks::OWN_HALF),
+        (ASID, Mistake::KeepsKernel, checks::OWN_HALF),
+        (PCID, Mistake::StampNotFlushed, checks::OWN_HALF),
+        (PCID, Mistake::TaggedAsGlobal, checks::OWN_HALF),
+        (PCID, Mistake::EntersUnsaid, checks::OWN_HALF),
     ] {
         let checks = run(tagging, "all", wrong);
         let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();

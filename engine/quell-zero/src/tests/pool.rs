@@ -1,7 +1,9 @@
 //! Tests the pool and its budget.
 
 use super::{Recorder, extent};
-use crate::{Budget, ClearPolicy, Clearable, Clearer, Filled, Pool, Pooled, Stopped, Zeroed};
+use crate::{
+    Budget, ClearPolicy, Clearable, Clearer, FillResult, Pool, Pooled, StopReason, Zeroed,
+};
 use quell::Extent;
 use quell::PAGE_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -60,9 +62,9 @@ fn the_pool_hands_out_zeroed_frames_within_its_budget() {
     let clearer = Clearer::new(&machine, &policy);
     let mut next = 0..100;
     let mut fill = |now| pool.fill(&clearer, &budget, now, || next.next().map(Owned), || {});
-    let by_budget = |frames| Filled {
+    let by_budget = |frames| FillResult {
         frames,
-        stopped: Stopped::Budget,
+        stopped: StopReason::Budget,
     };
     assert_eq!(fill(1000), by_budget(3));
     assert_eq!(fill(1000), by_budget(0));
@@ -82,12 +84,12 @@ fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
     let budget = Budget::new(0, 2 * PAGE_BYTES, 0);
     for _ in 0..3 {
         let dry = pool.fill(&clearer, &budget, 0, || None, || {});
-        assert_eq!((dry.frames, dry.stopped), (0, Stopped::Source));
+        assert_eq!((dry.frames, dry.stopped), (0, StopReason::Source));
     }
     assert!(pool.is_empty());
     let full = pool.fill(&clearer, &budget, 0, || Some(Owned(5)), || {});
     // There are two slots and a budget for two frames: the third frame finds no slot.
-    assert_eq!((full.frames, full.stopped), (2, Stopped::Full));
+    assert_eq!((full.frames, full.stopped), (2, StopReason::Full));
     let (extra, _) = clearer.frame(Owned(9), None, || {});
     assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
     assert_eq!(pool.take().unwrap().into_inner(), Owned(5));
@@ -109,7 +111,7 @@ fn a_thread_that_fills_can_be_preempted_between_pieces_and_between_frames() {
     let mut preempted = Vec::new();
     let preempt = || preempted.push(machine.calls().len());
     let filled = pool.fill(&clearer, &budget, 0, || next.next(), preempt);
-    assert_eq!((filled.frames, filled.stopped), (3, Stopped::Full));
+    assert_eq!((filled.frames, filled.stopped), (3, StopReason::Full));
     assert_eq!(preempted, [1, 2, 3, 4, 5]);
 }
 

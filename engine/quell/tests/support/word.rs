@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quell::Word;
 
 /// Hooks around the accesses to a word.
-pub trait Around: 'static {
+pub trait AccessHooks: 'static {
     /// [`Word::BATCH_BITS`] of the word.
     const BATCH_BITS: u32 = <AtomicU64 as Word>::BATCH_BITS;
 
@@ -21,14 +21,14 @@ pub trait Around: 'static {
 }
 
 /// A word with hooks around its accesses.
-pub struct Surrounded<A>(AtomicU64, PhantomData<fn() -> A>);
+pub struct HookedWord<A>(AtomicU64, PhantomData<fn() -> A>);
 
 // SAFETY: each operation is that of the inner word.
-unsafe impl<A: Around> Word for Surrounded<A> {
+unsafe impl<A: AccessHooks> Word for HookedWord<A> {
     const BATCH_BITS: u32 = A::BATCH_BITS;
 
     fn new(value: u64) -> Self {
-        Surrounded(AtomicU64::new(value), PhantomData)
+        HookedWord(AtomicU64::new(value), PhantomData)
     }
     fn fence(order: Ordering) {
         if order == Ordering::SeqCst {

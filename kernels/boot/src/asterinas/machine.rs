@@ -69,14 +69,14 @@ pub trait Report: Default {
 
 /// The results of ostd's own unit tests.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub struct Tests {
+pub struct TestResults {
     /// The number of tests that passed.
     pub passed: usize,
     /// The names of failed tests.
     pub failed: Vec<String>,
 }
 
-impl Report for Tests {
+impl Report for TestResults {
     fn take(&mut self, line: &str) -> anyhow::Result<bool> {
         let line = without_colours(line);
         let line = line.trim();

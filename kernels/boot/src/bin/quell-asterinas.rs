@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Parser;
 use quell_boot::asterinas::kernels::{self, Flusher, Kernel};
-use quell_boot::asterinas::machine::{self, Measurement, Suite, Tests};
+use quell_boot::asterinas::machine::{self, Measurement, Suite, TestResults};
 use quell_boot::asterinas::table::{self, Row};
 use quell_boot::edits::Edits;
 use quell_boot::toolchain::Toolchain;
@@ -93,7 +93,7 @@ fn test(
         let folder = kernels::sources(Kernel::Unit, flusher, delivered)?;
         let image = kernels::build(Kernel::Unit, flusher, toolchain, &folder)?;
         for &cpus in &arguments.cpus {
-            let tests: Tests = machine::run(emulator, &image, cpus)?;
+            let tests: TestResults = machine::run(emulator, &image, cpus)?;
             outcomes.push((flusher, cpus, tests));
         }
     }

@@ -25,7 +25,7 @@ use progress::Progress;
 use quell_threads::cores;
 use quell_workloads::numbers::median;
 use quell_zero::{Caches, Chooser, Plan, Temperature};
-use report::{AllCores, Chosen, Report, Row};
+use report::{AllCores, PlanChoice, Report, Row};
 use std::time::{Duration, Instant};
 
 /// The extent lengths to measure.
@@ -172,14 +172,14 @@ fn rows(cells: &[Cell], wanted: impl Fn(Contender) -> bool) -> Vec<Row> {
 }
 
 /// Returns the plan's choice for each length, with its measured figure.
-fn chosen(cells: &[Cell], plan: &Plan) -> Vec<Chosen> {
+fn chosen(cells: &[Cell], plan: &Plan) -> Vec<PlanChoice> {
     cells
         .iter()
         .filter(|c| {
             c.contender == Contender::Clear(plan.strategy(Temperature::Bypassing, c.bytes))
                 && !c.samples.is_empty()
         })
-        .map(|c| Chosen {
+        .map(|c| PlanChoice {
             bytes: c.bytes,
             strategy: c.contender.name(),
             gbps: c.median(),

@@ -20,7 +20,7 @@ pub struct Row {
 
 /// The plan's choice for a length.
 #[derive(Serialize, Clone, Debug)]
-pub struct Chosen {
+pub struct PlanChoice {
     /// The length of the extents.
     pub bytes: u64,
     /// The strategy's name.
@@ -41,7 +41,7 @@ pub struct AllCores {
     /// See [`Report::rows`].
     pub rows: Vec<Row>,
     /// See [`Report::chosen`].
-    pub chosen: Vec<Chosen>,
+    pub chosen: Vec<PlanChoice>,
     /// See [`Report::memset`].
     pub memset: Vec<Row>,
 }
@@ -107,7 +107,7 @@ pub struct Report {
     /// Every strategy at every length, one core.
     pub rows: Vec<Row>,
     /// The calibrated plan's choices for memory that isn't read next.
-    pub chosen: Vec<Chosen>,
+    pub chosen: Vec<PlanChoice>,
     /// Clearing 4 KB at a time with the string instruction (`dc zva` on Arm): the median over all
     /// lengths.
     pub page_by_page_gbps: f64,
@@ -254,7 +254,7 @@ mod tests {
             peak_write_gbps: 40.0,
             chosen: rows[1]
                 .iter()
-                .map(|r| Chosen {
+                .map(|r| PlanChoice {
                     bytes: r.bytes,
                     strategy: r.strategy,
                     gbps: r.gbps,

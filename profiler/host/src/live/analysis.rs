@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quell_threads::pulse;
 
-use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
+use super::report::{Benchmark, QuietSamples, Row, Sample, Shootdown, Spread};
 
 /// The least share of its expected or usual interrupts that a sample needs to count. With fewer, another program had
 /// the target's CPU, so that CPU needed no interrupt.
@@ -37,14 +37,14 @@ pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
 }
 
 /// Returns the samples with all their interrupts that had the core to themselves.
-fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
+fn quiet(row: &Row, longest_own: f64) -> Option<QuietSamples> {
     let usual = Spread::of(row.samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
     let wanted = INTERRUPTED * row.expected_interrupts.unwrap_or(usual);
     let samples = row.samples.iter();
     let whole = samples.filter(|s| s.interrupts.is_none_or(|n| n >= wanted));
     let found = pulse::quiet(whole.map(|s| (s.pulse, *s)), longest_own)?;
     let samples = &found.values;
-    Some(Quiet {
+    Some(QuietSamples {
         samples: samples.len(),
         median: Spread::of(samples.iter().map(|s| s.ns))?.median,
         tlb_interrupts_per_op: Spread::of(samples.iter().filter_map(|s| s.interrupts))

@@ -11,7 +11,7 @@
 
 use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
-use super::report::{Benchmark, Beside, Row};
+use super::report::{Benchmark, Comparison, Row};
 use quell::Policy;
 use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
@@ -169,7 +169,7 @@ impl Case {
         }
     }
 
-    fn beside(&self, row: &Row, one_page: &Row, host: &HostMachine) -> Beside {
+    fn beside(&self, row: &Row, one_page: &Row, host: &HostMachine) -> Comparison {
         let measured_ns = row.undisturbed();
         let predicted = self.predict(host);
         let error = predicted
@@ -195,7 +195,7 @@ impl Case {
             }
             _ => None,
         };
-        Beside {
+        Comparison {
             benchmark: self.benchmark,
             row: self.row.into(),
             measured_ns,
@@ -215,7 +215,7 @@ pub fn predicted() -> impl Iterator<Item = &'static str> {
 }
 
 /// Compares every row that was measured and that the model can predict.
-pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Beside> {
+pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Comparison> {
     CASES
         .iter()
         .filter_map(|case| {
@@ -231,11 +231,11 @@ pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Beside> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Quiet;
+    use super::super::report::QuietSamples;
     use super::*;
 
     fn row(noise: Option<f64>, own_core: bool) -> Row {
-        let quiet = Quiet {
+        let quiet = QuietSamples {
             samples: 9,
             median: 1.0,
             tlb_interrupts_per_op: None,

@@ -100,13 +100,13 @@ fn tells_something(name: &str) -> bool {
 }
 
 /// The CPU time of other programs during a row.
-pub struct Company {
+pub struct OtherLoad {
     started: Instant,
     ticks: Ticks,
     own: Duration,
 }
 
-impl Company {
+impl OtherLoad {
     /// Starts watching; `children` gives the CPU time of this process's children so far.
     pub fn start(children: Duration) -> io::Result<Self> {
         Ok(Self {
@@ -117,13 +117,13 @@ impl Company {
     }
 
     /// Returns the use by others since the start.
-    pub fn end(&self, children: Duration) -> io::Result<Sharing> {
+    pub fn end(&self, children: Duration) -> io::Result<CpuSharing> {
         let wall = self.started.elapsed().as_secs_f64();
         let own = (own_cpu_time() + children).saturating_sub(self.own);
         let (then, now) = (self.ticks, Ticks::now()?);
         let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND as f64;
         let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND as f64;
-        Ok(Sharing {
+        Ok(CpuSharing {
             wall,
             foreign: busy - own.as_secs_f64(),
             stolen: steal,
@@ -133,7 +133,7 @@ impl Company {
 
 /// CPU time that others had during one or more spans, all in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sharing {
+pub struct CpuSharing {
     /// The total length of the spans.
     pub wall: f64,
     /// Used by other programs. Ticks are coarse (usually 10 ms), so a short span can come out below zero.
@@ -142,7 +142,7 @@ pub struct Sharing {
     pub stolen: f64,
 }
 
-impl Sharing {
+impl CpuSharing {
     /// Returns the CPUs used by other programs, and the stolen CPUs.
     ///
     /// Returns `None` below 0.2 s in all, which ticks cannot resolve.
@@ -151,7 +151,7 @@ impl Sharing {
     }
 }
 
-impl Add for Sharing {
+impl Add for CpuSharing {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {

@@ -20,7 +20,7 @@ use quell_threads::{cores, pulse};
 use rustix::fs::statfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::counters::{Company, Reading, Totals};
+use super::counters::{OtherLoad, Reading, Totals};
 use super::events::{FlushTracepoint, HardwareCount};
 use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
 use crate::process::{Child, thread_cpu_time};
@@ -330,7 +330,7 @@ impl Lab {
         prepare()?;
         op()?;
         let begin = Instant::now();
-        let company = Company::start(children())?;
+        let company = OtherLoad::start(children())?;
         let spun_before = plan.spinners.map(Spinners::cpu_times);
         let hardware_before = self.hardware.read()?;
         let (mut totals, mut samples, mut ops) = (Totals::default(), Vec::new(), 0);

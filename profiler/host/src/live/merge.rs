@@ -5,7 +5,7 @@
 //! the *counts* of the rounds: we join samples, add counters, and weight a figure for one operation by its number of
 //! operations. *Computed* figures (spread, CPUs of others, warnings) are computed again and never averaged.
 
-use super::counters::{Sharing, TLB};
+use super::counters::{CpuSharing, TLB};
 use super::report::{Row, Sample, Spread};
 
 /// The share of its CPU below which a spinning thread counts as disturbed.
@@ -32,7 +32,7 @@ impl Row {
         }
         let interrupts = self.interrupts.get(TLB).map(|c| c.iter().sum::<u64>());
         self.tlb_interrupts_per_op = interrupts.map(|n| n as f64 / self.ops as f64);
-        let others = self.sharing.as_ref().and_then(Sharing::cpus);
+        let others = self.sharing.as_ref().and_then(CpuSharing::cpus);
         self.foreign_cpus = others.map(|(foreign, _)| foreign);
         self.stolen_cpus = others.map(|(_, stolen)| stolen);
         self.warnings = self.disturbances();
@@ -131,7 +131,7 @@ mod tests {
         first.flush_ops = 10;
         first.hardware_per_op = BTreeMap::from([("cycles", Some(100.0)), ("instructions", None)]);
         first.spinner_share = Some(0.99);
-        first.sharing = Some(Sharing {
+        first.sharing = Some(CpuSharing {
             wall: 3.0,
             foreign: 0.0,
             stolen: 0.3,
@@ -147,7 +147,7 @@ mod tests {
         second.flush_ops = 20;
         second.hardware_per_op = BTreeMap::from([("cycles", Some(20.0)), ("instructions", None)]);
         second.spinner_share = Some(0.5);
-        second.sharing = Some(Sharing {
+        second.sharing = Some(CpuSharing {
             wall: 1.0,
             foreign: 0.8,
             stolen: 0.1,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn spans_too_short_to_tell_add_up_to_one_that_tells() {
-        let short = Sharing {
+        let short = CpuSharing {
             wall: 0.15,
             foreign: -0.01,
             stolen: 0.0,
@@ -217,7 +217,7 @@ mod tests {
         row.conclude();
         assert_eq!(row.foreign_cpus, None);
         let mut more = Row::made_up("x", &[(1.0, 0.0)]);
-        more.sharing = Some(Sharing {
+        more.sharing = Some(CpuSharing {
             foreign: 0.07,
             ..short
         });

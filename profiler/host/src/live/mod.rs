@@ -44,7 +44,9 @@ use crate::processor::Processor;
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
-use report::{Benchmark, Beside, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
+use report::{
+    Benchmark, Capability, Comparison, Host, MachineFileWritten, Report, Shootdown, Units,
+};
 
 /// The measurements, their directory, and the files to keep.
 #[derive(Clone, Debug)]
@@ -135,7 +137,7 @@ impl Options {
         units: &Units,
         shootdown: &Shootdown,
         benchmarks: &[Benchmark],
-    ) -> (Option<MachineFileWritten>, Vec<Beside>) {
+    ) -> (Option<MachineFileWritten>, Vec<Comparison>) {
         let refused = |note: String| MachineFileWritten {
             path: None,
             note: Some(note),

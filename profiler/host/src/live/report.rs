@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::counters::Sharing;
+use super::counters::CpuSharing;
 
 /// One run of `quell measure host`.
 #[derive(Debug, Serialize)]
@@ -28,10 +28,10 @@ pub struct Report {
     /// The machine file for the model; `null` if none could be made or none was wanted.
     pub machine_file: Option<MachineFileWritten>,
     /// The model's predictions with it, for other rows.
-    pub predictions: Vec<Beside>,
+    pub predictions: Vec<Comparison>,
     /// The share of samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
     pub shared_core: Option<f64>,
-    /// The median of [`Quiet::noise`] over all rows; `null` if none has any.
+    /// The median of [`QuietSamples::noise`] over all rows; `null` if none has any.
     pub noise: Option<f64>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
@@ -143,7 +143,7 @@ pub struct Row {
     /// The median of each round, in order. They show the effect of changing load and of luck in a set-up.
     pub round_medians: Vec<f64>,
     /// The undisturbed samples, as far as detected.
-    pub quiet: Option<Quiet>,
+    pub quiet: Option<QuietSamples>,
     /// The number of timed operations.
     pub ops: u64,
     /// The bytes that one operation handles, if a rate is meaningful.
@@ -173,7 +173,7 @@ pub struct Row {
     pub samples: Vec<Sample>,
     /// The use of the CPUs by others during the samples.
     #[serde(skip)]
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<CpuSharing>,
     /// Operations of the pass behind `flush_events_per_op`.
     #[serde(skip)]
     pub flush_ops: u64,
@@ -203,7 +203,7 @@ pub struct Sample {
 
 /// The samples of a row without a known disturbance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Quiet {
+pub struct QuietSamples {
     /// The number of these samples.
     pub samples: usize,
     /// Their median: nanoseconds of one thread for one operation.
@@ -306,7 +306,7 @@ pub struct Units {
 
 /// A row beside its prediction.
 #[derive(Debug, Serialize)]
-pub struct Beside {
+pub struct Comparison {
     /// The benchmark.
     pub benchmark: &'static str,
     /// The row's key.
@@ -317,7 +317,7 @@ pub struct Beside {
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
-    /// The larger [`Quiet::noise`] of the row and the row of one page with as many threads spinning; `null` if one of
+    /// The larger [`QuietSamples::noise`] of the row and the row of one page with as many threads spinning; `null` if one of
     /// them has none.
     pub noise: Option<f64>,
     /// Whether the error is at most 30 %; `null` without a prediction, or with too much noise.

@@ -20,7 +20,7 @@ use super::report::{Benchmark, Refusal};
 pub const ROUNDS: u32 = 5;
 
 /// A benchmark and the results of its rounds so far.
-struct Course<'a> {
+struct BenchmarkRun<'a> {
     bench: &'a bench::Benchmark,
     rounds: u32,
     found: Benchmark,
@@ -29,7 +29,7 @@ struct Course<'a> {
     over: bool,
 }
 
-impl<'a> Course<'a> {
+impl<'a> BenchmarkRun<'a> {
     fn new(bench: &'a bench::Benchmark) -> Self {
         Self {
             bench,
@@ -127,7 +127,10 @@ impl<'a> Course<'a> {
 /// run.
 pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
     let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
-    let mut courses: Vec<_> = chosen.iter().map(|bench| Course::new(bench)).collect();
+    let mut courses: Vec<_> = chosen
+        .iter()
+        .map(|bench| BenchmarkRun::new(bench))
+        .collect();
     let (by_turns, once): (Vec<_>, Vec<_>) = (0..chosen.len()).partition(|&i| chosen[i].in_rounds);
     let mut turns = by_turns.repeat(ROUNDS as usize);
     turns.extend(once);
@@ -144,7 +147,7 @@ pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec
         }
     }
     let begun = courses.into_iter().filter(|course| course.found.rounds > 0);
-    (begun.map(Course::end).collect(), interrupted)
+    (begun.map(BenchmarkRun::end).collect(), interrupted)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use raw_cpuid::{Associativity, CpuId, CpuIdReader, DatType};
 
 /// One TLB array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct TlbArray {
     /// The number of entries.
     pub entries: u32,
     /// The number of ways.
@@ -21,13 +21,13 @@ pub struct Part {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
     /// First level, 4 KB pages.
-    pub l1_base: Option<Part>,
+    pub l1_base: Option<TlbArray>,
     /// First level, 2 MB pages.
-    pub l1_large: Option<Part>,
+    pub l1_large: Option<TlbArray>,
     /// First level, 1 GB pages.
-    pub l1_huge: Option<Part>,
+    pub l1_huge: Option<TlbArray>,
     /// Second level, 4 KB pages.
-    pub l2: Option<Part>,
+    pub l2: Option<TlbArray>,
 }
 
 /// Returns the TLBs of this CPU.
@@ -63,12 +63,12 @@ fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
         }
         let ways = u32::from(structure.ways());
         let entries = ways.saturating_mul(structure.sets());
-        let part = (entries > 0).then_some(Part {
+        let part = (entries > 0).then_some(TlbArray {
             entries,
             ways,
             source: "CPUID leaf 0x18",
         });
-        let places: &mut [(&mut Option<Part>, bool)] = match structure.cache_level() {
+        let places: &mut [(&mut Option<TlbArray>, bool)] = match structure.cache_level() {
             1 => &mut [
                 (&mut found.l1_base, structure.has_4k_entries()),
                 (&mut found.l1_large, structure.has_2mb_entries()),
@@ -95,7 +95,7 @@ fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
             Associativity::FullyAssociative => entries,
             Associativity::Disabled | Associativity::Unknown => 0,
         };
-        (entries > 0 && ways > 0).then_some(Part {
+        (entries > 0 && ways > 0).then_some(TlbArray {
             entries,
             ways,
             source,
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use raw_cpuid::CpuIdResult;
 
-    fn size(part: Option<Part>) -> Option<(u32, u32)> {
+    fn size(part: Option<TlbArray>) -> Option<(u32, u32)> {
         part.map(|part| (part.entries, part.ways))
     }
 

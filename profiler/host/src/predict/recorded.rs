@@ -13,7 +13,7 @@ use quell_record::workload::{Calls, Process, stands_for};
 use quell_workloads::Workload;
 
 use super::kernel::Kernel;
-use super::replay::{Price, Recorded, Recording, Replay, What, replay};
+use super::replay::{ChangeKind, Price, RecordedCount, Recording, Replay, replay};
 
 /// The numbers of calls to merge into one.
 const MERGED: [u64; 3] = [4, 16, 64];
@@ -24,7 +24,7 @@ const CALLS: u64 = 10_000;
 const HEADINGS: [&str; 4] = ["change", "interrupts gone", "time saved", "limits next"];
 
 /// A replay and its origin.
-pub struct Replayed {
+pub struct ReplayedProgram {
     /// The program.
     program: String,
     /// The machine, in words.
@@ -78,7 +78,7 @@ pub fn replay_busiest(
     machine: &MachineFile,
     host: Option<&Host>,
     report: &Report,
-) -> anyhow::Result<Replayed> {
+) -> anyhow::Result<ReplayedProgram> {
     let process = calls.busiest(only)?;
     let thinned = process.count().div_ceil(CALLS).max(1);
     let price = price(report, &process);
@@ -105,13 +105,13 @@ pub fn replay_busiest(
         calls: workload(&now.text)?,
         merged,
         sent: match now.interrupts {
-            Some(interrupts) => Recorded::Interrupts(interrupts),
-            None => Recorded::Flushes(now.asked),
+            Some(interrupts) => RecordedCount::Interrupts(interrupts),
+            None => RecordedCount::Flushes(now.asked),
         },
         price,
         fault_ns: report.fault_ns.map(|price| (price.least, price.most)),
     };
-    Ok(Replayed {
+    Ok(ReplayedProgram {
         replay: replay(machine, &kernel(host, machine)?, &recording)?,
         program: now.program,
         title: machine.title().to_owned(),
@@ -119,7 +119,7 @@ pub fn replay_busiest(
     })
 }
 
-impl Replayed {
+impl ReplayedProgram {
     /// Describes the replay: its calls, a row for each change that matters, and the kinds of changes that don't.
     pub fn told(&self) -> page::Findings {
         let replay = &self.replay;
@@ -171,10 +171,10 @@ impl Replayed {
                 ]
             })
             .collect();
-        let by_kernel = |what: &What| {
+        let by_kernel = |what: &ChangeKind| {
             matches!(
                 what,
-                What::Mechanism {
+                ChangeKind::Mechanism {
                     in_kernel: false,
                     ..
                 }
@@ -184,7 +184,7 @@ impl Replayed {
         if !mattering().any(|change| by_kernel(&change.what)) {
             told.after.push(nothing("a kernel"));
         }
-        let by_calls = |what: &What| matches!(what, What::Merged { .. });
+        let by_calls = |what: &ChangeKind| matches!(what, ChangeKind::Merged { .. });
         if !mattering().any(|change| by_calls(&change.what)) {
             told.after.push(nothing("larger calls"));
         }
@@ -192,13 +192,13 @@ impl Replayed {
     }
 }
 
-fn said(what: What) -> String {
+fn said(what: ChangeKind) -> String {
     let title = |name: &str| {
         let of = Mechanism::ALL.into_iter().find(|of| of.name() == name);
         of.map_or("", Mechanism::title)
     };
     match what {
-        What::Mechanism { name, in_kernel } => {
+        ChangeKind::Mechanism { name, in_kernel } => {
             let has = if in_kernel {
                 " (this kernel has it: saved already)"
             } else {
@@ -206,7 +206,7 @@ fn said(what: What) -> String {
             };
             format!("{name}: {}{has}", title(name))
         }
-        What::Merged { calls } => format!("one call for {calls}"),
+        ChangeKind::Merged { calls } => format!("one call for {calls}"),
     }
 }
 

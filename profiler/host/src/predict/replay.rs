@@ -52,24 +52,24 @@ pub struct Price {
 
 /// The recorded count that is compared with the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recorded {
+pub enum RecordedCount {
     /// Interrupts that were sent.
     Interrupts(u64),
     /// Flushes with remote targets, if the recording doesn't have the targets.
     Flushes(u64),
 }
 
-impl Recorded {
+impl RecordedCount {
     fn count(self) -> u64 {
         match self {
-            Recorded::Interrupts(count) | Recorded::Flushes(count) => count,
+            RecordedCount::Interrupts(count) | RecordedCount::Flushes(count) => count,
         }
     }
 
     fn of(self, outcome: &Outcome) -> u64 {
         outcome.engine.get(match self {
-            Recorded::Interrupts(_) => Counter::Sent,
-            Recorded::Flushes(_) => Counter::Shootdowns,
+            RecordedCount::Interrupts(_) => Counter::Sent,
+            RecordedCount::Flushes(_) => Counter::Shootdowns,
         })
     }
 }
@@ -82,7 +82,7 @@ pub struct Recording {
     /// Larger calls: the number of calls merged into one, and the resulting workload.
     pub merged: Vec<(u64, Workload)>,
     /// The recorded count for the calls as they were made.
-    pub sent: Recorded,
+    pub sent: RecordedCount,
     /// The cost of these interrupts, if known.
     pub price: Option<Price>,
     /// Bounds for the cost of a page fault on the recorded host, zeroing included, in nanoseconds. `None` takes the
@@ -93,7 +93,7 @@ pub struct Recording {
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum ChangeKind {
     /// The kernel has one mechanism more. If it has the mechanism already, the result is the time that it saves.
     Mechanism {
         /// S0 to S4.
@@ -112,7 +112,7 @@ pub enum What {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Change {
     /// The change.
-    pub what: What,
+    pub what: ChangeKind,
     /// The share of the interrupts that is saved.
     pub interrupts: Range,
     /// The share of the time that is saved.
@@ -182,28 +182,32 @@ pub fn replay(
         return Err(NoReplay::Nothing);
     }
     let grid = Grid::new(machine, recording.price, recording.fault_ns);
-    let now = Arranged {
+    let now = Arrangement {
         workload: recording.calls,
         merged: 1,
         policy: kernel.policy,
         cpus: recording.calls.cpus(),
     };
-    let mut planned: Vec<(What, Arranged, Arranged)> = Mechanism::ALL
+    let mut planned: Vec<(ChangeKind, Arrangement, Arrangement)> = Mechanism::ALL
         .into_iter()
         .map(|mechanism| {
             let (without, with, in_kernel) = pair(kernel.policy, mechanism);
             let name = mechanism.name();
-            let of = |policy| Arranged { policy, ..now };
-            (What::Mechanism { name, in_kernel }, of(without), of(with))
+            let of = |policy| Arrangement { policy, ..now };
+            (
+                ChangeKind::Mechanism { name, in_kernel },
+                of(without),
+                of(with),
+            )
         })
         .collect();
     planned.extend(recording.merged.iter().map(|&(calls, workload)| {
-        let merged = Arranged {
+        let merged = Arrangement {
             workload,
             merged: calls,
             ..now
         };
-        (What::Merged { calls }, now, merged)
+        (ChangeKind::Merged { calls }, now, merged)
     }));
     let mut results = Results::default();
     let all = planned.iter().flat_map(|(_, from, to)| [*from, *to]);
@@ -252,7 +256,7 @@ pub fn replay(
 
 /// A workload under a kernel.
 #[derive(Clone, Copy)]
-struct Arranged {
+struct Arrangement {
     workload: Workload,
     /// The number of calls merged into one.
     merged: u64,
@@ -351,9 +355,9 @@ impl Grid {
         }
     }
 
-    fn job(&self, arranged: Arranged, price: usize, seed: u64) -> Job {
+    fn job(&self, arranged: Arrangement, price: usize, seed: u64) -> Job {
         let (variant, machine) = &self.machines[price];
-        let Arranged {
+        let Arrangement {
             workload,
             merged,
             policy,
@@ -368,7 +372,7 @@ impl Grid {
     }
 
     /// Returns the jobs for every price with every seed.
-    fn jobs(&self, arranged: Arranged) -> impl Iterator<Item = Job> {
+    fn jobs(&self, arranged: Arrangement) -> impl Iterator<Item = Job> {
         let prices = 0..self.machines.len();
         prices.flat_map(move |price| (1..=SEEDS).map(move |seed| self.job(arranged, price, seed)))
     }
@@ -376,8 +380,8 @@ impl Grid {
     /// Returns the largest differences between seeds at one price: interrupts and time.
     fn noise(
         &self,
-        arranged: Arranged,
-        sent: Recorded,
+        arranged: Arrangement,
+        sent: RecordedCount,
         results: &Results,
     ) -> Result<(f64, f64), NoReplay> {
         let mut noise = (0.0_f64, 0.0_f64);
@@ -398,10 +402,10 @@ impl Grid {
     /// Compares two arrangements over all pairs. Leaves `matters` and `next` unset.
     fn compare(
         &self,
-        what: What,
-        from: Arranged,
-        to: Arranged,
-        sent: Recorded,
+        what: ChangeKind,
+        from: Arrangement,
+        to: Arrangement,
+        sent: RecordedCount,
         results: &Results,
     ) -> Result<Change, NoReplay> {
         let (mut interrupts, mut time, mut stolen) = (None, None, None);
@@ -428,7 +432,7 @@ impl Grid {
     }
 
     /// Returns a job for each part, on a machine where that part costs half, at the first price.
-    fn halved(&self, arranged: Arranged) -> impl Iterator<Item = (&'static str, Job)> {
+    fn halved(&self, arranged: Arrangement) -> impl Iterator<Item = (&'static str, Job)> {
         let job = self.job(arranged, 0, 1);
         PARTS.iter().map(move |&(part, costs)| {
             let halved = costs
@@ -448,7 +452,7 @@ impl Grid {
     /// Returns the part that saves most at half its cost, if that is more than `noise` of the time.
     fn next(
         &self,
-        arranged: Arranged,
+        arranged: Arrangement,
         noise: f64,
         results: &Results,
     ) -> Result<Option<&'static str>, NoReplay> {

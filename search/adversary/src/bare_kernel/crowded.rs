@@ -5,11 +5,11 @@ use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Wo
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
-type Crowded<'k> = Batch<'k, &'k Space, InPlace<Frame>, 1>;
+type OneSpaceBatch<'k> = Batch<'k, &'k Space, InPlace<Frame>, 1>;
 
 impl<'m> BareKernel<'m> {
     /// Begins a batch of reclaim whose only place belongs to `first`.
-    fn crowded<'k>(&'k self, first: usize) -> Crowded<'k> {
+    fn crowded<'k>(&'k self, first: usize) -> OneSpaceBatch<'k> {
         let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, InPlace::new());
         let elsewhere = PageRange::base(Page(99), 1);
         batch.changed(&self.spaces[first], elsewhere, Scope::Leaf);

@@ -7,7 +7,7 @@ use super::{
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::Kernel;
-use crate::coverage::{Coverage, Happening};
+use crate::coverage::{Coverage, MachineEvent};
 use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
@@ -40,7 +40,7 @@ impl Kernel for BareKernel<'_> {
         } else if self.engine.this_cpu().user_access_allowed() {
             self.read(0);
         } else {
-            self.hw.happen(Happening::NmiRefused);
+            self.hw.happen(MachineEvent::NmiRefused);
         }
     }
 
@@ -124,7 +124,7 @@ impl BareProgram {
         kernel: &BareKernel<'_>,
         stage: &Stage<'_>,
         coverage: &mut Coverage,
-        names: &timeline::Names<'_>,
+        names: &timeline::WordNames<'_>,
     ) -> Vec<Line> {
         let body = |cpu: usize| {
             (self.all)(kernel, cpu);

@@ -1,7 +1,7 @@
 //! CPUs that become idle, leave their root, return, and go offline.
 
 use super::{BareKernel, Space};
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use quell::Hardware;
 
 impl BareKernel<'_> {
@@ -59,7 +59,7 @@ impl BareKernel<'_> {
 
     fn go_offline(&self, current: Option<&Space>) {
         self.hw.say(|| "goes offline".into());
-        self.hw.happen(Happening::Offline);
+        self.hw.happen(MachineEvent::Offline);
         self.hw.mask_interrupts();
         self.engine.cpu_offline(current);
         self.hw.offline();

@@ -1,7 +1,7 @@
 //! Reclaims pages, with a flush or lazily, and gives their frames to new owners.
 
 use super::BareKernel;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::tables;
 use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
@@ -107,7 +107,7 @@ impl BareKernel<'_> {
             .flush_before_reuse(self.deferred_flush(frame))
             .is_some();
         if reused {
-            self.hw.happen(Happening::Reusable);
+            self.hw.happen(MachineEvent::Reusable);
             self.hw.note(Event::FrameAllocated { frame, frames: 1 });
             self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
         }

@@ -10,7 +10,7 @@
 use super::Context;
 use crate::cell::AdversaryWord;
 use crate::machine::{Core, Verdict};
-use crate::mistake::Ordered;
+use crate::mistake::OperationKind;
 use crate::op::Op;
 use quell_vm::sim::fiber;
 use std::panic::Location;
@@ -57,7 +57,7 @@ impl Context {
         site: &'static Location<'static>,
         asked: bool,
     ) -> u64 {
-        let order = self.order(site, Ordered::Load, order);
+        let order = self.order(site, OperationKind::Load, order);
         let op = Op::Load(word, order);
         self.operate::<LEGIBLE, _>(op, Some(site), asked, |core, me| core.load(me, word, order))
     }
@@ -84,7 +84,7 @@ impl Context {
         order: Ordering,
         site: &'static Location<'static>,
     ) {
-        let order = self.order(site, Ordered::Store, self.store_order(word, order));
+        let order = self.order(site, OperationKind::Store, self.store_order(word, order));
         let op = Op::Store(word, order);
         self.operate::<LEGIBLE, _>(op, Some(site), false, |core, me| {
             core.store(me, word, value, order)
@@ -117,8 +117,8 @@ impl Context {
         site: &'static Location<'static>,
         change: F,
     ) -> u64 {
-        let order = self.order(site, Ordered::Modify, order);
-        let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
+        let order = self.order(site, OperationKind::Modify, order);
+        let fails = fails.map(|(held, order)| (held, self.order(site, OperationKind::Load, order)));
         let op = Op::Modify(word, order);
         self.operate::<LEGIBLE, _>(op, Some(site), false, |core, me| {
             core.modify(me, word, order, fails, change)
@@ -229,7 +229,7 @@ impl Context {
 
     /// Returns the ordering of an operation under the run's mistake.
     #[inline]
-    fn order(&self, site: &Location<'_>, operation: Ordered, order: Ordering) -> Ordering {
+    fn order(&self, site: &Location<'_>, operation: OperationKind, order: Ordering) -> Ordering {
         match self.weakened {
             Some(weakened) if !self.spared.get() => weakened.order(site.file(), operation, order),
             _ => order,
@@ -239,7 +239,7 @@ impl Context {
     /// Performs a fence of the memory model.
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
-        match self.order(site, Ordered::Fence, order) {
+        match self.order(site, OperationKind::Fence, order) {
             Ordering::SeqCst => {
                 self.wait_at(Op::Fence);
             }

@@ -13,19 +13,19 @@
 
 use super::effort::Efforts;
 use super::random::{self, LargePages};
-use super::search::{Spent, mutant_of};
-use super::shrink::{Find, shrink};
-use super::text::Recorded;
+use super::search::{WorkDone, mutant_of};
+use super::shrink::{Finding, shrink};
+use super::text::RecordedProgram;
 use super::trial::{Outcome, Trial, may_show};
 use crate::clearing;
-use crate::footprint::{Asked, Seen, meetings_of};
+use crate::footprint::{FootprintSet, PassedRules, meetings_of};
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
 use quell_vm::sim::heap::Heap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-pub use super::trial::{Kept, Killed};
+pub use super::trial::{KeptProgram, KilledMutant};
 
 /// The number of lanes of a round.
 const LANES: usize = 4;
@@ -53,19 +53,19 @@ pub struct Campaign {
     threads: usize,
     round: u64,
     /// The given programs that weren't tried yet.
-    waiting: Vec<Recorded>,
-    corpus: Vec<Arc<Kept>>,
+    waiting: Vec<RecordedProgram>,
+    corpus: Vec<Arc<KeptProgram>>,
     /// The mutants whose rules programs over the engine pass.
-    asked_by_engine: Asked,
-    seen: Seen,
+    asked_by_engine: PassedRules,
+    seen: FootprintSet,
     /// The mutants that are sought and still alive.
     pub alive: Vec<Mistake>,
     /// The mutants that were killed, in order.
-    pub killed: Vec<Killed>,
+    pub killed: Vec<KilledMutant>,
     /// Violations without a mutant.
-    pub finds: Vec<Find>,
+    pub finds: Vec<Finding>,
     /// The work so far.
-    pub spent: Spent,
+    pub spent: WorkDone,
     /// The part of it that was spent for each mutant.
     efforts: Efforts,
     /// If this is set, a round ends soon, with its findings so far. Those then depend on the moment.
@@ -80,7 +80,12 @@ impl Campaign {
     /// If [`LineAllocator`](quell_vm::sim::LineAllocator) isn't the program's `#[global_allocator]`. With another one,
     /// runs over the manager would depend on the addresses of memory, so the same seed would draw different programs
     /// each time.
-    pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
+    pub fn new(
+        seed: u64,
+        threads: usize,
+        corpus: Vec<RecordedProgram>,
+        sought: &[Mistake],
+    ) -> Self {
         assert!(
             Heap::new().is_some(),
             "a campaign draws the same programs from a seed each time only under `quell_vm::sim::LineAllocator`: make that the \
@@ -92,12 +97,12 @@ impl Campaign {
             round: 0,
             waiting: corpus,
             corpus: Vec::new(),
-            asked_by_engine: Asked::default(),
-            seen: Seen::default(),
+            asked_by_engine: PassedRules::default(),
+            seen: FootprintSet::default(),
             alive: sought.to_vec(),
             killed: Vec::new(),
             finds: Vec::new(),
-            spent: Spent::default(),
+            spent: WorkDone::default(),
             efforts: Efforts::default(),
             stop: Arc::default(),
         };
@@ -105,7 +110,7 @@ impl Campaign {
         campaign.alive.retain(|&mutant| {
             let broken = clearing::broken_by(mutant).is_some();
             if broken {
-                campaign.killed.push(Killed {
+                campaign.killed.push(KilledMutant {
                     mutant,
                     find: None,
                     programs: 0,
@@ -118,7 +123,7 @@ impl Campaign {
     }
 
     /// Returns the programs that are kept.
-    pub fn corpus(&self) -> impl Iterator<Item = &Recorded> {
+    pub fn corpus(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.corpus.iter().map(|kept| &kept.recorded)
     }
 
@@ -144,7 +149,7 @@ impl Campaign {
     /// Runs another round. It tries given programs first, as long as there are any.
     pub fn go_round(&mut self) {
         let given = self.waiting.len().min(GIVEN);
-        let given: Vec<Recorded> = self.waiting.drain(..given).collect();
+        let given: Vec<RecordedProgram> = self.waiting.drain(..given).collect();
         let next = AtomicUsize::new(0);
         let outcomes: Mutex<Vec<(usize, Outcome)>> = Mutex::default();
         std::thread::scope(|scope| {
@@ -184,7 +189,7 @@ impl Campaign {
         for (recorded, violation, seed) in outcome.finds {
             if self.finds.len() < ENOUGH {
                 let find = shrink(recorded, violation, seed, &self.stop);
-                let known = |other: &Find| other.recorded.program == find.recorded.program;
+                let known = |other: &Finding| other.recorded.program == find.recorded.program;
                 if !self.finds.iter().any(known) {
                     self.finds.push(find);
                 }
@@ -203,7 +208,7 @@ impl Campaign {
         }
     }
 
-    fn lane(&self, lane: usize, given: &[Recorded]) -> Outcome {
+    fn lane(&self, lane: usize, given: &[RecordedProgram]) -> Outcome {
         let mut rng = Rng::stream(self.seed, self.round * LANES as u64 + lane as u64);
         let mut outcome = Outcome {
             seen: self.seen.clone(),
@@ -253,7 +258,7 @@ impl Campaign {
     ///
     /// If few programs pass a rule, the grammar lacks operations that lead there, or draws them too rarely.
     pub fn reaching(&self, mutant: Mistake) -> usize {
-        let comes_by = |kept: &&Arc<Kept>| {
+        let comes_by = |kept: &&Arc<KeptProgram>| {
             mutant_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule))
         };
         self.corpus.iter().filter(comes_by).count()
@@ -261,13 +266,13 @@ impl Campaign {
 
     /// Returns the number of kept programs in which a mutant made a difference.
     pub fn showing(&self, mutant: Mistake) -> usize {
-        let shows = |kept: &&Arc<Kept>| kept.differs.contains(&mutant);
+        let shows = |kept: &&Arc<KeptProgram>| kept.differs.contains(&mutant);
         self.corpus.iter().filter(shows).count()
     }
 
     /// Returns a new program, or a changed one of the corpus. If a mutant is sought, the latter passes its rule or has
     /// killed another mutant.
-    fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
+    fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> RecordedProgram {
         let over_vm = match wanted {
             // Programs over the engine are short, so if they pass the mutant's rule, we search there.
             Some(wanted) => match mutant_of(Some(wanted)) {
@@ -313,9 +318,9 @@ impl Campaign {
         rng: &mut Rng,
         wanted: Option<Mistake>,
         over_vm: bool,
-    ) -> Option<&Kept> {
+    ) -> Option<&KeptProgram> {
         let rule = mutant_of(wanted).filter(|_| rng.below(4) > 0)?;
-        let fits = |kept: &&Arc<Kept>| {
+        let fits = |kept: &&Arc<KeptProgram>| {
             kept.asked.contains(rule) && kept.recorded.program.uses_vm() == over_vm
         };
         let there: Vec<_> = self.corpus.iter().filter(fits).collect();
@@ -323,14 +328,20 @@ impl Campaign {
     }
 
     /// Returns a changed program of the corpus, in six cases of ten.
-    fn changed(&self, rng: &mut Rng, wanted: Option<Mistake>, over_vm: bool) -> Option<Recorded> {
+    fn changed(
+        &self,
+        rng: &mut Rng,
+        wanted: Option<Mistake>,
+        over_vm: bool,
+    ) -> Option<RecordedProgram> {
         if self.corpus.is_empty() || rng.below(10) < 4 {
             return None;
         }
-        let fits = |kept: &&Arc<Kept>| kept.recorded.program.uses_vm() == over_vm;
+        let fits = |kept: &&Arc<KeptProgram>| kept.recorded.program.uses_vm() == over_vm;
         let mut stock: Vec<_> = self.corpus.iter().filter(fits).collect();
         if let Some(wanted) = wanted {
-            let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
+            let shows =
+                |kept: &Arc<KeptProgram>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), mutant_of(Some(wanted))) {
                 // Prefer those that pass the rule too, if there are any.
                 (0 | 1, _) => {
@@ -343,7 +354,7 @@ impl Campaign {
                 // Each operation that others may be in the middle of gets the same chance.
                 (4.., Some(rule)) => {
                     let meets =
-                        |kept: &&Arc<Kept>| meetings_of(&kept.met, rule).collect::<Vec<_>>();
+                        |kept: &&Arc<KeptProgram>| meetings_of(&kept.met, rule).collect::<Vec<_>>();
                     let mut there: Vec<u16> = stock.iter().flat_map(meets).collect();
                     there.sort_unstable();
                     there.dedup();
@@ -367,7 +378,10 @@ impl Campaign {
 
 /// Returns the shorter of two programs that are drawn. A shorter program has fewer irrelevant operations, and each
 /// change to it matters more.
-fn shorter_of_two<'k>(rng: &mut Rng, stock: &[&'k Arc<Kept>]) -> Option<&'k Arc<Kept>> {
+fn shorter_of_two<'k>(
+    rng: &mut Rng,
+    stock: &[&'k Arc<KeptProgram>],
+) -> Option<&'k Arc<KeptProgram>> {
     let mut any = || {
         stock
             .get(rng.below(stock.len().max(1) as u64) as usize)

@@ -6,7 +6,7 @@
 //! folder during a search.
 
 use super::campaign::Campaign;
-use super::text::Recorded;
+use super::text::RecordedProgram;
 use crate::cases::{Read, recorded};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ impl Corpus {
     ///
     /// # Errors
     /// If the folder can't be created or read, or a file in it isn't a program.
-    pub fn open(folder: &Path, read: Read<'_>) -> Result<(Corpus, Vec<Recorded>), String> {
+    pub fn open(folder: &Path, read: Read<'_>) -> Result<(Corpus, Vec<RecordedProgram>), String> {
         let wrong = |error| format!("{}: {error}", folder.display());
         if !folder.exists() {
             std::fs::create_dir(folder).map_err(wrong)?;
@@ -66,7 +66,7 @@ impl Corpus {
         campaign: &Campaign,
         mut write: impl FnMut(&Path, &str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut one = |name: String, program: &Recorded| {
+        let mut one = |name: String, program: &RecordedProgram| {
             let place = self.folder.join(format!("{name}.{ENDING}"));
             write(&place, &program.to_toml())
         };

@@ -36,6 +36,6 @@ mod trial;
 
 pub use campaign::Campaign;
 pub use corpus::Corpus;
-pub use search::Spent;
-pub use shrink::Find;
-pub use text::Recorded;
+pub use search::WorkDone;
+pub use shrink::Finding;
+pub use text::RecordedProgram;

@@ -1,7 +1,7 @@
 //! Runs one program in many schedules.
 
 use crate::action::Deviation;
-use crate::footprint::Asked;
+use crate::footprint::PassedRules;
 use crate::machine::End;
 use crate::mistake::Mistake;
 use crate::schedule::{Rng, Strategy};
@@ -36,7 +36,7 @@ const KINDS: [Kind; 8] = [
 
 /// The work spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct WorkDone {
     /// The number of programs drawn.
     pub programs: u64,
     /// The number of schedules run. It doesn't include exhaustive searches, whose number of schedules depends on
@@ -48,7 +48,7 @@ pub struct Spent {
 
 /// The schedules that a program gets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct SchedulePlan {
     /// The seed from which they are drawn.
     pub(super) seed: u64,
     /// The number of schedules, of all kinds.
@@ -59,12 +59,12 @@ pub(super) struct Share {
     /// passes.
     pub(super) watched: Option<&'static Mutant>,
     /// Rules that other CPUs had just passed when the watched one was passed. Sometimes we watch one of these instead.
-    pub(super) partners: Asked,
+    pub(super) partners: PassedRules,
     /// Whether to end as soon as a run passes the watched rule. Until then, most schedules lurk, at any rule.
     pub(super) seeks: bool,
 }
 
-impl Share {
+impl SchedulePlan {
     fn reached(&self, session: &Session<'_>) -> bool {
         self.watched
             .is_some_and(|rule| session.asked().contains(rule))
@@ -80,7 +80,7 @@ pub(super) fn mutant_of(mistake: Option<Mistake>) -> Option<&'static Mutant> {
 }
 
 /// Draws one of the rules passed.
-fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
+fn any_of(asked: &PassedRules, seed: u64) -> Option<&'static Mutant> {
     let rules = Mistake::all().filter_map(|mistake| mutant_of(Some(mistake)));
     let rules: Vec<_> = rules.filter(|rule| asked.contains(rule)).collect();
     let number = Rng::new(seed).below(rules.len().max(1) as u64) as usize;
@@ -88,7 +88,7 @@ fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
 }
 
 /// The observations of one run.
-pub(super) struct Seeing {
+pub(super) struct RunObservation {
     /// The number of its schedule.
     pub(super) number: u64,
     /// Whether the schedule depends on the watched rule.
@@ -100,9 +100,9 @@ pub(super) struct Seeing {
 /// Runs these schedules until one breaks the contract. Returns the schedule and the violation.
 pub(super) fn search(
     session: &mut Session<'_>,
-    plan: Share,
-    spent: &mut Spent,
-    see: &mut dyn FnMut(Seeing),
+    plan: SchedulePlan,
+    spent: &mut WorkDone,
+    see: &mut dyn FnMut(RunObservation),
 ) -> Option<(Vec<Deviation>, Violation)> {
     let mut longest = 64;
     let enough = spent.moments + plan.most;
@@ -139,7 +139,7 @@ pub(super) fn search(
         longest = longest.max(run.decisions.min(steps));
         spent.schedules += 1;
         spent.moments += u64::from(run.moments);
-        see(Seeing {
+        see(RunObservation {
             number,
             lurks: matches!(kind, Kind::Lurking),
             print: (run.decisions, run.moments),

@@ -4,11 +4,11 @@
 //! reset the machine's sizes to the usual ones. We search each smaller program anew, with the seeds that found the last
 //! one, because the old schedule doesn't apply to it. Then we shrink the schedule, as for a scenario.
 
-use super::search::{Share, mutant_of, search};
-use super::text::Recorded;
+use super::search::{SchedulePlan, mutant_of, search};
+use super::text::RecordedProgram;
 use crate::explore;
-use crate::footprint::Asked;
-use crate::generated::program::{Lane, Memory, Program, Shape};
+use crate::footprint::PassedRules;
+use crate::generated::program::{CpuProgram, Memory, Program, Shape};
 use crate::machine::End;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A violation with a program and a schedule, as small as we could make them.
 #[derive(Clone, Debug)]
-pub struct Find {
+pub struct Finding {
     /// The violation.
     pub violation: Violation,
     /// The program, its machine and the schedule.
-    pub recorded: Recorded,
+    pub recorded: RecordedProgram,
 }
 
 /// The number of schedules for each smaller program.
@@ -37,14 +37,14 @@ const MOMENTS: u64 = 1_000_000;
 const ATTEMPTS: u32 = 500;
 
 /// Runs the schedule of a program. Returns its violation.
-pub fn replay(recorded: &Recorded) -> Option<Violation> {
+pub fn replay(recorded: &RecordedProgram) -> Option<Violation> {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
     explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
 }
 
 /// Runs the schedule of a program. Returns its violation and its timeline.
-pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
+pub fn replay_lines(recorded: &RecordedProgram) -> (Option<Violation>, Vec<Line>) {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
     let (run, lines) = session.replay(recorded.schedule.clone());
@@ -55,7 +55,7 @@ pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
 }
 
 /// Returns the case to run.
-pub(super) fn case<'p>(recorded: &Recorded, scenario: &'p Scenario<'p>) -> Case<'p> {
+pub(super) fn case<'p>(recorded: &RecordedProgram, scenario: &'p Scenario<'p>) -> Case<'p> {
     Case {
         scenario,
         kind: recorded.kind,
@@ -65,27 +65,27 @@ pub(super) fn case<'p>(recorded: &Recorded, scenario: &'p Scenario<'p>) -> Case<
 }
 
 /// Searches a program for a schedule that breaks the clause.
-fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
+fn breaks(recorded: &RecordedProgram, clause: Clause, seed: u64) -> Option<Finding> {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
     let same = |violation: &Violation| violation.clause == clause;
     let found = explore::breaks(&mut session, &recorded.schedule)
         .filter(|(_, violation)| same(violation))
         .or_else(|| {
-            let plan = Share {
+            let plan = SchedulePlan {
                 seed,
                 count: SCHEDULES,
                 most: MOMENTS,
                 watched: mutant_of(recorded.mistake),
-                partners: Asked::default(),
+                partners: PassedRules::default(),
                 seeks: false,
             };
             search(&mut session, plan, &mut Default::default(), &mut |_| {})
                 .filter(|(_, v)| same(v))
         });
-    found.map(|(schedule, violation)| Find {
+    found.map(|(schedule, violation)| Finding {
         violation,
-        recorded: Recorded {
+        recorded: RecordedProgram {
             schedule,
             clause: Some(clause.to_string()),
             ..recorded.clone()
@@ -95,11 +95,16 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
 
 /// Shrinks a program whose schedule violates a clause, until `stop` is set. `seed` is that of the search that found the
 /// schedule.
-pub fn shrink(found: Recorded, violation: Violation, seed: u64, stop: &AtomicBool) -> Find {
+pub fn shrink(
+    found: RecordedProgram,
+    violation: Violation,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Finding {
     let clause = violation.clause;
-    let mut best = Find {
+    let mut best = Finding {
         violation,
-        recorded: Recorded {
+        recorded: RecordedProgram {
             clause: Some(clause.to_string()),
             ..found
         },
@@ -145,17 +150,22 @@ pub fn shrink(found: Recorded, violation: Violation, seed: u64, stop: &AtomicBoo
     let mut session = Session::new(case(&best.recorded, &scenario));
     let trail = best.recorded.schedule.clone();
     let failure = explore::shrink(&mut session, trail, best.violation);
-    Find {
+    Finding {
         violation: failure.violation,
-        recorded: Recorded {
+        recorded: RecordedProgram {
             schedule: failure.deviations,
             ..best.recorded.clone()
         },
     }
 }
 
-fn with(recorded: &Recorded, program: Program, clause: Clause, seed: u64) -> Option<Find> {
-    let recorded = Recorded {
+fn with(
+    recorded: &RecordedProgram,
+    program: Program,
+    clause: Clause,
+    seed: u64,
+) -> Option<Finding> {
+    let recorded = RecordedProgram {
         program,
         ..recorded.clone()
     };
@@ -164,7 +174,7 @@ fn with(recorded: &Recorded, program: Program, clause: Clause, seed: u64) -> Opt
 
 /// Returns the program without `size` operations from number `at` on, or `None` if there are no more.
 fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
-    fn cut<O>(lanes: &mut [Lane<O>], at: usize, size: usize) -> bool {
+    fn cut<O>(lanes: &mut [CpuProgram<O>], at: usize, size: usize) -> bool {
         let (mut before, mut any) = (0, false);
         // The run comes first, because the preparation is mostly needed.
         let (runs, others): (Vec<_>, Vec<_>) = lanes
@@ -190,11 +200,11 @@ fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
 }
 
 /// Returns the program with one special setting replaced by the usual one, or `None` if there are no more.
-fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
-    fn drop_idle<O>(lanes: &mut Vec<Lane<O>>) {
+fn simpler(recorded: &RecordedProgram, number: usize) -> Option<RecordedProgram> {
+    fn drop_idle<O>(lanes: &mut Vec<CpuProgram<O>>) {
         lanes.retain(|lane| lane.all().next().is_some());
         if lanes.is_empty() {
-            lanes.push(Lane::default());
+            lanes.push(CpuProgram::default());
         }
     }
     let mut next = recorded.clone();
@@ -237,15 +247,15 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generated::program::{CallOp, EngineOp, For, Reported};
+    use crate::generated::program::{CallOp, EngineOp, For, ReportMode};
     use crate::kind::MachineKind;
     use crate::mistake::Mistake;
 
-    fn lane(start: &[EngineOp], run: &[EngineOp]) -> Lane<EngineOp> {
-        Lane {
+    fn lane(start: &[EngineOp], run: &[EngineOp]) -> CpuProgram<EngineOp> {
+        CpuProgram {
             start: start.to_vec(),
             run: run.to_vec(),
-            ..Lane::default()
+            ..CpuProgram::default()
         }
     }
 
@@ -254,14 +264,14 @@ mod tests {
         let program = Program::Calls {
             memory: Memory::default(),
             cpu: vec![
-                Lane {
+                CpuProgram {
                     start: vec![CallOp::Nothing],
                     run: vec![CallOp::Idle, CallOp::Spawn],
-                    ..Lane::default()
+                    ..CpuProgram::default()
                 },
-                Lane {
+                CpuProgram {
                     run: vec![CallOp::Fork],
-                    ..Lane::default()
+                    ..CpuProgram::default()
                 },
             ],
         };
@@ -284,7 +294,7 @@ mod tests {
             space: 0,
             page: 0,
             pages: 1,
-            report: Reported::Each,
+            report: ReportMode::Each,
         };
         let open = Open {
             batch: 0,
@@ -305,7 +315,7 @@ mod tests {
             lane(&[switch], &[Pay, read, Lazy, switch, read, Pay]),
             lane(&[switch, Lazy], &[Pay]),
         ];
-        let recorded = Recorded {
+        let recorded = RecordedProgram {
             kind: *MachineKind::named("x86").expect("a machine"),
             policy: Policy::ALL,
             mistake: Mistake::named("SkipInterrupt"),
@@ -321,17 +331,17 @@ mod tests {
         };
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
-        let plan = Share {
+        let plan = SchedulePlan {
             seed: 1,
             count: 2000,
             most: MOMENTS,
             watched: None,
-            partners: Asked::default(),
+            partners: PassedRules::default(),
             seeks: false,
         };
         let (schedule, violation) =
             search(&mut session, plan, &mut Default::default(), &mut |_| {}).expect("it is broken");
-        let found = Recorded {
+        let found = RecordedProgram {
             schedule,
             ..recorded.clone()
         };
@@ -350,7 +360,7 @@ mod tests {
         );
         let again = replay(&find.recorded).expect("it is still broken");
         assert_eq!(again, find.violation);
-        let unbroken = Recorded {
+        let unbroken = RecordedProgram {
             mistake: None,
             ..find.recorded
         };

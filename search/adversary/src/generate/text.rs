@@ -1,11 +1,11 @@
 //! Programs as files, and as one line.
 //!
-//! This module checks the words in a [`Written`]: the machine, the policy, the program, and after a violation the
+//! This module checks the words in a [`WrittenProgram`]: the machine, the policy, the program, and after a violation the
 //! mistake, the clause and the schedule.
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
-use crate::generated::program::Written;
+use crate::generated::program::WrittenProgram;
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::replay::{parse_schedule, schedule_words};
@@ -14,7 +14,7 @@ use quell_conformance::{PolicyText, parse_policy};
 
 /// A program with all inputs of its runs.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Recorded {
+pub struct RecordedProgram {
     /// The machine.
     pub kind: MachineKind,
     /// The policy.
@@ -29,9 +29,9 @@ pub struct Recorded {
     pub program: Program,
 }
 
-impl Recorded {
-    fn written(&self) -> Written {
-        Written {
+impl RecordedProgram {
+    fn written(&self) -> WrittenProgram {
+        WrittenProgram {
             machine: self.kind.name.into(),
             policy: PolicyText(self.policy).to_string(),
             mistake: self.mistake.map(|mistake| mistake.name().into()),
@@ -56,13 +56,13 @@ impl Recorded {
     /// # Errors
     /// Returns a message about the error, with its place if known.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let written = Written::parse(text)?;
+        let written = WrittenProgram::parse(text)?;
         let kind = MachineKind::find(&written.machine)?;
         let known = |name: &String| Mistake::find(name);
         let policy = parse_policy(&written.policy)
             .map_err(|error| format!("policy `{}`: {error}", written.policy))?;
         written.program.check()?;
-        Ok(Recorded {
+        Ok(RecordedProgram {
             kind: *kind,
             policy,
             mistake: written.mistake.as_ref().map(known).transpose()?,
@@ -85,7 +85,7 @@ mod tests {
     use crate::schedule::Rng;
     use proptest::prelude::*;
 
-    fn any_recorded() -> impl Strategy<Value = Recorded> {
+    fn any_recorded() -> impl Strategy<Value = RecordedProgram> {
         let steps = proptest::collection::vec((1u32..9_000, any::<u8>()), 0..12);
         (any::<u64>(), any::<bool>(), steps).prop_map(|(seed, broken, steps)| {
             let mut rng = Rng::new(seed);
@@ -96,7 +96,7 @@ mod tests {
                 decision += delta;
                 (decision, choice)
             });
-            Recorded {
+            RecordedProgram {
                 mistake: broken.then_some(mistake),
                 clause: broken.then(|| "C1".into()),
                 schedule: schedule.collect(),
@@ -108,8 +108,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(recorded in any_recorded()) {
-            prop_assert_eq!(Recorded::parse(&recorded.to_toml()), Ok(recorded.clone()));
-            prop_assert_eq!(Recorded::parse(&recorded.to_line()), Ok(recorded));
+            prop_assert_eq!(RecordedProgram::parse(&recorded.to_toml()), Ok(recorded.clone()));
+            prop_assert_eq!(RecordedProgram::parse(&recorded.to_line()), Ok(recorded));
         }
 
         #[test]
@@ -121,21 +121,21 @@ mod tests {
             let mut text = recorded.to_toml();
             let at = at.index(text.len());
             text.replace_range(at..(at + 1).min(text.len()), &with);
-            if let Ok(read) = Recorded::parse(&text) {
+            if let Ok(read) = RecordedProgram::parse(&text) {
                 prop_assert_eq!(read.program.check(), Ok(()));
             }
         }
 
         #[test]
         fn no_text_is_too_much(text in "\\PC{0,200}") {
-            let _ = Recorded::parse(&text);
+            let _ = RecordedProgram::parse(&text);
             let _ = parse_schedule(&text);
         }
     }
 
     #[test]
     fn errors_name_the_culprit() {
-        let error = |text: &str| Recorded::parse(text).expect_err("it is wrong");
+        let error = |text: &str| RecordedProgram::parse(text).expect_err("it is wrong");
         assert!(
             error("machine = \"vax\"\npolicy = \"all\"\n[program.engine]\ncpu = []")
                 .contains("vax")

@@ -5,12 +5,12 @@
 //! programs: the [`Outcome`] contains the results of a lane's programs.
 
 use super::effort::Efforts;
-use super::search::{Seeing, Share, Spent, mutant_of, search};
-use super::shrink::{Find, case};
-use super::text::Recorded;
+use super::search::{RunObservation, SchedulePlan, WorkDone, mutant_of, search};
+use super::shrink::{Finding, case};
+use super::text::RecordedProgram;
 use crate::action::Deviation;
 use crate::explore::{self, Budget};
-use crate::footprint::{Asked, Footprints, Meeting, Seen, meetings_of};
+use crate::footprint::{FootprintSet, Footprints, PassedRules, PlacePair, meetings_of};
 use crate::generated::Program;
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
@@ -56,12 +56,12 @@ const EVERY_SCHEDULE: u64 = 3_000;
 
 /// A program that is kept because it has shown something new.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct KeptProgram {
     /// The program on its machine.
-    pub recorded: Recorded,
-    pub(super) asked: Asked,
+    pub recorded: RecordedProgram,
+    pub(super) asked: PassedRules,
     /// The rules that met in it.
-    pub(super) met: Box<[Meeting]>,
+    pub(super) met: Box<[PlacePair]>,
     /// The mutants that made a difference in it and weren't killed.
     pub(super) differs: Vec<Mistake>,
     /// Whether it has killed a mutant. Then variants of it may kill others.
@@ -70,11 +70,11 @@ pub struct Kept {
 
 /// A mutant that was killed.
 #[derive(Clone, Debug)]
-pub struct Killed {
+pub struct KilledMutant {
     /// The mutant.
     pub mutant: Mistake,
     /// The program and the schedule that killed it. `None` if it broke a promise that no access can show.
-    pub find: Option<Find>,
+    pub find: Option<Finding>,
     /// The number of the campaign's programs until then.
     pub programs: u64,
     /// The number of the campaign's schedules until then. The lanes' schedules are counted one lane after the other.
@@ -84,17 +84,17 @@ pub struct Killed {
 /// The results of a lane.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub(super) spent: Spent,
-    pub(super) kept: Vec<Kept>,
-    pub(super) seen: Seen,
-    pub(super) killed: Vec<Killed>,
-    pub(super) finds: Vec<(Recorded, Violation, u64)>,
+    pub(super) spent: WorkDone,
+    pub(super) kept: Vec<KeptProgram>,
+    pub(super) seen: FootprintSet,
+    pub(super) killed: Vec<KilledMutant>,
+    pub(super) finds: Vec<(RecordedProgram, Violation, u64)>,
     pub(super) efforts: Efforts,
 }
 
 /// Returns whether a mistake can make a difference on this machine after these rules were passed. Mistakes at the
 /// machine's interface and in orderings have no rules.
-pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
+pub(super) fn may_show(mistake: Mistake, asked: &PassedRules, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Source(rule) => asked.contains(rule),
         Mistake::Ordering(_) | Mistake::Boundary(_) => mistake.shows_on(kind),
@@ -103,7 +103,7 @@ pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> b
 
 /// A program to try.
 pub(super) struct Trial<'c> {
-    pub(super) recorded: Recorded,
+    pub(super) recorded: RecordedProgram,
     pub(super) seed: u64,
     /// The mutant for which it was drawn. It gets most of the schedules.
     pub(super) wanted: Option<Mistake>,
@@ -117,9 +117,9 @@ pub(super) struct Trial<'c> {
 }
 
 /// The observations of the unchanged program.
-struct Shown {
-    asked: Asked,
-    met: Vec<Meeting>,
+struct PlainRuns {
+    asked: PassedRules,
+    met: Vec<PlacePair>,
     /// The lengths of its first runs, by number, except those that depend on the watched rule.
     plain: Vec<(u64, (u32, u32))>,
     /// The mean number of moments of a run.
@@ -129,7 +129,7 @@ struct Shown {
 }
 
 /// The number of schedules that mutants get in a program.
-struct Energy {
+struct ScheduleBudget {
     /// The number for the mutant for which it was drawn, and for each other one.
     wanted: u64,
     others: u64,
@@ -139,7 +139,7 @@ struct Energy {
     due: u64,
 }
 
-impl Energy {
+impl ScheduleBudget {
     /// Draws the numbers of schedules.
     fn draw(rng: &mut Rng, alive: usize, may_show: usize, cost: u64) -> Self {
         // The right program is rarer than its right schedule, so counts are mostly small.
@@ -153,7 +153,7 @@ impl Energy {
             true => (count / 2, MORE * count),
             false => (count, WANTED * count),
         };
-        Energy {
+        ScheduleBudget {
             wanted,
             others,
             share: (PROGRAM / (may_show as u64).max(1)).min(SEARCH),
@@ -178,7 +178,7 @@ impl Trial<'_> {
         }
         let may_show = |mutant: &Mistake| may_show(*mutant, &shown.asked, &self.recorded.kind);
         let asking = alive.iter().filter(|mutant| may_show(mutant)).count();
-        let energy = Energy::draw(&mut rng, alive.len(), asking, shown.cost);
+        let energy = ScheduleBudget::draw(&mut rng, alive.len(), asking, shown.cost);
         let mut differing = Vec::new();
         alive.retain(|mutant| {
             if !may_show(mutant) || self.stop.load(Relaxed) {
@@ -192,7 +192,7 @@ impl Trial<'_> {
             let (mut kills, differs) = self.tries(&mut session, *mutant, plan, &shown, outcome);
             // If a mutant makes a difference, a schedule in which that breaks the contract isn't far.
             if !kills && wanted && differs && self.seldom.contains(mutant) {
-                let longer = Share {
+                let longer = SchedulePlan {
                     seed: rng.draw(),
                     count: DIFFERS * plan.count,
                     most: DIFFERS * plan.most,
@@ -209,14 +209,14 @@ impl Trial<'_> {
     }
 
     /// Runs the unchanged program. Returns its observations, or `None` if it breaks the contract.
-    fn look(&self, session: &mut Session<'_>, outcome: &mut Outcome) -> Option<Shown> {
+    fn look(&self, session: &mut Session<'_>, outcome: &mut Outcome) -> Option<PlainRuns> {
         session.watch(Some(Box::<Footprints>::default()));
-        let plan = Share {
+        let plan = SchedulePlan {
             seed: self.seed,
             count: FIRST_LOOK,
             most: SEARCH / 4,
             watched: None,
-            partners: Asked::default(),
+            partners: PassedRules::default(),
             seeks: false,
         };
         let before = outcome.spent;
@@ -232,7 +232,7 @@ impl Trial<'_> {
             return None;
         }
         if let Some(rule) = mutant_of(self.wanted).filter(|rule| !session.asked().contains(rule)) {
-            let plan = Share {
+            let plan = SchedulePlan {
                 count: SEEK,
                 watched: Some(rule),
                 seeks: true,
@@ -246,7 +246,7 @@ impl Trial<'_> {
             }
         }
         let schedules = outcome.spent.schedules - before.schedules;
-        let mut shown = Shown {
+        let mut shown = PlainRuns {
             asked: session.asked(),
             met: Vec::new(),
             plain,
@@ -270,19 +270,19 @@ impl Trial<'_> {
     }
 
     /// Returns the schedules that a mutant gets.
-    fn plan(&self, mutant: Mistake, shown: &Shown, energy: &Energy) -> Share {
+    fn plan(&self, mutant: Mistake, shown: &PlainRuns, energy: &ScheduleBudget) -> SchedulePlan {
         let rule = mutant_of(Some(mutant));
         let (count, most) = match self.wanted == Some(mutant) {
             true => (energy.wanted, SEARCH.max(LONG_RUNS * shown.cost)),
             false => (energy.others, energy.share),
         };
-        Share {
+        SchedulePlan {
             seed: self.seed,
             count,
             most,
             watched: rule,
-            partners: rule.map_or_else(Asked::default, |rule| {
-                Asked::numbered(meetings_of(&shown.met, rule))
+            partners: rule.map_or_else(PassedRules::default, |rule| {
+                PassedRules::numbered(meetings_of(&shown.met, rule))
             }),
             seeks: false,
         }
@@ -293,8 +293,8 @@ impl Trial<'_> {
         &self,
         session: &mut Session<'_>,
         mutant: Mistake,
-        plan: Share,
-        shown: &Shown,
+        plan: SchedulePlan,
+        shown: &PlainRuns,
         outcome: &mut Outcome,
     ) -> (bool, bool) {
         let mut differs = false;
@@ -308,11 +308,11 @@ impl Trial<'_> {
     }
 
     /// Records which mutants made a difference. Keeps the program if it is one of few in which a mutant does.
-    fn note_differing(&self, differing: Vec<Mistake>, shown: &Shown, outcome: &mut Outcome) {
+    fn note_differing(&self, differing: Vec<Mistake>, shown: &PlainRuns, outcome: &mut Outcome) {
         match shown.kept {
             Some(at) => outcome.kept[at].differs = differing,
             None if differing.iter().any(|mutant| self.unshown.contains(mutant)) => {
-                outcome.kept.push(Kept {
+                outcome.kept.push(KeptProgram {
                     differs: differing,
                     ..self.kept(shown.asked, &shown.met)
                 });
@@ -321,8 +321,8 @@ impl Trial<'_> {
         }
     }
 
-    fn kept(&self, asked: Asked, met: &[Meeting]) -> Kept {
-        Kept {
+    fn kept(&self, asked: PassedRules, met: &[PlacePair]) -> KeptProgram {
+        KeptProgram {
             recorded: self.recorded.clone(),
             asked,
             met: met.into(),
@@ -336,9 +336,9 @@ impl Trial<'_> {
         &self,
         session: &mut Session<'_>,
         mutant: Mistake,
-        plan: Share,
+        plan: SchedulePlan,
         outcome: &mut Outcome,
-        see: &mut dyn FnMut(Seeing),
+        see: &mut dyn FnMut(RunObservation),
     ) -> bool {
         session.set_mistake(Some(mutant));
         let Some((schedule, violation)) = search(session, plan, &mut outcome.spent, see) else {
@@ -350,19 +350,19 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return false;
         }
-        outcome.kept.push(Kept {
+        outcome.kept.push(KeptProgram {
             kills: true,
             ..self.kept(session.asked(), &[])
         });
-        let recorded = Recorded {
+        let recorded = RecordedProgram {
             mistake: Some(mutant),
             clause: Some(violation.clause.to_string()),
             schedule,
             ..self.recorded.clone()
         };
-        outcome.killed.push(Killed {
+        outcome.killed.push(KilledMutant {
             mutant,
-            find: Some(Find {
+            find: Some(Finding {
                 violation,
                 recorded,
             }),
@@ -373,8 +373,12 @@ impl Trial<'_> {
     }
 
     /// Returns the record of a violation without a mutant.
-    fn find(&self, schedule: Vec<Deviation>, violation: Violation) -> (Recorded, Violation, u64) {
-        let recorded = Recorded {
+    fn find(
+        &self,
+        schedule: Vec<Deviation>,
+        violation: Violation,
+    ) -> (RecordedProgram, Violation, u64) {
+        let recorded = RecordedProgram {
             schedule,
             ..self.recorded.clone()
         };
@@ -407,12 +411,12 @@ impl Trial<'_> {
             }
             return;
         }
-        let plan = Share {
+        let plan = SchedulePlan {
             seed,
             count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
             most: 2 * SEARCH,
             watched: None,
-            partners: Asked::default(),
+            partners: PassedRules::default(),
             seeks: false,
         };
         if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent, &mut |_| {})

@@ -6,20 +6,20 @@
 //! The [abstract machine](quell_vm::contract::abstract_machine) judges the calls. After each operation of a CPU, it
 //! also judges everything that the programs of the other CPUs could access then.
 
-use super::program::{CallOp, Flags, Lane, Memory};
+use super::program::{CallOp, CpuProgram, Flags, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Coverage;
 use crate::stage::Stage;
-use crate::vm_kernel::{self, FIRST_PROCESS, Parts, VmKernel};
+use crate::vm_kernel::{self, FIRST_PROCESS, ProgramParts, VmKernel};
 use quell::PageSize;
 use quell_vm::contract::timeline::Line;
 use quell_vm::{Backing, Call, ProcessId, Protection};
 use std::cell::Cell;
 
 /// A run of a program over the manager.
-struct Player<'p> {
-    lanes: &'p [Lane<CallOp>],
+struct ProgramPlayer<'p> {
+    lanes: &'p [CpuProgram<CallOp>],
     flags: Flags,
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
@@ -47,7 +47,7 @@ fn protection(rights: u8) -> Protection {
     }
 }
 
-impl Player<'_> {
+impl ProgramPlayer<'_> {
     fn value(&self, me: usize) -> u64 {
         let stores = self.stores[me].get() + 1;
         self.stores[me].set(stores);
@@ -251,12 +251,12 @@ impl Player<'_> {
 /// Runs a program over the manager.
 pub(super) fn perform(
     memory: &Memory,
-    lanes: &[Lane<CallOp>],
+    lanes: &[CpuProgram<CallOp>],
     flags: Flags,
     stage: Stage<'_>,
     coverage: &mut Coverage,
 ) -> Vec<Line> {
-    let player = Player {
+    let player = ProgramPlayer {
         lanes,
         flags,
         begun: Cell::new(false),
@@ -265,7 +265,7 @@ pub(super) fn perform(
         process: Default::default(),
         stores: Default::default(),
     };
-    let parts = Parts {
+    let parts = ProgramParts {
         start: &|k, cpu| {
             let start = || {
                 for &op in &player.lanes[cpu].start {

@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use quell_vm::contract::timeline::Line;
 
 /// A program with the settings of its run.
-pub(crate) trait Performed {
+pub(crate) trait RunSettings {
     fn frames(&self) -> usize;
     fn table_frames(&self) -> usize;
     fn levels(&self) -> u8;
@@ -20,7 +20,7 @@ pub(crate) trait Performed {
     fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line>;
 }
 
-impl Performed for Program {
+impl RunSettings for Program {
     fn frames(&self) -> usize {
         match self {
             Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).frames(),

@@ -1,11 +1,11 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
 use super::{Accessed, Core, Target, Text};
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
 use crate::op::AccessKind;
-use crate::oracle::{Moment, Used};
+use crate::oracle::{Moment, UsedTranslation};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
 use quell_vm::contract::{Clause, Violation};
@@ -198,7 +198,7 @@ impl Core {
             unreachable!("the program has said that the kernel has a half of its own");
         };
         self.leave_user_half(me);
-        self.happen(Happening::KernelAccess);
+        self.happen(MachineEvent::KernelAccess);
         if what.0 == AccessKind::Fetch {
             self.check_fetched(me, page);
         }
@@ -278,7 +278,7 @@ impl Core {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: fault"));
             }
-            self.happen(Happening::Fault);
+            self.happen(MachineEvent::Fault);
             return Accessed::Fault;
         };
         let used = leaf.used(page);
@@ -288,11 +288,11 @@ impl Core {
         let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
         if stale {
             self.stale_uses += 1;
-            self.happen(Happening::StaleUse);
+            self.happen(MachineEvent::StaleUse);
         }
         if self.in_nmi(me) {
             self.nmi_accesses += 1;
-            self.happen(Happening::NmiAccess);
+            self.happen(MachineEvent::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
             self.set_bits(me, &leaf, kind == AccessKind::Store);
@@ -342,7 +342,7 @@ impl Core {
 
     /// Records that a CPU has dropped its fetched instructions.
     pub(crate) fn synchronize_text(&mut self, me: usize) {
-        self.happen(Happening::TextSynchronized);
+        self.happen(MachineEvent::TextSynchronized);
         self.synchronized[me] = self.now;
     }
 
@@ -394,7 +394,7 @@ impl Core {
     }
 
     /// Checks that a CPU that reaches a frame through an entry sees everything written there before the entry.
-    pub(super) fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
+    pub(super) fn check_content(&mut self, me: usize, leaf: &Leaf, used: &UsedTranslation) {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();
             fills.into_iter().find_map(|(entry, fill)| {
@@ -438,7 +438,7 @@ impl Core {
         &mut self,
         me: usize,
         root: u32,
-        used: &Used,
+        used: &UsedTranslation,
         word: usize,
         value: u64,
     ) {

@@ -5,7 +5,7 @@
 
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
-use crate::oracle::{Moment, Used};
+use crate::oracle::{Moment, UsedTranslation};
 use quell::{Frame, Invalidate};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(super) enum Target {
     /// Content that the kernel has written into frames through its own mapping.
     Fill(Fill),
     /// A store of a program, through a translation.
-    Content { used: Used, word: usize },
+    Content { used: UsedTranslation, word: usize },
     /// An invalidation that this CPU has issued. It affects everything that this CPU does later, but a store reaches
     /// others after it only if something orders the store.
     Invalidation { what: Invalidate, sent: Moment },
@@ -89,7 +89,7 @@ impl Fill {
 
 /// A buffered operation.
 #[derive(Clone, Copy)]
-pub(super) struct Buffered {
+pub(super) struct BufferedOp {
     pub(super) target: Target,
     pub(super) value: u64,
     /// Stores of a lower epoch become visible first.
@@ -106,16 +106,16 @@ pub(super) struct Buffered {
 
 /// The store buffer of a CPU.
 pub(super) struct StoreBuffer {
-    places: [Option<Buffered>; BUFFER],
+    places: [Option<BufferedOp>; BUFFER],
     /// The places in use, as bits.
     taken: u8,
     /// The places whose stores are known to wait for no earlier one, as bits. They stay valid, because earlier stores
     /// only become fewer.
     unhindered: Cell<u8>,
     /// The stores without a place, oldest first. It's empty unless all places are in use.
-    behind: VecDeque<Buffered>,
+    behind: VecDeque<BufferedOp>,
     /// A summary of everything added since the buffer was last empty.
-    came: Came,
+    came: BufferSummary,
     next_order: u32,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct StoreBuffer {
 /// A buffer may hold hundreds of stores to a table and is searched before nearly every operation, so we need a quick
 /// answer.
 #[derive(Clone, Copy, Default)]
-struct Came {
+struct BufferSummary {
     /// The kinds of words that were stored to, as bits.
     words: [u64; KINDS / 64],
     /// Whether anything was added except stores to words that aren't sequentially consistent.
@@ -134,7 +134,7 @@ struct Came {
 /// The number of kinds of words. It exceeds the number of a table's entries, so these all have different kinds.
 const KINDS: usize = 1024;
 
-impl Came {
+impl BufferSummary {
     /// Returns the position of a word's bit.
     #[inline]
     fn bit(word: *const AdversaryWord) -> (usize, u64) {
@@ -144,14 +144,14 @@ impl Came {
 
     #[inline]
     fn note(&mut self, word: *const AdversaryWord) {
-        let (at, bit) = Came::bit(word);
+        let (at, bit) = BufferSummary::bit(word);
         self.words[at] |= bit;
     }
 
     /// Returns whether a store to this word may have been added.
     #[inline]
     fn may_hold(&self, word: *const AdversaryWord) -> bool {
-        let (at, bit) = Came::bit(word);
+        let (at, bit) = BufferSummary::bit(word);
         self.words[at] & bit != 0
     }
 }
@@ -165,7 +165,7 @@ impl StoreBuffer {
             taken: 0,
             unhindered: Cell::new(0),
             behind: VecDeque::new(),
-            came: Came::default(),
+            came: BufferSummary::default(),
             next_order: 0,
         }
     }
@@ -188,13 +188,13 @@ impl StoreBuffer {
 
     /// Returns each buffered operation with its place. Operations without one get the numbers after the last place.
     #[inline]
-    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Buffered)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &BufferedOp)> {
         self.placed().chain((BUFFER..).zip(&self.behind))
     }
 
     /// Returns each operation that has a place, with the place.
     #[inline]
-    pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &Buffered)> {
+    pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &BufferedOp)> {
         let mut left = self.taken;
         std::iter::from_fn(move || {
             if left == 0 {
@@ -214,7 +214,7 @@ impl StoreBuffer {
 
     /// Returns the oldest buffered operation and its place, which it always has.
     #[inline]
-    pub(super) fn oldest(&self) -> Option<(usize, &Buffered)> {
+    pub(super) fn oldest(&self) -> Option<(usize, &BufferedOp)> {
         if self.holds_one() {
             return self.placed().next();
         }
@@ -225,11 +225,11 @@ impl StoreBuffer {
     /// operation does.
     pub(super) fn is_unhindered(
         &self,
-        (place, entry): (usize, &Buffered),
-        hinders: impl Fn(&Buffered) -> bool,
+        (place, entry): (usize, &BufferedOp),
+        hinders: impl Fn(&BufferedOp) -> bool,
     ) -> bool {
         let is_hindered = || {
-            let earlier = |other: &&Buffered| other.order < entry.order;
+            let earlier = |other: &&BufferedOp| other.order < entry.order;
             let placed = self.placed().map(|(_, entry)| entry).filter(earlier);
             let behind = self.behind.iter().take_while(earlier);
             placed.chain(behind).any(&hinders)
@@ -260,7 +260,7 @@ impl StoreBuffer {
     /// Returns everything buffered, unless all of it is known to be stores to words that aren't sequentially
     /// consistent.
     #[inline]
-    pub(super) fn others(&self) -> impl Iterator<Item = &Buffered> {
+    pub(super) fn others(&self) -> impl Iterator<Item = &BufferedOp> {
         let any = self.came.others && !self.is_empty();
         let those = any.then(|| self.entries()).into_iter().flatten();
         those.map(|(_, entry)| entry)
@@ -290,11 +290,11 @@ impl StoreBuffer {
         &self,
         word: *const AdversaryWord,
         frame: impl Fn() -> Option<u32>,
-    ) -> Option<&Buffered> {
+    ) -> Option<&BufferedOp> {
         if self.leaves_alone(word) {
             return None;
         }
-        let reaches = |entry: &&Buffered| match entry.target {
+        let reaches = |entry: &&BufferedOp| match entry.target {
             Target::Word(other) => std::ptr::eq(other, word),
             Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
             _ => false,
@@ -305,7 +305,7 @@ impl StoreBuffer {
 
     /// Returns the operation in a place.
     #[inline]
-    pub(super) fn get(&self, place: usize) -> Option<&Buffered> {
+    pub(super) fn get(&self, place: usize) -> Option<&BufferedOp> {
         match self.taken & 1 << place {
             0 => None,
             _ => self.places[place].as_ref(),
@@ -317,11 +317,11 @@ impl StoreBuffer {
     /// If all places are in use, the operation takes place `instead`, whose previous operation moves behind. If there
     /// is no such place, the new operation moves behind itself. The oldest operation always keeps its place, because
     /// everything may have to wait for it.
-    pub(super) fn push(&mut self, mut entry: Buffered, instead: usize) {
+    pub(super) fn push(&mut self, mut entry: BufferedOp, instead: usize) {
         self.next_order += 1;
         if self.is_empty() {
             self.next_order = 0;
-            self.came = Came::default();
+            self.came = BufferSummary::default();
         }
         entry.order = self.next_order;
         match entry.target {
@@ -346,14 +346,14 @@ impl StoreBuffer {
         self.put(entry);
     }
 
-    fn put(&mut self, entry: Buffered) {
+    fn put(&mut self, entry: BufferedOp) {
         let place = self.taken.trailing_ones() as usize;
         self.places[place] = Some(entry);
         self.taken |= 1 << place;
     }
 
     /// Removes the operation in a place.
-    pub(super) fn take(&mut self, place: usize) -> Option<Buffered> {
+    pub(super) fn take(&mut self, place: usize) -> Option<BufferedOp> {
         let entry = self.get(place).copied();
         self.free(place);
         entry

@@ -15,12 +15,12 @@ use super::buffer::Target;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
 use crate::op::AccessKind;
-use crate::oracle::Used;
+use crate::oracle::UsedTranslation;
 use crate::tables;
 use quell::Frame;
 use quell_vm::Protection;
 use quell_vm::contract::Violation;
-use quell_vm::contract::abstract_machine::Reach;
+use quell_vm::contract::abstract_machine::ReachableAccess;
 use smallvec::SmallVec;
 use std::rc::Rc;
 
@@ -170,7 +170,7 @@ impl Core {
                         && leaf.until != u32::MAX;
                     leaf.word & needed == needed && !looks
                 };
-                let used: Used = fresh.map_or(used, |live| live.used(page));
+                let used: UsedTranslation = fresh.map_or(used, |live| live.used(page));
                 let mut kinds = KINDS.iter().filter(|kind| may(kind));
                 kinds.find_map(|&(kind, _)| self.oracle.judge(cpu as u8, root, &used, kind))
             })
@@ -179,7 +179,7 @@ impl Core {
 
     /// Returns everything that a CPU's program could access now, through anything that the TLB may hold. With
     /// `stale_only`, only through translations to which the tables no longer lead.
-    pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[Reach; 8]> {
+    pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[ReachableAccess; 8]> {
         let runs = self.cpus[cpu].online && self.cpus[cpu].interrupts_on && !self.cpus[cpu].in_nmi;
         let (Some(root), true, None) = (self.mmu.root(cpu), runs, &self.end) else {
             return SmallVec::new();
@@ -216,7 +216,7 @@ impl Core {
                 };
                 let held = std::array::from_fn(|word| self.content_seen(cpu, used.frame, word));
                 let frame = Frame(used.frame.into());
-                reaches.push(Reach {
+                reaches.push(ReachableAccess {
                     page,
                     frame,
                     rights,
@@ -230,7 +230,7 @@ impl Core {
 
     /// Marks the stores of CPUs in the abstract machine as visible, except for CPUs that have some in a buffer.
     pub(crate) fn show_stores(&mut self) {
-        let waits = |entry: &super::Buffered| {
+        let waits = |entry: &super::BufferedOp| {
             matches!(entry.target, Target::Content { .. } | Target::Fill(_))
         };
         for cpu in 0..self.count {

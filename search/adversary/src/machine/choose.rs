@@ -3,15 +3,15 @@
 //! We keep the set of possible actions from one operation to the next. So the code that changes the set is here, beside
 //! the code that reads it.
 
-use super::buffer::{Buffered, Target};
+use super::buffer::{BufferedOp, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
 use crate::action::{Action, Actions, DATA, Kind, UNPROMPTED, default_action, fair_action};
 use crate::cell::AdversaryWord;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::kind::Stores;
 use crate::op::{AccessKind, Op};
 use crate::schedule::Strategy;
-use crate::timeline::What;
+use crate::timeline::RunEvent;
 use quell::CpuId;
 use quell_vm::contract::{Clause, Violation};
 use std::panic::Location;
@@ -216,7 +216,7 @@ impl Core {
             footprints.step(me);
         }
         if self.timeline.is_some() {
-            self.record(me, What::Step(op));
+            self.record(me, RunEvent::Step(op));
         }
         self.take_effect(me, op);
     }
@@ -362,7 +362,7 @@ impl Core {
         }
         let choice = self.strategy.pick_early(self.decisions, count);
         if choice != 0 {
-            self.happen(Happening::LoadedEarly);
+            self.happen(MachineEvent::LoadedEarly);
             self.trail.push((self.decisions, DATA | choice as u8));
         }
         choice
@@ -514,7 +514,7 @@ impl Core {
     /// Returns whether a buffer holds a store of a program.
     #[inline(never)]
     pub(super) fn stores_under_way(&self) -> bool {
-        let stores = |entry: &Buffered| matches!(entry.target, Target::Content { .. });
+        let stores = |entry: &BufferedOp| matches!(entry.target, Target::Content { .. });
         self.cpus[..self.count]
             .iter()
             .any(|cpu| cpu.buffer.others().any(stores))
@@ -585,7 +585,7 @@ impl Core {
             return set;
         }
         // Nothing comes before the oldest store, and all others come after it.
-        let free = |place: usize, entry: &Buffered| {
+        let free = |place: usize, entry: &BufferedOp| {
             !entry.release
                 && entry.epoch == oldest.epoch
                 && cpu.buffer.is_unhindered((place, entry), |other| {

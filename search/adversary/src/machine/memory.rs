@@ -1,6 +1,6 @@
 //! Words and frames: loads, store buffers, and when stores become visible.
 
-use super::buffer::{Buffered, Fill, Target};
+use super::buffer::{BufferedOp, Fill, Target};
 use super::{Core, Cpu, past};
 use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
@@ -8,7 +8,7 @@ use crate::kind::Stores;
 use crate::op::Op;
 use crate::oracle::Moment;
 use crate::tables;
-use crate::timeline::What;
+use crate::timeline::RunEvent;
 use quell::{CpuId, Frame, Page};
 use quell_vm::contract::{Clause, Violation};
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl Core {
         };
         self.watch(me, word, value);
         if self.tracing() {
-            self.record(me, What::Read(value));
+            self.record(me, RunEvent::Read(value));
         }
         value
     }
@@ -88,7 +88,7 @@ impl Core {
         }
         let (_, value) = early?;
         if self.tracing() {
-            self.record(me, What::Early);
+            self.record(me, RunEvent::Early);
         }
         Some(value)
     }
@@ -133,7 +133,7 @@ impl Core {
     #[inline]
     pub(crate) fn store(&mut self, me: usize, word: &AdversaryWord, value: u64, order: Ordering) {
         if self.tracing() {
-            self.record(me, What::Wrote(value));
+            self.record(me, RunEvent::Wrote(value));
         }
         // A CPU doesn't wait for its own change.
         self.cpus[me].watch.wrote(word, value);
@@ -160,7 +160,7 @@ impl Core {
             false => 0,
         };
         let cpu = &mut self.cpus[me];
-        let entry = Buffered {
+        let entry = BufferedOp {
             target,
             value,
             epoch: cpu.epoch,
@@ -270,10 +270,12 @@ impl Core {
         };
         if self.tracing() {
             let what = match entry.target {
-                Target::Word(word) => What::Visible(word, entry.value),
-                Target::Content { used, .. } => What::Landed(used.frame, entry.value),
-                Target::Fill(fill) => What::Landed(fill.first, fill.words[0].unwrap_or(0)),
-                Target::Invalidation { what, .. } => What::Said(format!("~ {what:?} takes effect")),
+                Target::Word(word) => RunEvent::Visible(word, entry.value),
+                Target::Content { used, .. } => RunEvent::Landed(used.frame, entry.value),
+                Target::Fill(fill) => RunEvent::Landed(fill.first, fill.words[0].unwrap_or(0)),
+                Target::Invalidation { what, .. } => {
+                    RunEvent::Said(format!("~ {what:?} takes effect"))
+                }
             };
             self.record(cpu, what);
         }

@@ -5,7 +5,7 @@
 //! report it as [`Clause::Misuse`].
 
 use super::Core;
-use crate::mmu::Meeting;
+use crate::mmu::EntryConflict;
 use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
 use quell_vm::contract::{Clause, Violation};
 
@@ -42,7 +42,7 @@ impl Core {
     }
 
     #[cold]
-    fn judge_meeting(&mut self, me: usize, meeting: &Meeting) {
+    fn judge_meeting(&mut self, me: usize, meeting: &EntryConflict) {
         let holder = meeting.cpu;
         // Leftovers of an earlier space with that root are covered by C5.
         let of_another = self.oracle.frame(meeting.root()).allocated > meeting.old_written;

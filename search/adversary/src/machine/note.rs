@@ -3,8 +3,8 @@
 
 use super::Core;
 use crate::cell::FRAME_WORDS;
-use crate::coverage::Happening;
-use crate::oracle::Returned;
+use crate::coverage::MachineEvent;
+use crate::oracle::RevokedRight;
 use quell::{CpuId, Frame, PageRange};
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::Event;
@@ -17,7 +17,7 @@ impl Core {
         let each = |frame: Frame, frames: u64| (frame.0..frame.0 + frames).map(|f| f as u32);
         match event {
             Event::FrameAllocated { frame, frames } => {
-                self.happen(Happening::FrameReused);
+                self.happen(MachineEvent::FrameReused);
                 for frame in each(frame, frames) {
                     self.check_unowned(me, frame);
                     let history = self.oracle.frame_mut(frame);
@@ -29,7 +29,7 @@ impl Core {
                 }
             }
             Event::FrameZeroed { frame, frames } => {
-                self.happen(Happening::Zeroed);
+                self.happen(MachineEvent::Zeroed);
                 let dirty = each(frame, frames)
                     .find(|&f| (0..FRAME_WORDS).any(|word| self.content_seen(me, f, word) != 0));
                 if let Some(dirty) = dirty {
@@ -48,7 +48,7 @@ impl Core {
                 }
             }
             Event::FrameReinstated { frame } => {
-                self.happen(Happening::FrameReinstated);
+                self.happen(MachineEvent::FrameReinstated);
                 self.check_unowned(me, frame.0 as u32);
                 let history = self.oracle.frame_mut(frame.0 as u32);
                 history.free = false;
@@ -63,14 +63,14 @@ impl Core {
                 history.allocated_by = by;
             }
             Event::TableFreed { frame } => {
-                self.happen(Happening::TableFreed);
+                self.happen(MachineEvent::TableFreed);
                 let history = self.oracle.frame_mut(frame.0 as u32);
                 history.dead_table = true;
                 history.freed_by = by;
                 self.check_tables();
             }
             Event::Captured { frame, frames } => {
-                self.happen(Happening::Captured);
+                self.happen(MachineEvent::Captured);
                 for frame in each(frame, frames) {
                     let history = self.oracle.frame_mut(frame);
                     history.captured = now;
@@ -88,7 +88,7 @@ impl Core {
                 executable,
             } => self.returned(now, by, root, range, [readable, writable, executable]),
             Event::SpaceRetired { root } => {
-                self.happen(Happening::SpaceRetired);
+                self.happen(MachineEvent::SpaceRetired);
                 let history = self.oracle.frame_mut(root.0 as u32);
                 history.dead_table = true;
                 history.freed_by = by;
@@ -119,9 +119,9 @@ impl Core {
         range: PageRange,
         [readable, writable, executable]: [bool; 3],
     ) {
-        self.happen(Happening::CallReturned);
+        self.happen(MachineEvent::CallReturned);
         let began = self.call_began(usize::from(by));
-        self.oracle.returned(Returned {
+        self.oracle.returned(RevokedRight {
             began,
             root: root.0 as u32,
             start: range.start.0,

@@ -50,7 +50,7 @@ pub(super) const DEPTH: usize = 4;
 
 /// A value that a word held.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct HeldValue {
     value: u64,
     from: Moment,
     until: Moment,
@@ -60,7 +60,7 @@ struct Held {
 #[derive(Clone, Default)]
 struct Word {
     /// The past values, youngest first.
-    old: [Held; DEPTH],
+    old: [HeldValue; DEPTH],
     count: usize,
     /// Its present value. If memory differs, the word was moved and another one has its address now.
     value: u64,
@@ -141,7 +141,7 @@ impl Past {
         }
         word.value = new;
         word.old.rotate_right(1);
-        word.old[0] = Held {
+        word.old[0] = HeldValue {
             value: old,
             from: word.from,
             until: now,

@@ -6,9 +6,9 @@
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;
 use crate::cell::FRAME_WORDS;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::digest::{Locals, Sums};
-use crate::isolation::Halves;
+use crate::isolation::UserHalfState;
 use crate::mmu;
 use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
@@ -16,12 +16,12 @@ use quell_vm::contract::AbstractMachine;
 use std::rc::Rc;
 
 /// A saved machine.
-pub(crate) struct Saved {
+pub(crate) struct SavedMachine {
     text: Option<Text>,
-    halves: [Halves; MAX_CPUS],
+    halves: [UserHalfState; MAX_CPUS],
     synchronized: [Moment; MAX_CPUS],
-    cpus: Vec<AtRest>,
-    mmu: mmu::Saved,
+    cpus: Vec<IdleCpu>,
+    mmu: mmu::SavedMmu,
     oracle: Oracle,
     abstract_machine: AbstractMachine,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -29,23 +29,23 @@ pub(crate) struct Saved {
     now: Moment,
     current: usize,
     second_looks: u8,
-    events: [u64; Happening::COUNT],
+    events: [u64; MachineEvent::COUNT],
     sums: Sums,
     programs: u8,
 }
 
 /// The state of a CPU that has only prepared its program.
 #[derive(Clone, Copy)]
-struct AtRest {
+struct IdleCpu {
     online: bool,
     interrupts_on: bool,
     interrupt: bool,
     call_began: Moment,
 }
 
-impl AtRest {
+impl IdleCpu {
     /// Returns `None` if the CPU has more state than that.
-    fn of(cpu: &Cpu) -> Option<AtRest> {
+    fn of(cpu: &Cpu) -> Option<IdleCpu> {
         let rests = cpu.buffer.is_empty()
             && cpu.watch.is_empty()
             && cpu.broadcasts.is_empty()
@@ -53,7 +53,7 @@ impl AtRest {
             && cpu.epoch == 0
             && !cpu.in_nmi
             && !cpu.woken;
-        rests.then_some(AtRest {
+        rests.then_some(IdleCpu {
             online: cpu.online,
             interrupts_on: cpu.interrupts_on,
             interrupt: cpu.interrupt,
@@ -74,11 +74,11 @@ impl Core {
     /// Saves the machine before the CPUs run.
     ///
     /// Returns `None` if preparing the programs depended on a schedule or has broken the contract.
-    pub(crate) fn save(&self) -> Option<Saved> {
+    pub(crate) fn save(&self) -> Option<SavedMachine> {
         let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
-        let cpus: Option<Vec<AtRest>> = self.cpus[..self.count].iter().map(AtRest::of).collect();
+        let cpus: Option<Vec<IdleCpu>> = self.cpus[..self.count].iter().map(IdleCpu::of).collect();
         let cpus = cpus.filter(|_| untouched)?;
-        Some(Saved {
+        Some(SavedMachine {
             text: self.text,
             halves: self.halves,
             synchronized: self.synchronized,
@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Restores a saved machine, as [`Core::reset`] restores the machine before any program.
-    pub(crate) fn restore(&mut self, saved: &Saved) {
+    pub(crate) fn restore(&mut self, saved: &SavedMachine) {
         self.text = saved.text;
         self.halves = saved.halves;
         self.synchronized = saved.synchronized;

@@ -1,7 +1,7 @@
 //! Page-table isolation: user mode has its own tag, and the user's half of each space is flushed late.
 //!
 //! On a machine with isolation, the engine assigns tags as on any other, and flushes the kernel's half. The user's half
-//! is the responsibility of the port, as in a real kernel. [`Halves`](crate::isolation::Halves) records which halves
+//! is the responsibility of the port, as in a real kernel. [`UserHalfState`](crate::isolation::Halves) records which halves
 //! need a flush, and the return to user mode, which precedes an access of a program, loads the user's tag and flushes
 //! it if necessary. In user mode, the walker fills under that tag until the CPU does anything else: an operation of the
 //! kernel, an interrupt, an NMI. An NMI handler that accesses user memory does so in kernel mode, under the engine's

@@ -52,7 +52,7 @@ pub(super) struct Watch {
 ///
 /// If everything remembered was read since the last iteration, a new word takes the place of the one before, as long as
 /// it is itself the next to drop. This makes it quick to read a whole table.
-struct Passing {
+struct PassingWord {
     place: usize,
     /// The greatest key of all other words.
     others: u64,
@@ -240,7 +240,12 @@ impl Watch {
     }
 
     #[inline]
-    fn take_read(&mut self, word: *const AdversaryWord, value: u64, passing: &mut Option<Passing>) {
+    fn take_read(
+        &mut self,
+        word: *const AdversaryWord,
+        value: u64,
+        passing: &mut Option<PassingWord>,
+    ) {
         if let Some(passing) = passing
             && std::ptr::eq(passing.word, word)
         {
@@ -269,7 +274,7 @@ impl Watch {
 
     /// Makes the word at a place a passing one, if it would be dropped next while all words are fresh. From then on its
     /// place isn't known.
-    fn pass(&mut self, place: usize) -> Option<Passing> {
+    fn pass(&mut self, place: usize) -> Option<PassingWord> {
         let mut keys = self.keys;
         let key = std::mem::take(&mut keys[place]);
         let others = keys[greatest(keys)];
@@ -277,7 +282,7 @@ impl Watch {
             return None;
         }
         self.lose(place);
-        Some(Passing {
+        Some(PassingWord {
             place,
             others,
             word: std::mem::replace(&mut self.words[place], std::ptr::null()),
@@ -286,8 +291,8 @@ impl Watch {
     }
 
     /// Puts the last passing word into its place.
-    fn flush_pending(&mut self, passing: Option<Passing>) {
-        if let Some(Passing {
+    fn flush_pending(&mut self, passing: Option<PassingWord>) {
+        if let Some(PassingWord {
             place, word, seen, ..
         }) = passing
         {

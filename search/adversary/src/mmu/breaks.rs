@@ -41,7 +41,7 @@
 //! We don't compare entries of two roots, because a leftover of another address space is a matter of C5.
 //!
 //! A read-only translation may be replaced by another one without a flush if both frames have the same content. The
-//! machine compares the contents at that moment ([`Meeting::of_equals`]).
+//! machine compares the contents at that moment ([`EntryConflict::of_equals`]).
 
 use super::held::{GLOBAL_TAG, Pointer};
 use super::leaves::Leaf;
@@ -143,7 +143,7 @@ impl fmt::Display for Entry {
 
 /// A new entry, and an old one that a TLB may still hold when it fills the new one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct EntryConflict {
     /// The CPU with that TLB.
     pub(crate) cpu: usize,
     /// The new entry's place in a table.
@@ -154,7 +154,7 @@ pub(crate) struct Meeting {
     pub(crate) old_written: u32,
 }
 
-impl Meeting {
+impl EntryConflict {
     /// Returns the root from which both are walked.
     pub(crate) fn root(&self) -> u32 {
         self.new.root
@@ -173,7 +173,7 @@ impl Meeting {
     /// Returns the old and the new first frame and their number, if equal contents excuse the meeting. They do if both
     /// translations are read-only and only their output addresses differ.
     pub(crate) fn of_equals(&self) -> Option<(u32, u32, u64)> {
-        let Meeting { new, old, .. } = self;
+        let EntryConflict { new, old, .. } = self;
         let alike = !new.is_table()
             && !old.is_table()
             && new.level == old.level
@@ -185,10 +185,10 @@ impl Meeting {
     }
 }
 
-impl fmt::Display for Meeting {
+impl fmt::Display for EntryConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, index) = self.place;
-        let Meeting { new, old, .. } = self;
+        let EntryConflict { new, old, .. } = self;
         write!(
             f,
             "break before make: entry {index} of table {table:#x} maps {new} where a TLB may still hold {old}"

@@ -56,7 +56,7 @@ impl Pointer {
 
 /// A past value of a table word. Walkers that lag may still read it.
 #[derive(Clone, Copy)]
-pub(super) struct Gone {
+pub(super) struct OverwrittenEntry {
     pub(super) table: u32,
     pub(super) index: usize,
     pub(super) old: u64,
@@ -177,7 +177,7 @@ impl Tlb {
 
     /// Records that the tables no longer lead through an entry. `unseen` is the moment at which walkers stopped seeing
     /// it, if they have.
-    pub(super) fn end(&mut self, gone: &Gone, unseen: Option<Moment>) {
+    pub(super) fn end(&mut self, gone: &OverwrittenEntry, unseen: Option<Moment>) {
         let place = |via: u32, level: u8, page: u64| {
             via == gone.table && Level(level).index(quell::Page(page)) == gone.index
         };

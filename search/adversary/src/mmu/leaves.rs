@@ -3,7 +3,7 @@
 //! The TLB of a program with large pages holds hundreds of them, and each changed entry needs those that were filled
 //! from it. So we keep the places of their entries beside them as numbers, of which a host compares many at once.
 
-use crate::oracle::{Moment, Used};
+use crate::oracle::{Moment, UsedTranslation};
 use crate::tables::{BLOCK, FRAME_SHIFT, frame_of};
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::ops::Range;
@@ -87,8 +87,8 @@ impl Leaf {
     }
 
     /// Returns the translation of an access to `page` through it, for the oracle.
-    pub(crate) fn used(&self, page: u64) -> Used {
-        Used {
+    pub(crate) fn used(&self, page: u64) -> UsedTranslation {
+        UsedTranslation {
             root: self.root,
             page,
             frame: frame_of(self.word) + (page - self.page) as u32,

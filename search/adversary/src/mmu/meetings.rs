@@ -1,7 +1,7 @@
 //! Finds translations of one address that meet in a TLB; [`breaks`](super::breaks) defines the forbidden pairs.
 
 use super::Mmu;
-use super::breaks::{Entry, Meeting};
+use super::breaks::{Entry, EntryConflict};
 use super::held::{GLOBAL_TAG, Pointer};
 use crate::tables::{ACCESSED, PRESENT, TABLE};
 use quell::Break;
@@ -44,7 +44,7 @@ impl Mmu {
             .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
         for (old, old_written) in leaves.chain(pointers) {
             if new.meets(&old) && new.contradicts(&old, self.breaks) {
-                self.meetings.push(Meeting {
+                self.meetings.push(EntryConflict {
                     cpu,
                     place: (from.table, index),
                     new,
@@ -101,7 +101,7 @@ impl Mmu {
     }
 
     /// Takes one of the pairs that met, for the judge.
-    pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
+    pub(crate) fn take_meeting(&mut self) -> Option<EntryConflict> {
         self.meetings.pop()
     }
 }

@@ -5,23 +5,23 @@ use quell_vm::machine::TABLE_WORDS;
 
 /// The state of all tables besides their words. A run uses few of the tables that it could have, so the others take no
 /// memory.
-pub(super) struct Sides {
+pub(super) struct TableStates {
     /// The tables with words that may not be zero, as bits.
     used: Box<[u64]>,
     /// The state of each table that has had such words, in this run or an earlier one.
-    sides: Box<[Option<Box<Side>>]>,
+    sides: Box<[Option<Box<TableState>>]>,
 }
 
-struct Side {
+struct TableState {
     /// The words that may not be zero, as bits.
     nonzero: [u64; TABLE_WORDS / 64],
     /// When each word was last written.
     written: [Moment; TABLE_WORDS],
 }
 
-impl Sides {
+impl TableStates {
     pub(super) fn of(tables: usize) -> Self {
-        Sides {
+        TableStates {
             used: vec![0; tables.div_ceil(64)].into(),
             sides: (0..tables).map(|_| None).collect(),
         }
@@ -52,7 +52,7 @@ impl Sides {
         let table = table as usize;
         self.used[table / 64] |= 1 << (table % 64);
         let side = self.sides[table].get_or_insert_with(|| {
-            Box::new(Side {
+            Box::new(TableState {
                 nonzero: [0; TABLE_WORDS / 64],
                 written: [0; TABLE_WORDS],
             })

@@ -22,9 +22,9 @@ mod vm_writeback;
 // The vocabulary of the rows.
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, SECOND, THIRD, frame};
-use crate::coverage::Happening::*;
-use crate::coverage::Reach::{Engine, Machine};
-use crate::scenario::{On::*, Scenario};
+use crate::coverage::MachineEvent::*;
+use crate::coverage::ReachGoal::{Engine, Machine};
+use crate::scenario::{MachineSet::*, Scenario};
 use crate::vm_kernel::VmKernel;
 use quell::Counter::*;
 use quell::{Hardware, Purpose};

@@ -1,7 +1,7 @@
 //! The system calls that programs over the manager make, with pages instead of addresses.
 
 use super::{VmKernel, address};
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use quell::{Hardware, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
 
@@ -124,7 +124,7 @@ impl VmKernel<'_> {
     /// Takes this CPU offline. It runs nothing, and its pending interrupt is lost.
     pub fn offline(&self) {
         self.hw.say(|| "goes offline".into());
-        self.hw.happen(Happening::Offline);
+        self.hw.happen(MachineEvent::Offline);
         self.hw.mask_interrupts();
         self.vm.offline();
         self.hw.offline();

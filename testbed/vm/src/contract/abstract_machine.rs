@@ -194,7 +194,7 @@ fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) ->
 
 /// An operation that a CPU performs.
 #[derive(Clone, Copy, Debug)]
-enum Action {
+enum CpuAction {
     Call(Call),
     /// An access to a word of a page, with the value that it stores.
     Access(Access, u64, usize, u64),
@@ -205,7 +205,7 @@ enum Action {
 struct Operation {
     begun: Moment,
     process: ProcessId,
-    action: Action,
+    action: CpuAction,
     /// The object behind the memory that the call maps.
     object: u32,
     changed: SmallVec<[Place; 2]>,
@@ -213,7 +213,7 @@ struct Operation {
 
 /// Accesses that a TLB or a table would allow.
 #[derive(Clone, Copy, Debug)]
-pub struct Reach {
+pub struct ReachableAccess {
     /// The page.
     pub page: u64,
     /// The frame.
@@ -353,7 +353,7 @@ impl AbstractMachine {
         let operations = self.operations.iter().enumerate();
         operations.flat_map(move |(cpu, by)| {
             let copies = move |by: &&Operation| {
-                matches!(by.action, Action::Access(..)) && by.changed.contains(&own)
+                matches!(by.action, CpuAction::Access(..)) && by.changed.contains(&own)
             };
             let copied = Place::Word(file, byte(page, word));
             by.iter()
@@ -407,16 +407,18 @@ impl AbstractMachine {
                 .flatten()
         };
         match (operation.action, place) {
-            (Action::Access(_, page, word, _), Place::Own(object, at, other)) if other != word => {
+            (CpuAction::Access(_, page, word, _), Place::Own(object, at, other))
+                if other != word =>
+            {
                 let areas = mapped(page).filter(|area| area.source.is_own(object, at));
                 areas
                     .flat_map(|area| self.words(&area, other, cpu, since))
                     .map(Value::Number)
                     .collect()
             }
-            (Action::Access(_, _, _, value), _) => smallvec![Value::Number(value)],
+            (CpuAction::Access(_, _, _, value), _) => smallvec![Value::Number(value)],
             (
-                Action::Call(Call::Map {
+                CpuAction::Call(Call::Map {
                     address,
                     protection,
                     backing,
@@ -440,15 +442,17 @@ impl AbstractMachine {
                     source
                 })]
             }
-            (Action::Call(Call::Protect { protection, .. }), Place::Area(_, page)) => mapped(page)
-                .map(|area| {
-                    Value::Area(Area {
-                        rights: protection,
-                        ..area
+            (CpuAction::Call(Call::Protect { protection, .. }), Place::Area(_, page)) => {
+                mapped(page)
+                    .map(|area| {
+                        Value::Area(Area {
+                            rights: protection,
+                            ..area
+                        })
                     })
-                })
-                .collect(),
-            (Action::Call(Call::Remap { address, bytes, to }), Place::Area(_, page)) => {
+                    .collect()
+            }
+            (CpuAction::Call(Call::Remap { address, bytes, to }), Place::Area(_, page)) => {
                 let to = pages(to.unwrap_or(0), bytes);
                 match to.contains(&page) {
                     true => mapped(page - to.start + address / PAGE_BYTES)
@@ -457,21 +461,21 @@ impl AbstractMachine {
                     false => smallvec![Value::Nothing],
                 }
             }
-            (Action::Call(Call::Write { offset, .. }), Place::Length(_)) => {
+            (CpuAction::Call(Call::Write { offset, .. }), Place::Length(_)) => {
                 let lengths = self.numbers(place, cpu, since).into_iter();
                 lengths
                     .map(|length| Value::Number(length.max(offset + 8)))
                     .collect()
             }
-            (Action::Call(Call::Write { value, .. }), _) => smallvec![Value::Number(value)],
+            (CpuAction::Call(Call::Write { value, .. }), _) => smallvec![Value::Number(value)],
             (
-                Action::Call(Call::Create { bytes } | Call::Truncate { bytes, .. }),
+                CpuAction::Call(Call::Create { bytes } | Call::Truncate { bytes, .. }),
                 Place::Length(_),
             ) => {
                 smallvec![Value::Number(bytes)]
             }
-            (Action::Call(Call::Truncate { .. }), _) => smallvec![Value::Number(0)],
-            (Action::Call(_), _) => smallvec![Value::Nothing],
+            (CpuAction::Call(Call::Truncate { .. }), _) => smallvec![Value::Number(0)],
+            (CpuAction::Call(_), _) => smallvec![Value::Nothing],
         }
     }
 
@@ -487,7 +491,7 @@ impl AbstractMachine {
         }
         let drops_pages = matches!(
             operation.action,
-            Action::Call(Call::Discard { .. } | Call::Truncate { .. })
+            CpuAction::Call(Call::Discard { .. } | Call::Truncate { .. })
         );
         let values = self.effect(cpu, place);
         let oldest = self
@@ -532,7 +536,7 @@ impl AbstractMachine {
         for other in 0..self.operations.len() {
             let Some(Operation {
                 process,
-                action: Action::Call(call),
+                action: CpuAction::Call(call),
                 ..
             }) = self.operations[other]
             else {
@@ -547,7 +551,7 @@ impl AbstractMachine {
                 (
                     Call::Discard { address, bytes },
                     Place::Own(..),
-                    Some((of, Action::Access(_, page, ..))),
+                    Some((of, CpuAction::Access(_, page, ..))),
                 ) if is_new && process == of && pages(address, bytes).contains(&page) => {
                     self.change(other, place);
                 }
@@ -607,7 +611,7 @@ impl AbstractMachine {
         }
     }
 
-    fn begin(&mut self, cpu: usize, process: ProcessId, action: Action) -> bool {
+    fn begin(&mut self, cpu: usize, process: ProcessId, action: CpuAction) -> bool {
         self.lost |= !self.processes.contains(&process);
         if self.lost {
             return false;
@@ -627,7 +631,7 @@ impl AbstractMachine {
 
     /// Begins a call of the manager by a CPU.
     pub fn begin_call(&mut self, cpu: usize, process: ProcessId, call: Call) {
-        if !self.begin(cpu, process, Action::Call(call)) {
+        if !self.begin(cpu, process, CpuAction::Call(call)) {
             return;
         }
         match call {
@@ -672,7 +676,7 @@ impl AbstractMachine {
         word: usize,
         value: u64,
     ) {
-        if self.begin(cpu, process, Action::Access(access, page, word, value))
+        if self.begin(cpu, process, CpuAction::Access(access, page, word, value))
             && access == Access::Write
         {
             self.store(cpu);
@@ -684,7 +688,7 @@ impl AbstractMachine {
         let Some(Operation {
             begun,
             process,
-            action: Action::Access(_, page, word, _),
+            action: CpuAction::Access(_, page, word, _),
             ..
         }) = self.operations[cpu]
         else {
@@ -712,15 +716,15 @@ impl AbstractMachine {
                 .then_some(first)
         };
         match operation.action {
-            Action::Access(access, page, word, _) => source(page, Some(access))
+            CpuAction::Access(access, page, word, _) => source(page, Some(access))
                 .is_some_and(|area| Self::stored_to(&area, word).contains(&place)),
-            Action::Call(Call::Discard { address, bytes }) => {
+            CpuAction::Call(Call::Discard { address, bytes }) => {
                 pages(address, bytes).any(|page| match (source(page, None), place) {
                     (Some(area), Place::Own(object, at, _)) => area.source.is_own(object, at),
                     _ => false,
                 })
             }
-            Action::Call(_) => true,
+            CpuAction::Call(_) => true,
         }
     }
 
@@ -776,7 +780,7 @@ impl AbstractMachine {
         let Some(Operation {
             begun,
             process,
-            action: Action::Access(access, page, word, _),
+            action: CpuAction::Access(access, page, word, _),
             ..
         }) = self.operations[cpu]
         else {
@@ -890,7 +894,7 @@ impl AbstractMachine {
         let Some(Operation {
             begun,
             process,
-            action: Action::Call(call),
+            action: CpuAction::Call(call),
             ..
         }) = self.operations[cpu]
         else {
@@ -951,7 +955,7 @@ impl AbstractMachine {
             _ => return call,
         };
         if let Some(operation) = &mut self.operations[cpu] {
-            operation.action = Action::Call(call);
+            operation.action = CpuAction::Call(call);
         }
         pages(chosen, bytes).for_each(|page| self.change(cpu, Place::Area(process, page)));
         call
@@ -1063,12 +1067,12 @@ impl AbstractMachine {
     ///
     /// # Errors
     /// This machine doesn't allow that.
-    pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &Reach) -> Verdict {
+    pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &ReachableAccess) -> Verdict {
         if self.lost || !self.processes.contains(&process) {
             return Ok(());
         }
         let since = self.now + 1;
-        let Reach {
+        let ReachableAccess {
             page,
             frame,
             rights,

@@ -1,6 +1,6 @@
 //! Registers of one CPU: its number, interrupt flag, clock, and the switch between stacks.
 //!
-//! GS contains the address of a [`Local`] in kernel mode *and* in user mode. Our one user program can't change it
+//! GS contains the address of a [`CpuLocal`] in kernel mode *and* in user mode. Our one user program can't change it
 //! (CR4.FSGSBASE is off, and we build it without segment loads), and its target isn't mapped for user mode. So no entry
 //! needs SWAPGS.
 
@@ -14,7 +14,7 @@ use x86_64::structures::tss::TaskStateSegment;
 
 /// The hardware's structures for each CPU. Assembly reads the first word.
 #[repr(C)]
-pub struct Local {
+pub struct CpuLocal {
     index: u64,
     /// The task state, which defines the stacks of interrupts.
     pub tss: TaskStateSegment,
@@ -50,7 +50,7 @@ pub fn init_early() {
 /// No other CPU has the number, and this one has not used its number yet, except after [`init_early`] on the first
 /// CPU.
 pub unsafe fn init(index: usize) {
-    let local = Box::leak(Box::new(Local {
+    let local = Box::leak(Box::new(CpuLocal {
         index: index as u64,
         tss: TaskStateSegment::new(),
         gdt: GlobalDescriptorTable::new(),
@@ -103,15 +103,15 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 #[inline(always)]
 pub fn index() -> usize {
     let index: u64;
-    // SAFETY: from `init` on, GS points to this CPU's `Local`. Before, the first CPU has a 0 there.
+    // SAFETY: from `init` on, GS points to this CPU's `CpuLocal`. Before, the first CPU has a 0 there.
     unsafe { asm!("mov {}, gs:[0]", out(reg) index, options(nostack, preserves_flags, readonly)) };
     index as usize
 }
 
-/// Returns this CPU's `Local`.
-pub fn local() -> *mut Local {
+/// Returns this CPU's `CpuLocal`.
+pub fn local() -> *mut CpuLocal {
     // SAFETY: reading a register.
-    unsafe { GS_BASE.read() as *mut Local }
+    unsafe { GS_BASE.read() as *mut CpuLocal }
 }
 
 /// Masks interrupts, and returns whether they were on.

@@ -33,7 +33,7 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
 
 /// Returns the system's description of itself.
 pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
-    let mut told = Told(Vec::new());
+    let mut told = HostFigures(Vec::new());
     told.processor(host, processor);
     told.caches(host.cpus[0]);
     told.memory();
@@ -47,9 +47,9 @@ pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// The figures so far.
-struct Told(Vec<Figure>);
+struct HostFigures(Vec<Figure>);
 
-impl Told {
+impl HostFigures {
     fn add(&mut self, parameter: P, value: impl ToString, unit: &'static str, source: &str) {
         self.0.push(Figure {
             parameter,
@@ -60,7 +60,7 @@ impl Told {
         });
     }
 
-    /// Adds a figure as [`Told::add`] does, but marks it as assumed.
+    /// Adds a figure as [`HostFigures::add`] does, but marks it as assumed.
     fn assume(&mut self, parameter: P, value: impl ToString, unit: &'static str, why: &str) {
         self.add(parameter, value, unit, why);
         if let Some(figure) = self.0.last_mut() {

@@ -43,7 +43,7 @@ program = [ {{ begin = true }}, {{ bystand = "20us" }} ]
     Recording {
         calls: calls(64, 16 << 12),
         merged: vec![(4, calls(16, 64 << 12))],
-        sent: Recorded::Interrupts(64),
+        sent: RecordedCount::Interrupts(64),
         price,
         fault_ns: None,
     }
@@ -63,8 +63,8 @@ fn replayed(policy: &str, recording: &Recording) -> Replay {
 
 fn of(replay: &Replay, wanted: &str) -> Change {
     let is = |change: &&Change| match change.what {
-        What::Mechanism { name, .. } => name == wanted,
-        What::Merged { .. } => wanted == "merged",
+        ChangeKind::Mechanism { name, .. } => name == wanted,
+        ChangeKind::Merged { .. } => wanted == "merged",
     };
     *replay.changes.iter().find(is).unwrap()
 }
@@ -76,7 +76,7 @@ fn a_mechanism_shows_where_the_kernel_has_it_and_where_it_has_not() {
         let found = replayed(policy, &recording);
         let batch = of(&found, "S0");
         let name = "S0";
-        assert_eq!(batch.what, What::Mechanism { name, in_kernel });
+        assert_eq!(batch.what, ChangeKind::Mechanism { name, in_kernel });
         // A batch of pages shares one flush.
         assert!(batch.interrupts.0 > 0.9, "{batch:?}");
         assert!(batch.matters && batch.time.0 > 0.1, "{batch:?}");
@@ -151,7 +151,7 @@ fn a_recording_that_interrupted_no_cpu_is_refused() {
     let machine = quell_clock::built_in("haswell-server").unwrap();
     let kernel = Kernel::of_policy(parse_policy("S0").unwrap());
     let none_sent = Recording {
-        sent: Recorded::Interrupts(0),
+        sent: RecordedCount::Interrupts(0),
         ..recording("discard", 1000, None)
     };
     assert_eq!(

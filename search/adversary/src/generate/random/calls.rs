@@ -2,7 +2,7 @@
 //! [`whole_calls`](super::whole_calls) builds programs of these.
 
 use super::pages::few_of;
-use crate::generated::program::{CallOp, FLAGS, Lane, WINDOW};
+use crate::generated::program::{CallOp, CpuProgram, FLAGS, WINDOW};
 use crate::schedule::Rng;
 
 /// The operations that a program over the manager may use.
@@ -431,7 +431,7 @@ fn fork(rng: &mut Rng, page: u64, process: u32, into: &mut Vec<CallOp>) -> CallO
 }
 
 /// Returns the first few pages that programs map and use.
-pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
+pub(super) fn pages_of(cpu: &[CpuProgram<CallOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
         CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
         _ => None,
@@ -439,7 +439,7 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
 }
 
 /// Returns the kinds of calls that a program makes in its run, without accesses.
-pub(super) fn kinds_of(cpu: &[Lane<CallOp>]) -> Vec<CallKind> {
+pub(super) fn kinds_of(cpu: &[CpuProgram<CallOp>]) -> Vec<CallKind> {
     let kind = |op: &CallOp| match *op {
         CallOp::Fill { page, .. } if page == ELSEWHERE.0 => Some(Turnover),
         CallOp::Map { .. } => Some(Map),

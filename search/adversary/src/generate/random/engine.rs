@@ -4,8 +4,8 @@
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FILES, HUGE, Lane, OWN_PAGES, PAGES, PLACES, Reported, Right,
-    WINDOW,
+    BATCHES, CpuProgram, EngineOp, FILE_PAGES, FILES, HUGE, OWN_PAGES, PAGES, PLACES, ReportMode,
+    Right, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -230,10 +230,10 @@ impl Swarm {
             };
         }
         let report = rng.pick(&[
-            Reported::Each,
-            Reported::Each,
-            Reported::Range,
-            Reported::All,
+            ReportMode::Each,
+            ReportMode::Each,
+            ReportMode::Range,
+            ReportMode::All,
         ]);
         EngineOp::Unmap {
             batch,
@@ -264,7 +264,7 @@ pub(super) fn allow(space: u8, page: u64) -> EngineOp {
 }
 
 /// Returns the first few pages that programs map and use.
-pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
+pub(super) fn pages_of(cpu: &[CpuProgram<EngineOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
         EngineOp::Read { page } | EngineOp::Write { page } | EngineOp::Map { page, .. } => {
             Some(page)
@@ -274,7 +274,7 @@ pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
 }
 
 /// Returns the kinds of a program's operations in its run, except accesses.
-pub(super) fn kinds_of(cpu: &[Lane<EngineOp>]) -> Vec<Kind> {
+pub(super) fn kinds_of(cpu: &[CpuProgram<EngineOp>]) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for kind in cpu.iter().flat_map(|lane| &lane.run).filter_map(Kind::of) {
         if !kinds.contains(&kind) {

@@ -22,9 +22,9 @@ pub(super) use whole::engine_program_like;
 pub use whole_calls::calls_program;
 pub(super) use whole_calls::calls_program_like;
 
-use super::text::Recorded;
+use super::text::RecordedProgram;
 use crate::action::MAX_CPUS;
-use crate::generated::program::{Lane, Program, Shape, WINDOW};
+use crate::generated::program::{CpuProgram, Program, Shape, WINDOW};
 use crate::kind::MachineKind;
 use crate::schedule::Rng;
 use calls::CallSwarm;
@@ -67,7 +67,7 @@ impl Rng {
 }
 
 /// Draws a program and its machine.
-pub fn draw(rng: &mut Rng) -> Recorded {
+pub fn draw(rng: &mut Rng) -> RecordedProgram {
     let program = if rng.below(5) < 3 {
         engine_program(rng)
     } else {
@@ -87,8 +87,8 @@ pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
 }
 
 /// Draws a machine and a policy for a program.
-pub fn place(rng: &mut Rng, program: Program) -> Recorded {
-    Recorded {
+pub fn place(rng: &mut Rng, program: Program) -> RecordedProgram {
+    RecordedProgram {
         kind: rng.pick(MachineKind::ALL),
         policy: policy(rng),
         mistake: None,
@@ -121,7 +121,7 @@ fn policy(rng: &mut Rng) -> Policy {
 }
 
 /// Changes a program a little, and sometimes its machine too.
-pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
+pub fn change(rng: &mut Rng, recorded: &mut RecordedProgram, other: &RecordedProgram) {
     for _ in 0..rng.few(4) {
         match rng.below(16) {
             0 => recorded.kind = rng.pick(MachineKind::ALL),
@@ -179,8 +179,8 @@ const LONGEST: usize = 24;
 
 fn change_lanes<O: Copy>(
     rng: &mut Rng,
-    cpu: &mut Vec<Lane<O>>,
-    theirs: &[Lane<O>],
+    cpu: &mut Vec<CpuProgram<O>>,
+    theirs: &[CpuProgram<O>],
     phrase: impl Fn(&mut Rng, &mut Vec<O>),
 ) {
     let at = rng.below(cpu.len() as u64) as usize;

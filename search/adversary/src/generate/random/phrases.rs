@@ -3,7 +3,7 @@
 
 use super::engine::{Swarm, allow};
 use super::kinds::Kind;
-use crate::generated::program::{EngineOp, FILES, FLAGS, For, HUGE, Reported, Right, WINDOW};
+use crate::generated::program::{EngineOp, FILES, FLAGS, For, HUGE, ReportMode, Right, WINDOW};
 use crate::schedule::Rng;
 
 /// The subject of a phrase, and its destination.
@@ -140,7 +140,7 @@ impl Phrase<'_> {
     /// Unmaps the first page of a block, or the whole block.
     fn break_block(&mut self, rng: &mut Rng) {
         let (page, pages) = (self.page & !1, 1 + rng.below(2));
-        let report = rng.pick(&[Reported::Each, Reported::Each, Reported::Range]);
+        let report = rng.pick(&[ReportMode::Each, ReportMode::Each, ReportMode::Range]);
         self.open(rng.pick(&[For::Call, For::Reclaim]));
         self.put(EngineOp::Unmap {
             batch: self.batch,

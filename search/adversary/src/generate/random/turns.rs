@@ -1,14 +1,14 @@
 //! Makes CPUs alternate, so that one acts between two actions of another. Also makes them repeat their actions, so that
 //! there are more such moments.
 
-use crate::generated::program::Lane;
+use crate::generated::program::CpuProgram;
 use crate::schedule::Rng;
 
 /// Makes the first or second CPU wait somewhere until the other has performed a part of its work, and makes the other
 /// wait, too. `tells` and `waits` contain two flags in ascending order that the program doesn't use otherwise.
 pub(super) fn take_turns<O: Copy>(
     rng: &mut Rng,
-    cpu: &mut [Lane<O>],
+    cpu: &mut [CpuProgram<O>],
     tells: [O; 2],
     waits: [O; 2],
 ) {
@@ -29,7 +29,7 @@ pub(super) fn take_turns<O: Copy>(
 const SHORT: usize = 6;
 
 /// Makes most CPUs repeat their work several times.
-pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [Lane<O>]) {
+pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [CpuProgram<O>]) {
     for lane in cpu {
         let times = rng.below(4) as usize;
         if lane.run.len() <= SHORT && times > 0 {

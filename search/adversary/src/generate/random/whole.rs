@@ -8,7 +8,7 @@ use super::shape::shape;
 use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, PLACES, Program, SPACES, Shape, WINDOW,
+    BATCHES, CpuProgram, EngineOp, FILE_PAGES, FLAGS, HUGE, PLACES, Program, SPACES, Shape, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -48,7 +48,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         shape.leaves_space |= strangers;
     }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
-    let mut cpu = vec![Lane::default(); cpus];
+    let mut cpu = vec![CpuProgram::default(); cpus];
     map_all(rng, &shape, &swarm, &mut cpu[0].start);
     let homes = Homes::draw(rng, &shape, &swarm, strangers);
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
@@ -190,7 +190,7 @@ impl Homes {
     }
 
     /// Loads spaces before the run; the last one stays.
-    fn load(&self, rng: &mut Rng, part: &Swarm, lane: &mut Lane<EngineOp>) {
+    fn load(&self, rng: &mut Rng, part: &Swarm, lane: &mut CpuProgram<EngineOp>) {
         let loaded = u64::from(self.spaces - u8::from(self.fresh));
         for _ in 0..rng.few(3) - 1 {
             let space = rng.below(loaded) as u8;

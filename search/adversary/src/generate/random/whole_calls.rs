@@ -5,7 +5,7 @@
 use super::calls::{CLEARS, CallKind, CallSwarm, ELSEWHERE, LargePages, SPLITS, USES, kinds_of};
 use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
-use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
+use crate::generated::program::{CallOp, CpuProgram, FLAGS, Memory, Program, WINDOW};
 use crate::schedule::Rng;
 
 /// Draws a program over the memory manager.
@@ -27,7 +27,7 @@ pub(in crate::generate) fn calls_program_like(
     let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
     let duel = rng.one_in(2).then(|| duel(rng, &swarm, untouched));
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
-    let mut cpu = vec![Lane::default(); cpus];
+    let mut cpu = vec![CpuProgram::default(); cpus];
     let first = &mut cpu[0].start;
     create_files(rng, &swarm, first);
     if swarm.large {
@@ -223,7 +223,7 @@ fn draw_lane(
     swarm: &CallSwarm,
     part: &CallSwarm,
     in_duel: Option<usize>,
-    lane: &mut Lane<CallOp>,
+    lane: &mut CpuProgram<CallOp>,
 ) {
     // The CPUs beside a duel have used its pages, so their TLBs may hold stale translations.
     if in_duel.is_some_and(|number| number > 1) && rng.one_in(2) {

@@ -1,10 +1,10 @@
 //! Open batches, wherever they were opened, and the effects of their end.
 
-use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
+use super::state::{FrameGuard, Kernel, OwnedFrame, SmallBatch, bit, peek, set};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
-    BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
+    BATCHES, CpuProgram, EngineOp, For, HUGE, PAGES, ReportMode, Right, WINDOW,
 };
 use crate::oracle::Moment;
 use crate::tables;
@@ -35,7 +35,7 @@ struct Changed {
 
 /// The change that a protection makes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Takes {
+pub(super) struct RightRemoval {
     pub(super) right: Right,
     /// Whether the page's content is captured afterwards.
     pub(super) capture: bool,
@@ -68,8 +68,8 @@ pub(super) fn defer(batch: &mut SmallBatch<'_, Frame>) -> Option<Stamp> {
 }
 
 /// An open batch, and the effects that its end will have.
-pub(super) struct Open<'k, 'm> {
-    batch: SmallBatch<'k, Held<'k, 'm>>,
+pub(super) struct OpenBatch<'k, 'm> {
+    batch: SmallBatch<'k, FrameGuard<'k, 'm>>,
     purpose: Purpose,
     /// When the first call that it serves began.
     began: Moment,
@@ -79,7 +79,7 @@ pub(super) struct Open<'k, 'm> {
     unflushed: u16,
 }
 
-impl Open<'_, '_> {
+impl OpenBatch<'_, '_> {
     fn has_room(&self) -> bool {
         self.changed[KEPT - 1].is_none() && self.captures[KEPT - 1].is_none()
     }
@@ -100,19 +100,19 @@ impl Open<'_, '_> {
 }
 
 /// The kernel's threads and the batches that they have open.
-pub(super) struct Desk<'k, 'm> {
+pub(super) struct BatchTable<'k, 'm> {
     pub(super) kernel: &'k Kernel<'m>,
-    pub(super) lanes: &'k [Lane<EngineOp>],
+    pub(super) lanes: &'k [CpuProgram<EngineOp>],
     /// Only the CPU that has marked a batch busy uses it. We forget the batches of a run that was cut short instead of
     /// dropping them, because no CPU is left to flush.
-    pub(super) open: ManuallyDrop<[RefCell<Option<Open<'k, 'm>>>; BATCHES]>,
+    pub(super) open: ManuallyDrop<[RefCell<Option<OpenBatch<'k, 'm>>>; BATCHES]>,
     /// Whether the run has begun. Before, there is no other CPU for which to wait.
     pub(super) begun: Cell<bool>,
 }
 
-impl<'k, 'm> Desk<'k, 'm> {
-    pub(super) fn new(kernel: &'k Kernel<'m>, lanes: &'k [Lane<EngineOp>]) -> Self {
-        Desk {
+impl<'k, 'm> BatchTable<'k, 'm> {
+    pub(super) fn new(kernel: &'k Kernel<'m>, lanes: &'k [CpuProgram<EngineOp>]) -> Self {
+        BatchTable {
             kernel,
             lanes,
             open: ManuallyDrop::new(Default::default()),
@@ -121,7 +121,12 @@ impl<'k, 'm> Desk<'k, 'm> {
     }
 
     /// Runs `body` on a batch, unless another CPU uses it. `key` identifies the operation.
-    pub(super) fn with(&self, batch: u8, key: u64, body: impl FnOnce(&mut Option<Open<'k, 'm>>)) {
+    pub(super) fn with(
+        &self,
+        batch: u8,
+        key: u64,
+        body: impl FnOnce(&mut Option<OpenBatch<'k, 'm>>),
+    ) {
         let kernel = self.kernel;
         let busy = &kernel.busy[usize::from(batch)];
         if busy.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
@@ -146,7 +151,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         busy.store(0, Release);
     }
 
-    pub(super) fn with_open(&self, batch: u8, key: u64, body: impl FnOnce(&mut Open<'k, 'm>)) {
+    pub(super) fn with_open(&self, batch: u8, key: u64, body: impl FnOnce(&mut OpenBatch<'k, 'm>)) {
         self.with(batch, key, |place| {
             if let Some(open) = place {
                 body(open);
@@ -160,7 +165,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 return;
             }
             let purpose = purpose_of(purpose);
-            *place = Some(Open {
+            *place = Some(OpenBatch {
                 batch: self.kernel.batch(purpose),
                 purpose,
                 began: 0,
@@ -173,11 +178,11 @@ impl<'k, 'm> Desk<'k, 'm> {
 
     pub(super) fn unmap(
         &self,
-        open: &mut Open<'k, 'm>,
+        open: &mut OpenBatch<'k, 'm>,
         slot: usize,
         page: u64,
         pages: u64,
-        report: Reported,
+        report: ReportMode,
     ) {
         let kernel = self.kernel;
         if !open.has_room() || open.batch.is_full() {
@@ -188,7 +193,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             return;
         };
         let end = page.saturating_add(pages);
-        let held = |what: What| Held { kernel, what };
+        let held = |what: OwnedFrame| FrameGuard { kernel, what };
         let mut any = false;
         let mut found_empty = false;
         for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
@@ -198,7 +203,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 let block = Frame(upper.swap(0, AcqRel) >> 12);
                 let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
                 open.batch.changed(space, range, kernel.resizing());
-                open.batch.hold(held(What::Block(block)));
+                open.batch.hold(held(OwnedFrame::Block(block)));
                 continue;
             }
             let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
@@ -217,7 +222,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 let frame = Frame(entry.swap(0, AcqRel) >> 12);
                 any = true;
                 if Kernel::file_at(at).is_none() {
-                    open.batch.hold(held(What::Single(frame)));
+                    open.batch.hold(held(OwnedFrame::Single(frame)));
                 }
                 let gone = match whole {
                     // The block is reported with its last entry.
@@ -226,7 +231,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                     None => Some(PageRange::base(Page(at), 1)),
                 };
                 // We report the whole block, for the reason in `BareKernel::unmap_block`. [mutant BlockReportedAsPage]
-                if let (Reported::Each, Some(range)) = (report, gone) {
+                if let (ReportMode::Each, Some(range)) = (report, gone) {
                     open.batch.changed(space, range, Scope::Leaf);
                 }
             }
@@ -235,14 +240,14 @@ impl<'k, 'm> Desk<'k, 'm> {
             let old = kernel.huge_entry(slot).swap(0, AcqRel);
             if old & tables::PRESENT != 0 {
                 let range = PageRange::one(Page(HUGE), PageSize::Huge);
-                let what = What::Block(Frame(old >> 12));
+                let what = OwnedFrame::Block(Frame(old >> 12));
                 open.batch.unmapped(space, range, held(what));
             }
         }
         let range = PageRange::base(Page(page), pages);
         match report {
-            Reported::Range if any => open.batch.changed(space, range, Scope::Leaf),
-            Reported::All if any => open.batch.changed_all(space, Scope::Leaf),
+            ReportMode::Range if any => open.batch.changed(space, range, Scope::Leaf),
+            ReportMode::All if any => open.batch.changed_all(space, Scope::Leaf),
             _ => {}
         }
         // The CPU that cleared an entry may not have flushed yet. We don't check each entry of the huge mapping, so it
@@ -260,10 +265,10 @@ impl<'k, 'm> Desk<'k, 'm> {
 
     pub(super) fn protect(
         &self,
-        open: &mut Open<'k, 'm>,
+        open: &mut OpenBatch<'k, 'm>,
         slot: usize,
         range: PageRange,
-        takes: Takes,
+        takes: RightRemoval,
     ) {
         let kernel = self.kernel;
         if !open.has_room() {
@@ -330,9 +335,9 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.unlock(slot);
     }
 
-    pub(super) fn unlink(&self, open: &mut Open<'k, 'm>, slot: usize, window: u64) {
+    pub(super) fn unlink(&self, open: &mut OpenBatch<'k, 'm>, slot: usize, window: u64) {
         let (page, kernel) = (window * WINDOW, self.kernel);
-        self.unmap(open, slot, page, WINDOW, Reported::Each);
+        self.unmap(open, slot, page, WINDOW, ReportMode::Each);
         let Some(space) = kernel.lock(slot) else {
             return;
         };
@@ -347,16 +352,16 @@ impl<'k, 'm> Desk<'k, 'm> {
         let mut pages = PAGES.into_iter().filter(|at| at / WINDOW == window);
         if table && pages.all(idle) && !open.batch.is_full() {
             upper.swap(0, AcqRel);
-            let what = What::Table(Frame(word >> 12));
+            let what = OwnedFrame::Table(Frame(word >> 12));
             let range = PageRange::one(Page(page), PageSize::Large);
-            let table = Held { kernel, what };
+            let table = FrameGuard { kernel, what };
             open.batch.table_unlinked(space, range, table);
         }
         kernel.unlock(slot);
     }
 
     /// Applies the effects of a batch's end, after its flush.
-    fn ended(&self, open: &mut Open<'k, 'm>) {
+    fn ended(&self, open: &mut OpenBatch<'k, 'm>) {
         let kernel = self.kernel;
         if open.purpose == Purpose::Call {
             kernel.flush_all_pending(std::mem::take(&mut open.unflushed));
@@ -419,7 +424,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     pub(super) fn forget(&self, batch: u8) {
         self.with(batch, 2, |place| {
             let Some(open) = place.take() else { return };
-            let Open {
+            let OpenBatch {
                 batch,
                 purpose,
                 began,
@@ -428,7 +433,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 unflushed,
             } = open;
             drop(batch);
-            let mut end = Open {
+            let mut end = OpenBatch {
                 batch: self.kernel.batch(purpose),
                 purpose,
                 began,
@@ -443,7 +448,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     pub(super) fn sweep(&self, batch: u8, page: u64) {
         self.with_open(batch, page << 8, |open| {
             for slot in 0..usize::from(self.kernel.shape.spaces) {
-                self.unmap(open, slot, page, 1, Reported::Each);
+                self.unmap(open, slot, page, 1, ReportMode::Each);
             }
         });
     }

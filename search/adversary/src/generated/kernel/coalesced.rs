@@ -6,7 +6,7 @@
 //! flush first, because it relies on no entry of another task. A space isn't retired while one of its flushes is
 //! outstanding.
 
-use super::state::{Kernel, Space, What, peek, set};
+use super::state::{Kernel, OwnedFrame, Space, peek, set};
 use crate::context;
 use crate::tables;
 use quell::{Frame, Page, PageRange, Scope, Word};
@@ -36,7 +36,7 @@ impl Kernel<'_> {
             if let Some(old) = old {
                 let range = PageRange::base(Page(page), 1);
                 self.returned(slot, range, began, None);
-                self.release(What::Single(old));
+                self.release(OwnedFrame::Single(old));
             }
         }
         self.quit(slot);

@@ -2,8 +2,8 @@
 //! this happens under the lock of the file.
 
 use super::batches::defer;
-use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
-use crate::coverage::Happening;
+use super::state::{FrameGuard, Kernel, MARKER, OwnedFrame, SECRET, peek, set};
+use crate::coverage::MachineEvent;
 use crate::generated::program::{FILE_PAGES, FILES, SPACES};
 use crate::tables;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
@@ -52,7 +52,7 @@ impl<'m> Kernel<'m> {
     pub(super) fn reclaim(&self, file: usize) {
         self.lock_word(&self.file_locks[file]);
         if let frame @ 1.. = peek(&self.slots[file]) {
-            let mut batch = self.batch::<Held<'_, '_>>(Purpose::Reclaim);
+            let mut batch = self.batch::<FrameGuard<'_, '_>>(Purpose::Reclaim);
             let mut unflushed = 0u16;
             for slot in self.mappers(file) {
                 let Some(space) = self.lock(slot) else {
@@ -81,7 +81,7 @@ impl<'m> Kernel<'m> {
             self.capture(Frame(frame), 1);
             // The frame includes all bytes stored before the flush, and no CPU can store to it any more.
             set(&self.slots[file], 0);
-            self.release(What::Single(Frame(frame)));
+            self.release(OwnedFrame::Single(Frame(frame)));
         }
         self.unlock_file(file);
     }
@@ -164,7 +164,7 @@ impl<'m> Kernel<'m> {
                     }
                     None => {
                         self.deferred_flush(frame).clear();
-                        self.release(What::Single(frame));
+                        self.release(OwnedFrame::Single(frame));
                     }
                 }
             }
@@ -186,7 +186,7 @@ impl<'m> Kernel<'m> {
         {
             return;
         }
-        self.hw.happen(Happening::Reusable);
+        self.hw.happen(MachineEvent::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.fill(frame, SECRET);
         // The frame is ours now, so no other CPU changes its file.

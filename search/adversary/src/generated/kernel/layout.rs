@@ -1,6 +1,6 @@
 //! The layout of the kernel's tables and frames in physical memory: tables first, then data.
 
-use crate::generated::program::{EngineOp, Lane, Shape, WINDOW};
+use crate::generated::program::{CpuProgram, EngineOp, Shape, WINDOW};
 use quell::Frame;
 
 /// The number of data frames of one page.
@@ -21,14 +21,14 @@ pub(in crate::generated) struct Layout {
 
 impl Layout {
     /// Creates the layout for a program of this shape.
-    pub(in crate::generated) fn of(shape: &Shape, cpu: &[Lane<EngineOp>]) -> Self {
+    pub(in crate::generated) fn of(shape: &Shape, cpu: &[CpuProgram<EngineOp>]) -> Self {
         let large = |op: &EngineOp| {
             matches!(
                 op,
                 EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } | EngineOp::Collapse { .. }
             )
         };
-        let ops = || cpu.iter().flat_map(Lane::all);
+        let ops = || cpu.iter().flat_map(CpuProgram::all);
         Layout {
             spaces: shape.spaces.into(),
             blocks: if ops().any(large) { BLOCKS } else { 0 },

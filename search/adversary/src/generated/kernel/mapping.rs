@@ -1,6 +1,6 @@
 //! Maps pages, and moves mappings. Each move makes its own flush, under the space's lock.
 
-use super::state::{Held, Kernel, Space, What, bit};
+use super::state::{FrameGuard, Kernel, OwnedFrame, Space, bit};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
@@ -90,7 +90,7 @@ impl<'m> Kernel<'m> {
     }
 
     pub(super) fn flush_now(&self, space: &Space, ranges: &[PageRange]) {
-        let mut batch = self.batch::<Held<'_, '_>>(Purpose::Migration);
+        let mut batch = self.batch::<FrameGuard<'_, '_>>(Purpose::Migration);
         for &range in ranges {
             batch.changed(space, range, Scope::Leaf);
         }
@@ -113,7 +113,7 @@ impl<'m> Kernel<'m> {
                 .this_cpu()
                 .flush(space, (!whole).then_some(range), Scope::Leaf);
             if Self::file_at(page).is_none() {
-                self.release(What::Single(old));
+                self.release(OwnedFrame::Single(old));
             }
             self.returned(slot, range, began, None);
         }
@@ -138,7 +138,7 @@ impl<'m> Kernel<'m> {
             self.engine
                 .this_cpu()
                 .flush(space, (!whole).then_some(range), Scope::Tables);
-            self.release(What::Table(Frame(word >> 12)));
+            self.release(OwnedFrame::Table(Frame(word >> 12)));
         }
         self.unlock(slot);
     }
@@ -185,7 +185,7 @@ impl<'m> Kernel<'m> {
             let executable = word & tables::EXECUTABLE;
             let word = Self::leaf_word(new, word & tables::WRITABLE != 0);
             entry.store(word | executable, Release);
-            self.release(What::Single(old));
+            self.release(OwnedFrame::Single(old));
         }
         self.unlock(slot);
     }
@@ -213,7 +213,7 @@ impl<'m> Kernel<'m> {
                 }
             }
             self.link(large, table);
-            self.release(What::Block(block));
+            self.release(OwnedFrame::Block(block));
         }
         self.unlock(slot);
     }
@@ -249,15 +249,15 @@ impl<'m> Kernel<'m> {
             }
             upper.swap(0, AcqRel);
             let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
-            let what = What::Table(Frame(held >> 12));
-            batch.table_unlinked(space, range, Held { kernel: self, what });
+            let what = OwnedFrame::Table(Frame(held >> 12));
+            batch.table_unlinked(space, range, FrameGuard { kernel: self, what });
             drop(batch.finish());
             // Other CPUs may have cleared entries here and not flushed yet.
             self.engine.flush_pending_tables(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);
                 self.hw.copy_frames(frame, block.plus(page % WINDOW), 1);
-                self.release(What::Single(frame));
+                self.release(OwnedFrame::Single(frame));
             }
             upper.store(Self::leaf_word(block, true), Release);
         }

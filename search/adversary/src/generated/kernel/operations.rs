@@ -1,15 +1,15 @@
 //! The effect of each operation of a program, and of interruptions.
 
-use super::batches::{Desk, Takes, purpose_of};
+use super::batches::{BatchTable, RightRemoval, purpose_of};
 use super::state::{LIVES, peek};
 use crate::context;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::generated::program::{EngineOp, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use quell::{Frame, Hardware, Page, PageRange, Word};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-impl<'k, 'm> Desk<'k, 'm> {
+impl<'k, 'm> BatchTable<'k, 'm> {
     pub(super) fn perform(&self, op: EngineOp) {
         let kernel = self.kernel;
         kernel.hw.say(|| format!("{op:?}"));
@@ -68,7 +68,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 capture,
                 right,
             } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
-                let takes = Takes { right, capture };
+                let takes = RightRemoval { right, capture };
                 self.protect(
                     open,
                     space.into(),
@@ -175,7 +175,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     fn offline(&self) {
         let kernel = self.kernel;
         let here = kernel.here();
-        kernel.hw.happen(Happening::Offline);
+        kernel.hw.happen(MachineEvent::Offline);
         kernel.update(|here| here.pinned = true);
         kernel.hw.mask_interrupts();
         // A kernel that forgets the space of an evicted CPU doesn't name it.
@@ -226,7 +226,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     }
 }
 
-impl context::Kernel for Desk<'_, '_> {
+impl context::Kernel for BatchTable<'_, '_> {
     fn interrupt(&self) {
         self.interrupting(|| {
             self.in_kernel(|| {
@@ -277,7 +277,7 @@ impl context::Kernel for Desk<'_, '_> {
     }
 }
 
-impl Desk<'_, '_> {
+impl BatchTable<'_, '_> {
     /// Interrupts the current code with other code, and resumes it.
     fn interrupting(&self, body: impl FnOnce()) {
         let me = self.kernel.me();
@@ -346,7 +346,7 @@ impl Desk<'_, '_> {
                 core.judge_handler(me);
             });
         } else {
-            self.kernel.hw.happen(Happening::NmiRefused);
+            self.kernel.hw.happen(MachineEvent::NmiRefused);
         }
     }
 }

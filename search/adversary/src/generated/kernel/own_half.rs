@@ -4,11 +4,11 @@
 //! its stamp is flushed, and its frame gets a new owner when it is reused.
 
 use super::batches::defer;
-use super::own_state::Taken;
-use super::state::{Held, Kernel, Mode, SECRET, SmallBatch, Space, What};
+use super::own_state::LazyUnmap;
+use super::state::{FrameGuard, Kernel, Mode, OwnedFrame, SECRET, SmallBatch, Space};
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::generated::program::{HUGE, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use crate::tables;
@@ -135,8 +135,12 @@ impl Kernel<'_> {
             let Some(frame) = self.clear_own(own) else {
                 return;
             };
-            let what = What::Single(frame);
-            batch.unmapped(self.own_space(own), range, Held { kernel: self, what });
+            let what = OwnedFrame::Single(frame);
+            batch.unmapped(
+                self.own_space(own),
+                range,
+                FrameGuard { kernel: self, what },
+            );
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
@@ -163,16 +167,24 @@ impl Kernel<'_> {
             let mut unmapped = [None; OWN_PAGES];
             for (own, unmapped) in unmapped.iter_mut().enumerate() {
                 if let Some(frame) = self.clear_own(own) {
-                    let what = What::Single(frame);
+                    let what = OwnedFrame::Single(frame);
                     let range = PageRange::base(Page(page_of(own)), 1);
-                    batch.unmapped(self.own_space(own), range, Held { kernel: self, what });
+                    batch.unmapped(
+                        self.own_space(own),
+                        range,
+                        FrameGuard { kernel: self, what },
+                    );
                     *unmapped = Some(range);
                 }
             }
             self.own_link().swap(0, AcqRel);
             let range = PageRange::one(Page(FIRST), PageSize::Large);
-            let what = What::Table(Frame(link >> 12));
-            batch.table_unlinked(&self.own.spaces[0], range, Held { kernel: self, what });
+            let what = OwnedFrame::Table(Frame(link >> 12));
+            batch.table_unlinked(
+                &self.own.spaces[0],
+                range,
+                FrameGuard { kernel: self, what },
+            );
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
@@ -229,11 +241,11 @@ impl Kernel<'_> {
                 self.hw.note(Event::FrameFreed { frame, frames: 1 });
                 self.deferred_flush(frame).defer(stamp);
                 let stamp = Some(stamp);
-                self.own.taken[own].set(Some(Taken { frame, stamp }));
+                self.own.taken[own].set(Some(LazyUnmap { frame, stamp }));
             }
             None => {
                 self.deferred_flush(frame).clear();
-                self.release(What::Single(frame));
+                self.release(OwnedFrame::Single(frame));
             }
         }
     }
@@ -244,7 +256,7 @@ impl Kernel<'_> {
     }
 
     fn give_away_own(&self, own: usize) {
-        let Some(Taken { frame, .. }) = self.own.taken[own].take() else {
+        let Some(LazyUnmap { frame, .. }) = self.own.taken[own].take() else {
             return;
         };
         if self
@@ -254,7 +266,7 @@ impl Kernel<'_> {
         {
             return;
         }
-        self.hw.happen(Happening::Reusable);
+        self.hw.happen(MachineEvent::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.judge_own();
         self.fill(frame, SECRET);

@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 
 /// A lazily unmapped page whose frame has no new owner yet.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct LazyUnmap {
     pub(super) frame: Frame,
     /// The stamp of its deferred flush, or `None` if it was flushed after all.
     pub(super) stamp: Option<Stamp>,
@@ -22,7 +22,7 @@ pub(super) struct OwnHalf {
     pub(super) spaces: [AddressSpace<Hw>; 2],
     pub(super) lock: AdversaryWord,
     /// The lazily unmapped pages. Protected by the lock.
-    pub(super) taken: [Cell<Option<Taken>>; OWN_PAGES],
+    pub(super) taken: [Cell<Option<LazyUnmap>>; OWN_PAGES],
 }
 
 impl OwnHalf {
@@ -36,7 +36,7 @@ impl OwnHalf {
 
     /// Returns a digest of the state that is in no word.
     pub(super) fn kept(&self) -> u64 {
-        let taken = |taken: &Cell<Option<Taken>>| {
+        let taken = |taken: &Cell<Option<LazyUnmap>>| {
             let taken = taken.get();
             taken.map(|taken| (taken.frame.0, taken.stamp))
         };

@@ -1,6 +1,6 @@
 //! Runs the kernel on its machine: prepares the kernel, starts its CPUs, and names its words.
 
-use super::batches::Desk;
+use super::batches::BatchTable;
 use super::layout::{Layout, SINGLES};
 use super::own_half;
 use super::own_state::OwnHalf;
@@ -9,7 +9,9 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
-use crate::generated::program::{EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
+use crate::generated::program::{
+    CpuProgram, EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Shape, WINDOW,
+};
 use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
@@ -24,7 +26,7 @@ use std::mem::ManuallyDrop;
 /// Runs a program over the engine.
 pub(in crate::generated) fn perform(
     shape: &Shape,
-    lanes: &[Lane<EngineOp>],
+    lanes: &[CpuProgram<EngineOp>],
     flags: Flags,
     stage: Stage<'_>,
     coverage: &mut Coverage,
@@ -106,7 +108,7 @@ pub(in crate::generated) fn perform(
         own: OwnHalf::new([KernelEntries::Global, KernelEntries::Tagged].map(own)),
         engine,
     };
-    let desk = Desk::new(&kernel, lanes);
+    let desk = BatchTable::new(&kernel, lanes);
     for slot in 0..usize::from(shape.spaces) {
         let top = &hw.table(layout.root(slot))[0];
         kernel.link(top, layout.middle(slot));

@@ -1,11 +1,11 @@
 //! CPUs that run spaces, idle in them and access memory; spaces that end and begin again.
 
 use super::state::{
-    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, Space, USERS, What, life_of, peek,
+    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, OwnedFrame, Space, USERS, life_of, peek,
 };
 use crate::action::MAX_CPUS;
 use crate::context;
-use crate::coverage::Happening;
+use crate::coverage::MachineEvent;
 use crate::generated::program::{PAGES, WINDOW};
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
@@ -195,7 +195,7 @@ impl Kernel<'_> {
             0 => peek(&self.disks[file]),
             frame => context::with(|core| core.content(frame as u32, 0)),
         };
-        self.hw.happen(Happening::Compared);
+        self.hw.happen(MachineEvent::Compared);
         if truth != held {
             let account = format!(
                 "a load through a translation left behind returned {held:#x}, the file says {truth:#x}"
@@ -225,7 +225,7 @@ impl Kernel<'_> {
         // No walker uses this root any more. Before the tables or frames are used again, we also clear its entries, and
         // make walkers see that.
         let mut freed = [None; PAGES.len() + 3];
-        let mut free = |what: What| {
+        let mut free = |what: OwnedFrame| {
             if let Some(place) = freed.iter_mut().find(|place| place.is_none()) {
                 *place = Some(what);
             }
@@ -237,18 +237,18 @@ impl Kernel<'_> {
                 };
                 let old = entry.swap(0, AcqRel);
                 if old & tables::PRESENT != 0 && Self::file_at(page).is_none() {
-                    free(What::Single(Frame(old >> 12)));
+                    free(OwnedFrame::Single(Frame(old >> 12)));
                 }
             }
             match self.window_entry(slot, window).swap(0, AcqRel) {
                 old if old & tables::PRESENT == 0 => {}
-                old if old & tables::TABLE != 0 => free(What::Table(Frame(old >> 12))),
-                old => free(What::Block(Frame(old >> 12))),
+                old if old & tables::TABLE != 0 => free(OwnedFrame::Table(Frame(old >> 12))),
+                old => free(OwnedFrame::Block(Frame(old >> 12))),
             }
         }
         let old = self.huge_entry(slot).swap(0, AcqRel);
         if old & tables::PRESENT != 0 {
-            free(What::Block(Frame(old >> 12)));
+            free(OwnedFrame::Block(Frame(old >> 12)));
         }
         self.hw.fence();
         for what in freed.into_iter().flatten() {

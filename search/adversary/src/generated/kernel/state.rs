@@ -31,19 +31,19 @@ pub(super) type Space = AddressSpace<Hw>;
 
 /// A frame, by its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum OwnedFrame {
     Single(Frame),
     Block(Frame),
     Table(Frame),
 }
 
 /// A frame that is freed when this is dropped.
-pub(super) struct Held<'k, 'm> {
+pub(super) struct FrameGuard<'k, 'm> {
     pub(super) kernel: &'k Kernel<'m>,
-    pub(super) what: What,
+    pub(super) what: OwnedFrame,
 }
 
-impl Drop for Held<'_, '_> {
+impl Drop for FrameGuard<'_, '_> {
     fn drop(&mut self) {
         self.kernel.release(self.what);
     }
@@ -83,7 +83,7 @@ pub(super) struct Kernel<'m> {
     pub(super) busy: [AdversaryWord; BATCHES],
     /// A digest of each batch's history, for searches that distinguish states.
     pub(super) traces: [AdversaryWord; BATCHES],
-    pub(super) current: [Cell<Current>; MAX_CPUS],
+    pub(super) current: [Cell<CpuState>; MAX_CPUS],
     pub(super) flags: Flags,
     pub(super) own: OwnHalf,
 }
@@ -102,7 +102,7 @@ pub(super) enum Mode {
 
 /// The state of a CPU. No other CPU's code reads it, only judges do.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Current {
+pub(super) struct CpuState {
     /// The space that it loaded last, with its life.
     pub(super) loaded: Option<(u8, u8)>,
     /// Whether it runs user code there.
@@ -161,14 +161,14 @@ impl<'m> Kernel<'m> {
         context::this_cpu()
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut Current)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut CpuState)) {
         let cell = &self.current[self.me()];
         let mut current = cell.get();
         change(&mut current);
         cell.set(current);
     }
 
-    pub(super) fn here(&self) -> Current {
+    pub(super) fn here(&self) -> CpuState {
         self.current[self.me()].get()
     }
 
@@ -256,19 +256,19 @@ impl<'m> Kernel<'m> {
     }
 
     /// Records that a frame has lost its user. The kernel owns it now.
-    pub(super) fn release(&self, what: What) {
+    pub(super) fn release(&self, what: OwnedFrame) {
         match what {
-            What::Single(frame) => {
+            OwnedFrame::Single(frame) => {
                 self.own(frame, 1);
                 let index = frame.0 - self.layout.single(0).0;
                 self.free_singles.fetch_or(1 << index, Release);
             }
-            What::Block(frame) => {
+            OwnedFrame::Block(frame) => {
                 self.own(frame, WINDOW);
                 let index = (frame.0 - self.layout.block(0).0) / WINDOW;
                 self.free_blocks.fetch_or(1 << index, Release);
             }
-            What::Table(frame) => {
+            OwnedFrame::Table(frame) => {
                 self.hw.note(Event::TableFreed { frame });
                 let index = frame.0 - self.layout.first_leaf();
                 self.free_tables.fetch_or(1 << index, Release);

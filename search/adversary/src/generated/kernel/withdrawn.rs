@@ -5,7 +5,7 @@
 //! interrupt a CPU that has the space loaded lazily. Therefore the judge examines only CPUs that run a space, and not
 //! those that are just resuming one.
 
-use super::state::{Kernel, What};
+use super::state::{Kernel, OwnedFrame};
 use crate::context;
 use crate::op::Op;
 use crate::tables;
@@ -39,7 +39,7 @@ impl Kernel<'_> {
                 there.runs && !there.pinned
             };
             context::with(|core| core.check_withdrawn(me, frame, runs));
-            self.release(What::Single(frame));
+            self.release(OwnedFrame::Single(frame));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::bare_kernel::{BareKernel, BareProgram};
 use crate::machine::End;
 use crate::scenario::{Scenario, Script};
 use crate::schedule::Strategy;
-use crate::search::Exhaustive;
+use crate::search::ExhaustiveSearch;
 use crate::session::{Case, Session};
 use quell::Word as _;
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
     let every = |by_state: bool| {
         let mut found = BTreeSet::new();
         run(machine, cpus, body, |session| {
-            let mut search = Exhaustive::new(by_state);
+            let mut search = ExhaustiveSearch::new(by_state);
             let mut runs = 0;
             loop {
                 forget_results();
@@ -81,7 +81,7 @@ fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
                 runs += 1;
                 assert!(runs < 400_000, "it is too large");
                 if session.take_surprise() {
-                    search = Exhaustive::new(by_state);
+                    search = ExhaustiveSearch::new(by_state);
                     found.clear();
                     continue;
                 }

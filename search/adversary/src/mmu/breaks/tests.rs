@@ -119,7 +119,7 @@ fn only_what_one_lookup_can_find_meets() {
 
 #[test]
 fn equal_contents_excuse_the_address_alone() {
-    let meeting = |old: Entry, new: Entry| Meeting {
+    let meeting = |old: Entry, new: Entry| EntryConflict {
         cpu: 0,
         place: (0, 0),
         new,
