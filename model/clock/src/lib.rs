@@ -1,4 +1,4 @@
-//! A multi-core machine in software that predicts what the quell engine costs.
+//! A multi-core machine in software that predicts the costs of the quell engine.
 //!
 //! The engine and the memory manager are compiled for [`Model`] and run here unchanged, on up to 1024 CPUs. Each CPU is
 //! a coroutine. The machine has translation caches that may hold whatever the architecture allows, page tables in

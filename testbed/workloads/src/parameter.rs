@@ -1,7 +1,7 @@
 //! The parameters of a workload: names, units, defaults, ranges and meanings.
 //!
-//! Each workload declares its parameters in its file. All values are unsigned words, so that they fit into a kernel's
-//! registers.
+//! Each workload declares its parameters in its file. We use unsigned words for all values, so that they fit into a
+//! kernel's registers.
 
 use alloc::format;
 use alloc::string::{String, ToString};

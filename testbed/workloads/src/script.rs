@@ -1,7 +1,7 @@
 //! A compiled workload file: numbers and a flat list of operations.
 //!
-//! Loops and branches are jumps, names are places of words, and expressions are code for a small stack. So a program
-//! needs no allocation and no lookup by name while it runs, which suits a kernel's user mode and the machine in
+//! Loops and branches are jumps, names are places of words, and expressions are code for a small stack. So our programs
+//! need no allocation and no lookup by name while they run, which suits a kernel's user mode and the machine in
 //! software alike.
 
 use crate::expression::{EvalError, Expression};

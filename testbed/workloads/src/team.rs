@@ -1,6 +1,6 @@
 //! Coordinates the CPUs of a workload: barriers, a measured window, failure.
 //!
-//! All coordination uses the control words of [`User::shared`]. So it works on the machine in software and in a
+//! For all coordination we use the control words of [`User::shared`]. So it works on the machine in software and in a
 //! kernel's user mode, and it touches no measured memory.
 //!
 //! A CPU that fails sets a word; the others then leave their barriers and loops, and end too.
