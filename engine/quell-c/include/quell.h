@@ -151,7 +151,7 @@ typedef _Bool quell_bool;
 #define QUELL_SPACE_SIZE 1088
 #endif
 
-/// Bytes of a `struct quell_batch` for each space that it has a place for.
+/// Bytes of a `struct quell_batch` for each of its QUELL_BATCH_SPACES spaces.
 #define QUELL_BATCH_SPACE_SIZE 128
 
 #if !defined(QUELL_CPUS_8192)
@@ -183,8 +183,8 @@ typedef _Bool quell_bool;
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
-/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
-/// QUELL_CPUS_8192 wherever this header is included then.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles 8192: then
+/// define QUELL_CPUS_8192 wherever this header is included.
 #define QUELL_MAX_CPUS 1024
 #endif
 
@@ -204,8 +204,8 @@ typedef _Bool quell_bool;
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
-/// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
+/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. We also
+/// make the number differ if one of the two was built for more CPUs, or for batches of more spaces.
 #define QUELL_INTERFACE (2052 - (256 * (quell_u32)QUELL_BATCH_SPACES))
 #endif
 
@@ -214,7 +214,7 @@ typedef _Bool quell_bool;
 #define QUELL_INTERFACE (536872964 - (256 * (quell_u32)QUELL_BATCH_SPACES))
 #endif
 
-/// The most bytes that are read of a policy's text.
+/// The longest policy text in bytes.
 #define QUELL_POLICY_LENGTH 255
 
 /// The number of counters.
@@ -223,10 +223,10 @@ typedef _Bool quell_bool;
 /// Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
 
-/// The bytes that quell_conformance_new needs, besides 32 for each CPU.
+/// The bytes that quell_conformance_new needs, plus 32 for each CPU.
 #define QUELL_CONFORMANCE_SIZE 16384
 
-/// How much an invalidation drops.
+/// The translations that an invalidation drops.
 enum quell_invalidate_kind {
     /// The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
     QUELL_INVALIDATE_KIND_RANGE,
@@ -236,15 +236,15 @@ enum quell_invalidate_kind {
     QUELL_INVALIDATE_KIND_ALL,
     /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
     /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
-    /// quell_kernel_space_new made ask for it.
+    /// quell_kernel_space_new made use it.
     QUELL_INVALIDATE_KIND_KERNEL,
     /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
-    /// Ignore `tag`, `range` and `scope`. quell_cpu_online asks for it, too. A kernel that makes no kernel space may
-    /// treat it as `All`.
+    /// Ignore `tag`, `range` and `scope`. quell_cpu_online uses it, too. A kernel that makes no kernel space may treat
+    /// it as `All`.
     QUELL_INVALIDATE_KIND_EVERYTHING,
 };
 
-/// Whether an invalidation reaches more than leaf entries.
+/// The entries that an invalidation reaches: leaf entries alone, or walker caches too.
 enum quell_scope {
     /// Only leaf entries changed: the walker caches may keep upper levels.
     QUELL_SCOPE_LEAF,
@@ -258,48 +258,48 @@ enum quell_status {
     QUELL_STATUS_OK,
     /// A pointer that must not be NULL is NULL.
     QUELL_STATUS_NULL,
-    /// Memory is not aligned as its type demands.
+    /// Memory isn't aligned as its type demands.
     QUELL_STATUS_MISALIGNED,
-    /// The header is not the library's: `quell_setup.interface` is not QUELL_INTERFACE.
+    /// The header isn't the library's: `quell_setup.interface` isn't QUELL_INTERFACE.
     QUELL_STATUS_INTERFACE,
-    /// The text is no policy.
+    /// The text isn't a policy.
     QUELL_STATUS_POLICY,
-    /// The engine does not run on such a machine, or not with so many CPUs.
+    /// The engine doesn't run on such a machine, or doesn't support that number of CPUs.
     QUELL_STATUS_UNSUPPORTED,
-    /// There is no engine in this memory: quell_engine_new has not succeeded.
+    /// There is no engine in this memory: quell_engine_new hasn't succeeded.
     QUELL_STATUS_NO_ENGINE,
-    /// There is no space in this memory: it was not made, or it was retired.
+    /// There is no space in this memory: it wasn't made, or it was retired.
     QUELL_STATUS_NO_SPACE,
-    /// There is no batch in this memory: it was not begun.
+    /// There is no batch in this memory: it wasn't begun.
     QUELL_STATUS_NO_BATCH,
-    /// There is no plan for zeroing in this memory: it was not made.
+    /// There is no plan for zeroing in this memory: it wasn't made.
     QUELL_STATUS_NO_PLAN,
-    /// The engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state.
+    /// The engine doesn't have the CPU that quell_hw_this_cpu returns, or `here` is another CPU's state.
     QUELL_STATUS_CPU,
-    /// This CPU is not online.
+    /// This CPU isn't online.
     QUELL_STATUS_OFFLINE,
-    /// This CPU is online already; for quell_engine_new, one of the engine's is.
+    /// This CPU is online already. From quell_engine_new: a CPU of the engine in this memory is online.
     QUELL_STATUS_ONLINE,
     /// This CPU runs the space.
     QUELL_STATUS_RUNNING,
     /// An unfinished batch has changes of the space.
     QUELL_STATUS_IN_BATCH,
-    /// The batch can take no more frames: finish it, then report again.
+    /// The batch can't take another frame: finish it, then report again.
     QUELL_STATUS_FULL,
-    /// The range is empty, is not a whole number of strides, or ends beyond the address space.
+    /// The range is empty, isn't a whole number of strides, or ends beyond the address space.
     QUELL_STATUS_RANGE,
-    /// A number is not in the enumeration that the header names.
+    /// A number isn't in the enumeration that the header names.
     QUELL_STATUS_VALUE,
     /// The batch's flush was started: call quell_batch_finish.
     QUELL_STATUS_IN_FLIGHT,
 };
 
-/// Which CPUs a change concerns.
+/// The CPUs that a change concerns.
 enum quell_need_kind {
     /// No CPU.
     QUELL_NEED_KIND_NOTHING,
-    /// Only a CPU that was refused an access through the entry: it drops the entry before it tries again
-    /// (quell_refresh). No other CPU is interrupted.
+    /// Only a CPU that was refused an access through the entry: it drops the entry (quell_refresh) before it retries.
+    /// No other CPU is interrupted.
     QUELL_NEED_KIND_LOCAL,
     /// Every CPU that may hold the entry: report it to a batch.
     QUELL_NEED_KIND_FLUSH,
@@ -315,7 +315,7 @@ enum quell_stride {
     QUELL_STRIDE_HUGE,
 };
 
-/// What a batch is for.
+/// The purpose of a batch.
 enum quell_purpose {
     /// The changes of one call of the program: unmap, protect, fork, a fault.
     QUELL_PURPOSE_CALL,
@@ -324,13 +324,13 @@ enum quell_purpose {
     /// Pages about to move to other frames.
     QUELL_PURPOSE_MIGRATION,
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// quell_batch_finish_deferred, so it starts no flush before its end.
+    /// quell_batch_finish_deferred, so it starts no flush before that.
     QUELL_PURPOSE_LAZY,
 };
 
-/// How the machine tags TLB entries with the address space that they belong to.
+/// A machine's way to tag TLB entries with the address space that they belong to.
 enum quell_tagging {
-    /// No tags: a root switch drops every entry that is not global.
+    /// No tags: a root switch drops every entry that isn't global.
     QUELL_TAGGING_NONE,
     /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
     QUELL_TAGGING_PER_CPU,
@@ -338,9 +338,9 @@ enum quell_tagging {
     QUELL_TAGGING_GLOBAL,
 };
 
-/// Names the counters. Each CPU counts for itself, so a sum over CPUs is not a snapshot of one moment.
+/// The counters. Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
 enum quell_counter {
-    /// Flushes that a change of an entry asked for.
+    /// Flushes that a change of an entry requested.
     QUELL_COUNTER_REQUESTED,
     /// Shootdowns that interrupted at least one CPU.
     QUELL_COUNTER_SHOOTDOWNS,
@@ -348,13 +348,13 @@ enum quell_counter {
     QUELL_COUNTER_SENT,
     /// Requests posted to a CPU for which an interrupt was already under way.
     QUELL_COUNTER_MERGED,
-    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they hold the space lazily, or flush as they enter the kernel.
     QUELL_COUNTER_SKIPPED_LAZY,
     /// Targets left out because they have left the space.
     QUELL_COUNTER_SKIPPED_LEFT,
     /// Targets left out because they are offline.
     QUELL_COUNTER_SKIPPED_OFFLINE,
-    /// Flushes that had no other target.
+    /// Flushes that had no target besides the initiator.
     QUELL_COUNTER_SKIPPED_NO_TARGET,
     /// Requests taken for a space that the CPU no longer runs.
     QUELL_COUNTER_IGNORED_OTHER_SPACE,
@@ -376,7 +376,7 @@ enum quell_counter {
     QUELL_COUNTER_ESCALATED_BATCH,
     /// Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
-    /// Of these, waits for a receipt only.
+    /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
     QUELL_COUNTER_WAITED_RECEIPT,
     /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
     QUELL_COUNTER_SERVED_EARLY,
@@ -386,7 +386,7 @@ enum quell_counter {
     QUELL_COUNTER_BARRIERS,
     /// Context switches.
     QUELL_COUNTER_SWITCHES,
-    /// Switches that kept the space's entries.
+    /// Switches that kept the space's TLB entries.
     QUELL_COUNTER_SWITCH_KEPT,
     /// Switches that had to flush because the space changed meanwhile.
     QUELL_COUNTER_SWITCH_BEHIND,
@@ -396,7 +396,7 @@ enum quell_counter {
     QUELL_COUNTER_ROLLOVERS,
     /// Batches whose flush was deferred until reuse.
     QUELL_COUNTER_FLUSHES_DEFERRED,
-    /// Batches whose flush could not be deferred because the ledger was full.
+    /// Batches whose flush couldn't be deferred because the ledger was full.
     QUELL_COUNTER_DEFERRALS_REFUSED,
     /// Frames reused whose deferred flush other flushes had already made.
     QUELL_COUNTER_REUSED_FREE,
@@ -412,11 +412,11 @@ enum quell_counter {
     QUELL_COUNTER_FLUSHED_IN_BACKGROUND,
     /// CPUs that had already flushed when a deferred flush was made.
     QUELL_COUNTER_FOUND_FLUSHED,
-    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator sent it a request.
     QUELL_COUNTER_CAUGHT_UP,
     /// Frames reinstated for the page that they belonged to.
     QUELL_COUNTER_REINSTATED,
-    /// Targets left out because they are virtual CPUs that are not running.
+    /// Targets left out because they are virtual CPUs that aren't running.
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
     /// Full flushes that another task made for this one.
     QUELL_COUNTER_COALESCED,
@@ -426,14 +426,14 @@ enum quell_counter {
 enum quell_kernel_entries {
     /// Global entries, one for all tags.
     QUELL_KERNEL_ENTRIES_GLOBAL,
-    /// Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
+    /// Entries that aren't global, or of both kinds. TLBs keep entries that aren't global under each tag that was
     /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
     QUELL_KERNEL_ENTRIES_TAGGED,
 };
 
 /// The rights of the suite to a page.
 enum quell_rights {
-    /// None: the entry is not present.
+    /// No access: the entry isn't present.
     QUELL_RIGHTS_NONE,
     /// Loads.
     QUELL_RIGHTS_READ,
@@ -441,7 +441,7 @@ enum quell_rights {
     QUELL_RIGHTS_WRITE,
 };
 
-/// The architecture whose format page-table entries have.
+/// An architecture, which decides the format of page-table entries.
 enum quell_architecture {
     /// x86-64.
     QUELL_ARCHITECTURE_X86_64,
@@ -453,7 +453,7 @@ enum quell_architecture {
 
 /// The bits of `quell_entry.flags`.
 enum quell_entry_flag {
-    /// Walkers may use the entry. If not, no other field means anything.
+    /// Walkers may use the entry. Without this flag, ignore all other fields.
     QUELL_ENTRY_FLAG_PRESENT = 1,
     /// It points to a table of the next level rather than mapping a page.
     QUELL_ENTRY_FLAG_TABLE = 2,
@@ -476,7 +476,7 @@ enum quell_entry_flag {
     QUELL_ENTRY_FLAG_ENCRYPTED = 512,
 };
 
-/// Names the changes that need break-before-make: clear the entry, flush, then write the new one.
+/// The changes that need break-before-make: clear the entry, flush, then write the new one.
 enum quell_break {
     /// None (RISC-V).
     QUELL_BREAK_NEVER,
@@ -490,16 +490,16 @@ enum quell_break {
 struct quell_range {
     /// The first page: its address divided by 4096. A multiple of the stride.
     quell_u64 start;
-    /// How many pages of 4096 bytes, at least one: a multiple of the stride.
+    /// The number of pages of 4096 bytes: at least one stride, and a multiple of the stride.
     quell_u64 pages;
     /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
     /// page of the stride. Don't report base pages in larger strides.
     enum quell_stride stride;
 };
 
-/// What to invalidate.
+/// An invalidation.
 struct quell_invalidate {
-    /// How much.
+    /// The translations to drop.
     enum quell_invalidate_kind kind;
     /// Leaf entries alone, or the walker caches on the path as well.
     enum quell_scope scope;
@@ -520,19 +520,20 @@ struct QUELL_ALIGNED(64) quell_engine {
     quell_u8 opaque[QUELL_ENGINE_SIZE];
 };
 
-/// What the machine can do.
+/// The capabilities of the machine.
 struct quell_features {
     /// How TLB entries are tagged.
     enum quell_tagging tagging;
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     quell_u32 tags;
-    /// A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.
-    /// Linux uses 33 on x86 and 512 on arm64.
+    /// The most strides, over all of its ranges, that a request flushes one by one. A longer request flushes a whole
+    /// tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
     quell_u64 full_above;
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     quell_u32 broadcast;
-    /// A flush of at least this many other CPUs writes and reads a line for every eight of them, not for each. Costs some
-    /// time if there are few. 0 for never; 32 suits most. The small library ignores it.
+    /// The number of target CPUs from which a flush writes and reads one cache line for every eight of them, instead of
+    /// one for each. Sharing lines costs some time if there are few targets. 0 means never; 32 suits most machines. The
+    /// small library ignores it.
     quell_u32 shares_lines_from;
 };
 
@@ -558,72 +559,75 @@ struct quell_hooks {
     /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
     /// x86. quell_synchronize_text refuses to work without it.
     void (*synchronize_text)(void);
-    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that is not running. Returns true if it was
-    /// not running, and will lose every translation, global ones and walker caches included, before it executes or
-    /// walks again. quell then doesn't interrupt it. Called for each target, after the tables were changed. The
-    /// function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
+    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if that isn't running. Returns true if
+    /// it wasn't running, and will lose every translation, global ones and walker caches included, before it executes
+    /// or walks again. Then quell doesn't interrupt it. quell calls this function for each target, after the tables
+    /// were changed. The function is one atomic operation that is a full barrier, on memory that the hypervisor shares
+    /// with the guest.
     quell_bool (*flush_on_reentry)(quell_u32 target);
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`. Called for every change that needs a flush, after the tables were changed, on
-    /// the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
-    /// until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
-    /// without the feature "secondary".
+    /// second stage). `range` has changed, or everything if it's NULL, in the space whose root is in frame `root`.
+    /// quell calls this function for every change that needs a flush, after the tables were changed, on the CPU that
+    /// flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred until reuse,
+    /// quell calls it at the unmap. quell_engine_new refuses this function if the library was built without the feature
+    /// "secondary".
     void (*start_secondary)(quell_u64 root,
                             const struct quell_range *range,
                             enum quell_scope scope);
-    /// Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
+    /// Returns a number that identifies everything started with `start_secondary` before this call, by this CPU or by
     /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
     /// wait.
     quell_u64 (*mark_secondary)(void);
-    /// Returns whether everything that `mark` stands for is complete: devices use and fill no invalidated translation.
+    /// Returns whether everything that `mark` covers is complete: devices use and fill no invalidated translation.
     /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
     /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
     /// complete when `start_secondary` returns.
     quell_bool (*secondary_is_done)(quell_u64 mark);
-    /// Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
-    /// report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
-    /// still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
+    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
+    /// report a hang. quell calls it after 65536 turns, and whenever their number has doubled. Either `target` doesn't
+    /// answer, or it still runs a space that is being retired (quell_space_retire). The wait continues when the
+    /// function returns.
     void (*waits_long)(quell_u32 target,
                        quell_u64 turns);
 };
 
-/// The parts of an engine. Set the struct to zero first; each field says what zero means.
+/// The parts of an engine. Set the struct to zero first; each field documents the meaning of zero.
 struct quell_setup {
     /// QUELL_INTERFACE.
     quell_u32 interface;
-    /// What the machine can do.
+    /// The capabilities of the machine.
     struct quell_features features;
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means all
-    /// mechanisms that the library was built with. Read once, at most QUELL_POLICY_LENGTH bytes. A library without the
-    /// feature "text" refuses anything but NULL.
+    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL
+    /// means all mechanisms that the library was built with. quell reads it once, at most QUELL_POLICY_LENGTH bytes. A
+    /// library without the feature "text" refuses anything but NULL.
     const char *policy;
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     struct quell_cpu *cpus;
-    /// The memory of each CPU, if it is not one array but, for example, in the kernel's per-CPU areas. An array of
+    /// The memory of each CPU, if it isn't one array but, for example, in the kernel's per-CPU areas. An array of
     /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
     struct quell_cpu *const *cpu_places;
-    /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
+    /// The number of CPUs, online or not: 1 to QUELL_MAX_CPUS.
     quell_size cpu_count;
-    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. Needed if each CPU is to keep more
-    /// than eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. It's needed if each CPU is to keep
+    /// more than eight spaces tagged. NULL if `slots_per_cpu` is 0.
     struct quell_slot *slots;
-    /// How many slots each CPU gets from `slots`. If 0, each CPU has eight built in.
+    /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     quell_size slots_per_cpu;
     /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    /// How many ledger entries there are, which limits how many batches' flushes can be deferred at once. 64 is plenty;
-    /// 0 switches S3 off.
+    /// The number of ledger entries, which limits the number of batches whose flushes can be deferred at once. 64 is
+    /// plenty; 0 switches S3 off.
     quell_size ledger_entries;
-    /// The optional functions, read once. NULL means none.
+    /// The optional functions, which quell reads once. NULL means none.
     const struct quell_hooks *hooks;
-    /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
-    /// byte. NULL means that it writes none. A library without the feature "text" writes none, either.
+    /// Memory for the reason, if quell_engine_new refuses: one line, cut off if it's too long, ended with a zero byte.
+    /// With NULL, and in a library without the feature "text", it writes none.
     char *message;
     /// The size of `message` in bytes; 160 are enough.
     quell_size message_size;
 };
 
-/// An address space. quell_space_new makes it. It must not move until it is retired; then its memory is zero.
+/// An address space. quell_space_new makes it. It must not move until it's retired; then its memory is zero.
 struct QUELL_ALIGNED(64) quell_space {
     quell_u8 opaque[QUELL_SPACE_SIZE];
 };
@@ -636,7 +640,7 @@ struct quell_run {
     quell_u64 next;
 };
 
-/// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
+/// A batch: changed entries and the frames behind them. Keep it on the stack, for example. quell_batch_begin makes it.
 struct QUELL_ALIGNED(8) quell_batch {
     /// The last pages that were reported.
     struct quell_run run;
@@ -644,17 +648,17 @@ struct QUELL_ALIGNED(8) quell_batch {
 };
 
 /// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
-/// flush of an engine. Zero is not a valid time.
+/// flush of an engine. Zero isn't a valid time.
 struct QUELL_ALIGNED(8) quell_stamp {
     quell_u8 opaque[QUELL_STAMP_SIZE];
 };
 
-/// The full flushes that tasks share for one space. Keep one beside each space. Zeroed memory is a valid start.
+/// The full flushes of one space that tasks share. Keep one beside each space. Zeroed memory is a valid start.
 struct QUELL_ALIGNED(8) quell_coalesced {
     quell_u8 opaque[QUELL_COALESCED_SIZE];
 };
 
-/// What the TLBs of a machine may keep, and which changes it forbids. Every field but the last is 0 or 1.
+/// The entries that a machine's TLBs may keep, and the changes that it forbids. Every field except the last is 0 or 1.
 struct quell_tlb_rules {
     /// TLBs may keep an entry that refused an access.
     quell_u32 keeps_refused;
@@ -662,7 +666,7 @@ struct quell_tlb_rules {
     quell_u32 keeps_absent;
     /// The kernel may not access user pages, so it loses a page that user mode gains.
     quell_u32 user_excludes_kernel;
-    /// When a change of an entry goes through one that is not present.
+    /// The changes that need break-before-make.
     enum quell_break break_before_make;
 };
 
@@ -682,13 +686,13 @@ struct quell_entry {
 
 /// The least flush that a change needs.
 struct quell_need {
-    /// Which CPUs it concerns.
+    /// The CPUs that it concerns.
     enum quell_need_kind kind;
-    /// Leaf entries alone, or also the walker caches and everything below the entry. It is QUELL_SCOPE_TABLES if
+    /// Leaf entries alone, or also the walker caches and everything below the entry. It's QUELL_SCOPE_TABLES if
     /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
     /// every target has flushed, even with remote flush (S4).
     enum quell_scope scope;
-    /// For a flush: whether to flush under every tag. The old or the new entry is global.
+    /// For a flush: whether to flush under every tag, because the old or the new entry is global.
     quell_bool every_tag;
     /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
     /// it.
@@ -701,22 +705,22 @@ struct QUELL_ALIGNED(8) quell_deferred_flush {
     quell_u8 opaque[QUELL_DEFERRED_FLUSH_SIZE];
 };
 
-/// How memory is zeroed on this processor. quell_zero_plan_new makes it.
+/// A plan for zeroing memory on this processor. quell_zero_plan_new makes it.
 struct QUELL_ALIGNED(8) quell_zero_plan {
     quell_u8 opaque[QUELL_ZERO_PLAN_SIZE];
 };
 
-/// The result of one check of the suite. The texts are not ended with a zero byte.
+/// The result of one check of the suite. The texts don't end with a zero byte.
 struct quell_check {
-    /// Its name, after the clauses of the contract.
+    /// Its name, which begins with the clauses of the contract that it checks.
     const char *name;
-    /// The bytes of the name.
+    /// The length of the name in bytes.
     quell_size name_length;
-    /// On how many CPUs it failed.
+    /// The number of CPUs on which it failed.
     quell_u64 failures;
-    /// What CPU 0 observed if the check failed there; otherwise empty.
+    /// A description of the failure on CPU 0; empty if the check succeeded there.
     const char *saw;
-    /// The bytes of that text.
+    /// The length of that text in bytes.
     quell_size saw_length;
 };
 
@@ -724,8 +728,8 @@ struct quell_check {
 extern "C" {
 #endif // __cplusplus
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. For a number
-/// that is no status, the text says so.
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. If the number
+/// isn't a status, the text explains that.
 ///
 /// Context: any.
 const char *quell_status_text(enum quell_status status);
@@ -733,17 +737,17 @@ const char *quell_status_text(enum quell_status status);
 /// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
 extern quell_u32 quell_hw_this_cpu(void);
 
-/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. This covers its own
-/// stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
-/// made. `mfence` on x86, `dsb ish` on Arm.
+/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. It covers this CPU's
+/// own stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
+/// made. For example: `mfence` on x86, `dsb ish` on Arm.
 extern void quell_hw_fence(void);
 
-/// Invalidates translations of this CPU alone. It has taken effect when it returns: no later access of this CPU
-/// uses a covered entry, unless that was filled again from the tables after the call began. Fills after the call
-/// see this CPU's table stores before it, and those of other CPUs that it has observed. On Arm that takes `dsb
-/// ishst` first, and `dsb ish` where nothing is broadcast. quell_hw_load_root without `keep` guarantees the same.
-/// Other CPUs see a release store after the call only once the invalidation has taken effect. If `tag` is used, it
-/// is the loaded one.
+/// Invalidates translations of this CPU alone. The invalidation has taken effect on return: no later access of this
+/// CPU uses a covered entry, unless that was filled again from the tables after the call began. Fills after the
+/// call see table stores that this CPU made before it, and those of other CPUs that it has observed. On Arm the
+/// invalidation therefore begins with `dsb ishst`, or with `dsb ish` in a kernel that broadcasts nothing.
+/// quell_hw_load_root without `keep` guarantees the same. Other CPUs see a release store after the call only once
+/// the invalidation has taken effect. If `tag` is used, it's the loaded one.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
 /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
@@ -755,21 +759,21 @@ extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 /// only if `quell_features.broadcast` is set.
 extern void quell_hw_broadcast_complete(void);
 
-/// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise all
-/// of them are gone on return. On a machine without tags none survive. Interrupts are masked.
+/// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise
+/// none is left on return. On a machine without tags none survive. Interrupts are masked.
 extern void quell_hw_load_root(quell_u64 root,
                                quell_u16 tag,
                                quell_bool keep);
 
 /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
-/// example, it loads the kernel's own root on x86, or a reserved table on Arm. Entries under the tag that this
-/// loads are dropped, except global ones. Interrupts are masked.
+/// example, it loads the kernel's own root on x86, or a reserved table on Arm. It drops entries under the tag of
+/// the root that it loads, except global ones. Interrupts are masked.
 extern void quell_hw_unload_root(void);
 
 /// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
-/// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
-/// returns. Only the words that cover the engine's CPUs are initialised: don't read or copy the others. Interrupts
-/// are masked, so this function must not wait for other CPUs.
+/// quell_on_interrupt, and sees the stores that precede this call. `targets` is valid until this function returns.
+/// Only the words that cover the engine's CPUs are initialised: don't read or copy the other words. Interrupts are
+/// masked, so this function must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
 /// Masks interrupts on this CPU, and returns whether they were on.
@@ -782,14 +786,14 @@ extern void quell_hw_restore_interrupts(quell_bool were_on);
 extern void quell_hw_relax(void);
 
 #if defined(QUELL_DEBUG_ASSERTIONS)
-/// Returns whether this CPU may wait for others now. A kernel can ask its lock checker. Only a library with debug
-/// assertions needs this function, and panics if it returns false.
+/// Returns whether this CPU may wait for other CPUs now. A kernel can query its lock checker, for example. Only a
+/// library with debug assertions needs this function, and panics if it returns false.
 extern quell_bool quell_hw_may_wait(void);
 #endif
 
 /// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
 /// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
-/// several CPUs at once, with interrupts on or off. A library that was built for an operating system does not call
+/// several CPUs at once, with interrupts on or off. A library that was built for an operating system doesn't call
 /// it: it prints the panic and aborts the process.
 extern void quell_panic(const char *message,
                         quell_size length);
@@ -799,10 +803,10 @@ extern void quell_panic(const char *message,
 /// once all of its CPUs are offline, its memory may be used for something else.
 ///
 /// Refuses
-/// * a NULL `engine` or `setup`, and memory that is not aligned,
-/// * a wrong `interface`,
+/// * a NULL `engine` or `setup`, and memory that isn't aligned,
+/// * a header of another version (`interface`),
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
-/// * a text that is no policy, or that needs a mechanism that the library was built without,
+/// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
 /// * memory of an engine that has a CPU online,
 /// * `start_secondary` in a library without the feature "secondary".
@@ -812,8 +816,8 @@ QUELL_MUST_USE
 enum quell_status quell_engine_new(struct quell_engine *engine,
                                    const struct quell_setup *setup);
 
-/// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
-/// off if it doesn't fit in `size` bytes; 64 are enough.
+/// Writes the policy of an engine to `text`, in the form that quell_setup takes. The text ends with a zero byte, and is
+/// cut off if it doesn't fit in `size` bytes; 64 are enough.
 ///
 /// Refuses in a library without the feature "text".
 ///
@@ -822,38 +826,38 @@ enum quell_status quell_policy_text(const struct quell_engine *engine,
                                     char *text,
                                     quell_size size);
 
-/// Returns whether an engine's policy has a mechanism on; `mechanism` is 0 to 4 for S0 to S4. False for any other
-/// number, and for memory without an engine.
+/// Returns whether an engine's policy has a mechanism on. `mechanism` is 0 to 4 for S0 to S4. Returns false for any
+/// other number, and for memory without an engine.
 ///
 /// Context: any.
 quell_bool quell_policy_has(const struct quell_engine *engine,
                       quell_u32 mechanism);
 
-/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit. 0
-/// for memory without an engine.
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit.
+/// Returns 0 for memory without an engine.
 ///
 /// Context: any.
 quell_u64 quell_policy_cap(const struct quell_engine *engine);
 
 /// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
-/// may change. It does not synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
-/// kernel does that afterwards.
+/// may change. It doesn't synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
+/// kernel must do so afterwards.
 ///
-/// Refuses a CPU that the engine does not have, and one that is online.
+/// Refuses a CPU that the engine doesn't have, and a CPU that is online.
 ///
 /// Context: on the CPU itself, interrupts masked or nothing to interrupt.
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and gets no more. Until
+/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and receives no more. Until
 /// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
-/// free tables of the kernel's half only if its walker cannot reach them.
+/// free tables of the kernel's half only if its walker can't reach them.
 ///
-/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if it holds it lazily or the engine made
-/// it leave the root. NULL only if there was none or it was retired. If another space or NULL is passed, the space that
-/// was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
+/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if the CPU holds it lazily or the engine
+/// made it leave the root. Pass NULL only if there was none or it was retired. If another space or NULL is passed, the
+/// space that was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: on the CPU itself.
 QUELL_MUST_USE
@@ -864,44 +868,45 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
 /// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
 /// `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses a CPU that the engine does not have, and another CPU's state.
+/// Refuses a CPU that the engine doesn't have, and another CPU's state.
 ///
 /// Context: interrupts masked; any but an NMI, and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine,
                                      struct quell_cpu *here);
 
 /// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
-/// holder may be waiting in quell. Costs a few loads if there are none.
+/// holder may be waiting in quell. It costs a few loads if there are none.
 ///
-/// Refuses a CPU that the engine does not have.
+/// Refuses a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_poll(struct quell_engine *engine);
 
 /// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
-/// access that faults. Other code need not ask. False for memory without an engine, and on a CPU that the engine does
-/// not have.
+/// access that faults. Other code needn't check. Returns false for memory without an engine, and on a CPU that the
+/// engine doesn't have.
 ///
 /// Context: any, an NMI too, on an online CPU.
 quell_bool quell_user_access_allowed(const struct quell_engine *engine);
 
-/// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
-/// does not have.
+/// Returns whether this CPU has no user root loaded. Returns false for memory without an engine, and on a CPU that the
+/// engine doesn't have.
 ///
-/// Context: on an online CPU, where it cannot switch meanwhile.
+/// Context: on an online CPU, where it can't switch meanwhile.
 quell_bool quell_is_detached(const struct quell_engine *engine);
 
-/// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
-/// holds it lazily or was made to leave it. It may be `to`. NULL only if there was none or it was retired.
+/// Switches this CPU to the space `to`, and ends lazy mode. `from` is the space that this CPU loaded last, even if it
+/// holds it lazily or was made to leave it. It may be `to`. Pass NULL only if there was none or it was retired.
 ///
-/// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
-/// the call began has taken effect on this CPU.
+/// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
+/// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses no function of the machine but
-/// quell_hw_load_root. It does so after some 20 instructions if the machine has no tags and no flush can be deferred.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. quell_hw_load_root is the only function of
+/// the machine that the call uses. If the machine has no tags and no flush can be deferred, it gets there after about
+/// 20 instructions.
 ///
-/// Refuses a CPU that is not online, another CPU's state, a space that was not made or was retired, and a kernel space,
-/// which every CPU has loaded already.
+/// Refuses a CPU that isn't online, another CPU's state, a space that wasn't made or was retired, and a kernel space,
+/// which is always loaded on every CPU.
 ///
 /// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
 /// answers. With system-wide tags it spins while another CPU takes a tag.
@@ -911,55 +916,56 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
 
-/// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
-/// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
+/// Enters lazy mode: this CPU becomes idle or runs a kernel thread. The root stays loaded, but the CPU doesn't use its
+/// user half. For this space, only flushes for freed page-table pages and the end of the space still interrupt the CPU.
 /// quell_switch_to or quell_resume ends lazy mode.
 ///
-/// `here` is this CPU's state. Refuses a CPU that is not online, and another CPU's state.
+/// `here` is this CPU's state. Refuses a CPU that isn't online, and another CPU's state.
 ///
 /// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine,
                                    struct quell_cpu *here);
 
-/// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
-/// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
-/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+/// Ends lazy mode if this CPU still has the root of `space` loaded. Call it in a kernel thread before it accesses the
+/// user memory of `space`, and at the end of an idle period. Returns false and does nothing if the CPU has left that
+/// root meanwhile (then call quell_switch_to), if the CPU isn't online, or if a pointer is refused.
 ///
 /// Context: as quell_enter_lazy.
 QUELL_MUST_USE
 quell_bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
 
-/// Tells quell that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of
-/// kernel mappings don't interrupt it; quell_enter_kernel flushes them. No effect on a CPU that runs no user space.
+/// Notes that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of kernel
+/// mappings don't interrupt it; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user
+/// space.
 ///
 /// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
-/// text and the stack of the kernel's exit and entry paths, quell, and quell's memory are never unmapped or moved. The
-/// CPU calls no function of quell but quell_on_interrupt.
+/// kernel never unmaps or moves the text and stack of its exit and entry paths, quell, or quell's memory. The CPU calls
+/// no function of quell except quell_on_interrupt.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-/// Tells quell that this CPU has entered the kernel, and flushes kernel mappings if an initiator has left that to it.
-/// Every interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on
-/// a CPU that has not called quell_enter_user since the last call.
+/// Notes that this CPU has entered the kernel, and flushes kernel mappings if an initiator left that to it. Every
+/// interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on a CPU
+/// that hasn't called quell_enter_user since the last call.
 ///
-/// Refuses a CPU that is not online.
+/// Refuses a CPU that isn't online.
 ///
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-/// Waits until every online CPU has flushed what it was asked to flush before the call. With remote flush (S4) an
-/// initiator may have waited only for receipts. Interrupts no CPU.
+/// Waits until every online CPU has made the flushes that were requested of it before the call. With remote flush (S4)
+/// an initiator may have waited only for receipts. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It does not cover CPUs that were not asked to flush: a CPU that has the space loaded lazily, unless the change was
+/// It doesn't cover CPUs that received no request: a CPU that has the space loaded lazily, unless the change was
 /// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
@@ -968,31 +974,31 @@ enum quell_status quell_quiesce(struct quell_engine *engine);
 
 /// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
 /// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
-/// instruction caches need maintenance, the kernel does that first. Offline CPUs are not covered, now or later.
+/// instruction caches need maintenance, the kernel does that first. It doesn't cover offline CPUs, now or later.
 ///
-/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
+/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_synchronize_text(struct quell_engine *engine);
 
-/// Returns whether this CPU is online, that is, takes part in the protocol. False for memory without an engine, and on
-/// a CPU that the engine does not have.
+/// Returns whether this CPU is online, that is, takes part in the protocol. Returns false for memory without an engine,
+/// and on a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 quell_bool quell_is_online(const struct quell_engine *engine);
 
-/// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
+/// Returns whether this CPU runs `space`: has it loaded and isn't lazy. Returns false if a pointer is refused.
 ///
-/// Context: on an online CPU, where it cannot switch meanwhile.
+/// Context: on an online CPU, where it can't switch meanwhile.
 quell_bool quell_runs(const struct quell_engine *engine,
                 const struct quell_space *space);
 
-/// Makes this CPU leave `space` if it has that loaded, lazily or not. It then has no user root until quell_switch_to,
-/// and no flush of the space interrupts it. If the engine made it leave the root before, and it has no other root
-/// loaded, the space stops listing it too.
+/// Makes this CPU leave `space` if it has the space loaded, lazily or not. The CPU then has no user root until
+/// quell_switch_to, and no flush of the space interrupts it. If the engine made the CPU leave the root earlier, and it
+/// has no other root loaded, the space also stops listing it.
 ///
-/// Refuses a CPU that is not online, and a space that was not made or was retired.
+/// Refuses a CPU that isn't online, and a space that wasn't made or was retired.
 ///
 /// Context: as quell_enter_lazy.
 QUELL_MUST_USE
@@ -1000,10 +1006,10 @@ enum quell_status quell_leave(struct quell_engine *engine,
                               struct quell_space *space);
 
 /// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
-/// 4096). `space` is memory of any content that must not move until the space is retired.
+/// 4096). `space` is memory of any content, which must not move until the space is retired.
 ///
-/// Until quell_space_retire returns, the root is a table in the machine's format that maps the kernel as every root
-/// does. No other space has this root.
+/// Until quell_space_retire returns, the root must be a table in the machine's format that maps the kernel as every
+/// root does. No other space may have this root.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1013,11 +1019,10 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 
 /// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
 /// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
-/// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
-/// until each has flushed. A kernel may have several such spaces.
+/// initiator of a flush sends a request to every online CPU, except those between quell_enter_user and
+/// quell_enter_kernel, and waits until each has flushed. A kernel may have several such spaces.
 ///
-/// `space` is memory of any content that must never move: a kernel space
-/// can't be retired.
+/// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
 /// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
@@ -1026,7 +1031,7 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
 ///
-/// Refuses an `entries` that is not in the enumeration. Refuses in a library without the feature "kernel".
+/// Refuses an `entries` that isn't in the enumeration. In a library without the feature "kernel" it always refuses.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1035,14 +1040,14 @@ enum quell_status quell_kernel_space_new(struct quell_engine *engine,
                                          quell_u64 root,
                                          enum quell_kernel_entries entries);
 
-/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker
-/// reads its tables, so they may be freed, the root included. The space's memory is zero, and belongs to the caller
-/// again.
+/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. After it returns, no
+/// walker reads its tables, so they may be freed, the root included. The space's memory is then zero, and belongs to
+/// the caller again.
 ///
-/// It doesn't wait for a CPU that the engine made leave the space earlier. So when it returns, no CPU may be in
-/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later, because the
-/// call writes to the space's memory. A kernel can count the CPUs that loaded this space last, and call this when the
-/// count is zero.
+/// It doesn't wait for a CPU that the engine made leave the space earlier. Such a CPU may still name this space as
+/// `from`, and that call writes to the space's memory. So when this function returns, no CPU may be in quell_switch_to
+/// or quell_cpu_offline with this space as `from`, and none may make such a call later. A kernel can, for example,
+/// count the CPUs that loaded this space last, and retire it when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
 /// batch, and a kernel space.
@@ -1052,25 +1057,25 @@ QUELL_MUST_USE
 enum quell_status quell_space_retire(struct quell_engine *engine,
                                      struct quell_space *space);
 
-/// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
+/// Returns the id of a space, which no other space of the engine ever has. Returns 0 for memory without a space.
 ///
 /// Context: any.
 quell_u64 quell_space_id(const struct quell_space *space);
 
-/// Returns whether an unfinished batch has changes of a space; then quell_space_retire refuses it. False for memory
-/// without a space.
+/// Returns whether an unfinished batch has changes of a space. If so, quell_space_retire refuses it. Returns false for
+/// memory without a space.
 ///
 /// Context: any.
 quell_bool quell_space_is_in_batch(const struct quell_space *space);
 
-/// Returns the frame of a space's root table. 0 for memory without a space.
+/// Returns the frame of a space's root table. Returns 0 for memory without a space.
 ///
 /// Context: any.
 quell_u64 quell_space_root(const struct quell_space *space);
 
-/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. For use after
-/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own.
-/// Not for changes that need a flush.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. Call it after
+/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice the change by faults of
+/// their own. It isn't for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1078,12 +1083,12 @@ enum quell_status quell_refresh(struct quell_engine *engine,
                                 struct quell_space *space,
                                 struct quell_range range);
 
-/// Begins a batch for a purpose in memory of any content. `frames` is an array for the names of
-/// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
-/// which costs a shootdown, so a longer array is better.
+/// Begins a batch in memory of any content. `frames` is an array for the names of `room` frames; it may be NULL if
+/// `room` is 0. The batch owns the array until it's finished. A full batch must be finished, which costs a shootdown,
+/// so choose a long array: 64 frames, for example.
 ///
-/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when it is finished,
-/// it flushes all of that space on every CPU that may have it loaded, and on some others.
+/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when the batch is
+/// finished, it flushes all of that space on every CPU that may have it loaded, and on some others.
 ///
 /// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
 /// flush pending for ever.
@@ -1096,28 +1101,27 @@ enum quell_status quell_batch_begin(struct quell_engine *engine,
                                     void **frames,
                                     quell_size room);
 
-/// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
+/// Returns whether the batch can't take another frame. If so, finish it. Returns true for memory without a batch.
 ///
 /// Context: any but an NMI.
 quell_bool quell_batch_is_full(struct quell_batch *batch);
 
 /// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
-/// nothing. True for memory without a batch, false for a batch whose flush was started.
+/// nothing. Returns true for memory without a batch, and false for a batch whose flush was started.
 ///
 /// Context: any but an NMI.
 quell_bool quell_batch_is_empty(struct quell_batch *batch);
 
-/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further
-/// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
-/// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
-/// started.
+/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further reports of the space
+/// may be left out until the batch is finished. Always returns false where invalidations are broadcast, for a space
+/// that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was started.
 ///
 /// Context: as quell_batch_changed.
 quell_bool quell_batch_covers(struct quell_batch *batch,
                         struct quell_space *space,
                         enum quell_scope scope);
 
-/// Reports a change for quell_batch_changed, which is inline. Call that one instead.
+/// Reports a change for quell_batch_changed, which is inline. Call that function instead.
 ///
 /// Context: as quell_batch_changed.
 QUELL_MUST_USE
@@ -1139,7 +1143,7 @@ enum quell_status quell_batch_changed_all(struct quell_batch *batch,
 /// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
 /// stores it in the batch's array and never reads it.
 ///
-/// Refuses a full batch. Nothing was reported then.
+/// Refuses a full batch, and then reports nothing.
 ///
 /// Context: as quell_batch_changed.
 QUELL_MUST_USE
@@ -1153,7 +1157,7 @@ enum quell_status quell_batch_unmapped(struct quell_batch *batch,
 /// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
 /// flushed.
 ///
-/// Refuses a full batch. Nothing was reported then.
+/// Refuses a full batch, and then reports nothing.
 ///
 /// Context: as quell_batch_changed.
 QUELL_MUST_USE
@@ -1172,31 +1176,31 @@ QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
-/// Tells the batch that the lock under which changes were reported was dropped. If S0 is off and the purpose is not
-/// QUELL_PURPOSE_CALL, it flushes these changes; the frames stay in the batch's array. It does nothing if S0 is on, or
-/// if the flush may be deferred. A kernel that calls it after each change flushes each change separately with S0 off;
-/// one that doesn't flushes when the batch is finished.
+/// Notifies the batch that the caller dropped the lock under which it reported changes. If S0 is off and the purpose
+/// isn't QUELL_PURPOSE_CALL, the batch flushes these changes; the frames stay in its array. The call does nothing if S0
+/// is on, or if the flush may be deferred. A kernel that calls it after each change flushes each change separately with
+/// S0 off. A kernel that doesn't call it flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_batch_unlocked(struct quell_batch *batch);
 
-/// Flushes everything that was reported, and returns the frames. On return no later user access of any CPU uses a
+/// Flushes everything that was reported, and returns the frames. After it returns, no user access on any CPU uses a
 /// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
-/// to the caller. The batch is empty and may be used again. `count` may be NULL.
+/// to the caller. The batch is then empty and may be used again. `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      quell_size *count);
 
-/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it is over, only
-/// quell_batch_poll and quell_batch_finish accept the batch, and its memory does not move.
+/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it's over, only
+/// quell_batch_poll and quell_batch_finish accept the batch, and its memory must not move.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. It may do so
-/// before this function returns, and does on a machine with broadcasts, whose barrier it then executes. The callback may
-/// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
-/// quell_batch_finish is refused.
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. On a
+/// machine with broadcasts that happens before this function returns, after the barrier that completes them; on other
+/// machines it may. The callback may wake a thread, or finish the batch itself. It must not call any other function of
+/// quell. quell_batch_finish refuses the batch until the callback was called.
 ///
 /// Refuses in a library without the feature "start".
 ///
@@ -1208,33 +1212,33 @@ enum quell_status quell_batch_start(struct quell_batch *batch,
                                     void (*callback)(void *argument),
                                     void *argument);
 
-/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
-/// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
-/// the first that has not. True for a batch whose flush was not started, and for memory without a batch.
+/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. It may be
+/// called on any CPU, any number of times. Each call checks the CPUs that have answered since the last call, and the
+/// first CPU that hasn't. Returns true for a batch whose flush wasn't started, and for memory without a batch.
 ///
-/// If devices walk the tables, too (`quell_hooks.secondary_is_done`), call it after they have answered: quell does not
-/// notice by itself.
+/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it after they have answered: quell doesn't
+/// notice that by itself.
 ///
 /// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 quell_bool quell_batch_poll(struct quell_batch *batch);
 
-/// Defers the flush until the frames are reused (S3), or flushes now if it cannot be deferred. `*stamp` is zero if it
-/// flushed. As with quell_batch_finish, the array holds `*count` frames.
+/// Defers the flush until the frames are reused (S3), or flushes now if it can't be deferred. `*stamp` is zero if it
+/// flushed. As with quell_batch_finish, the array then holds `*count` frames.
 ///
 /// It flushes now if S3 is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
 /// * more spaces than it has places for, or
-/// * a space of which more batches are outstanding than can be counted.
+/// * a space with more outstanding batches than we can count.
 ///
 /// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
 /// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
-/// call: a later observer finds the batch outstanding, and afterwards the deferred flush.
+/// call: a later observer finds the outstanding batch first, and the deferred flush afterwards.
 ///
 /// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
-/// uses any more. quell does not check this.
+/// uses any more. quell doesn't check this.
 ///
 /// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
 /// there are any.
@@ -1243,14 +1247,14 @@ enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
                                               quell_size *count,
                                               struct quell_stamp *stamp);
 
-/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
-/// return no later user access of any CPU uses a translation that the change removed.
+/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere in the space if
+/// `range` is NULL. After it returns, no user access on any CPU uses a translation that the change removed.
 ///
-/// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
-/// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
-/// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
+/// It's quicker than a batch with this one change, but quell_flush_pending doesn't know of the change before it's
+/// flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way (Linux's
+/// mm_tlb_flush_pending, for example) or doesn't rely on the cleared entry.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Refuses another CPU's.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Another CPU's is refused.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1260,14 +1264,14 @@ enum quell_status quell_flush(struct quell_engine *engine,
                               const struct quell_range *range,
                               enum quell_scope scope);
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
-/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
-/// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes like
+/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. It pays
+/// off if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
 /// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
 ///
 /// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
-/// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
-/// wait, also for other tasks in this call.
+/// preempt it with a task that calls this function for the same space: the second task would wait for the task that it
+/// preempted. May wait, also for other tasks in this call.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                         struct quell_cpu *here,
@@ -1275,17 +1279,16 @@ enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                         struct quell_coalesced *coalesced);
 
 /// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
-/// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's
-/// FEAT_BBML1), or if it never accesses user memory in place.
+/// the architecture promises. A kernel may relax them if it knows more about its machine, for example that it has
+/// RISC-V's Svvptc or Arm's FEAT_BBML1, or if it never accesses user memory in place.
 ///
 /// Context: any.
 QUELL_MUST_USE
 enum quell_status quell_tlb_rules_of(enum quell_architecture architecture,
                                      struct quell_tlb_rules *rules);
 
-/// Decodes a word of a page table. `level` counts from 0, the leaf
-/// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
-/// not present decodes to an entry without flags.
+/// Decodes a word of a page table. `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks
+/// encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
 ///
 /// Context: any.
 QUELL_MUST_USE
@@ -1295,9 +1298,10 @@ enum quell_status quell_entry_of(enum quell_architecture architecture,
                                  quell_u32 c_bit,
                                  struct quell_entry *entry);
 
-/// Finds the least flush that replacing `old` by `new`, in one word of a table, needs. `old` is the value that the
-/// change replaced (use an exchange where hardware sets bits), not one that was read earlier. The answer does not keep
-/// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
+/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs. `old` is the value that the
+/// change replaced, not one that was read earlier: use an exchange where hardware sets bits. The result doesn't keep
+/// accessed bits exact: clearing one, for example, needs no flush. The function compares only these two entries: the
+/// caller must know whether leaves below a table are global.
 ///
 /// Context: any.
 QUELL_MUST_USE
@@ -1306,12 +1310,12 @@ enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
                                      const struct quell_entry *new_,
                                      struct quell_need *need);
 
-/// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
+/// Initialises a frame's word: the frame has no deferred flush. Zeroed memory is initialised already.
 ///
 /// Context: any.
 enum quell_status quell_deferred_flush_init(struct quell_deferred_flush *deferred_flush);
 
-/// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
+/// Returns whether the frame has no deferred flush, with one acquire load. Returns true for NULL.
 ///
 /// Context: any.
 quell_bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_flush);
@@ -1321,8 +1325,8 @@ quell_bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *defe
 /// Context: under the lock of the page-cache slot, before the first entry is cleared.
 enum quell_status quell_deferred_flush_begin(struct quell_deferred_flush *deferred_flush);
 
-/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. With a stamp of
-/// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
+/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. A stamp of zero
+/// means that the batch flushed: then the call does the same as quell_deferred_flush_flushed.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferred_flush,
@@ -1334,29 +1338,30 @@ enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferr
 enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *deferred_flush);
 
 /// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
-/// needed. False if the frame was reused first, if a pointer is refused, or on a CPU that the engine does not have.
-/// Then the frame no longer belongs to the page.
+/// needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the engine doesn't
+/// have. Then the frame no longer belongs to the page.
 ///
-/// Afterwards the frame has no deferred flush, although stale entries may be in use at places where it is not mapped
-/// again. So, before you drop the lock, map it again at every place from which it was unmapped. Or treat each entry
-/// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
+/// Afterwards the frame has no deferred flush, although CPUs may still use stale entries for pages where it isn't
+/// mapped again. So there are two ways to continue. Before you drop the lock, map the frame again at every place from
+/// which it was unmapped. Or treat each entry that still names the frame as a mapping of it, and report it to the batch
+/// when that mapping is removed.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE
 quell_bool quell_reinstate(struct quell_engine *engine,
                      struct quell_deferred_flush *deferred_flush);
 
-/// Makes the frame's deferred flush, if it is still outstanding, and takes the frame for a new owner. Returns whether
-/// the caller now owns the frame. False if the frame was reinstated or never had a deferred flush, if a pointer is
-/// refused, or on a CPU that the engine does not have.
+/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner. Returns whether
+/// the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred flush, if a pointer
+/// is refused, or on a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 quell_bool quell_flush_before_reuse(struct quell_engine *engine,
                               struct quell_deferred_flush *deferred_flush);
 
-/// Returns whether reusing this frame would interrupt no CPU. Costs two loads when no flush is deferred. False if a
-/// pointer is refused.
+/// Returns whether reusing this frame would interrupt no CPU. It costs two loads when no flush is deferred. Returns
+/// false if a pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
 quell_bool quell_is_flushed(const struct quell_engine *engine,
@@ -1364,8 +1369,8 @@ quell_bool quell_is_flushed(const struct quell_engine *engine,
 
 /// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
 /// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
-/// filled again. Costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that
-/// name the frame.
+/// filled again. It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers
+/// that name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1373,26 +1378,27 @@ enum quell_status quell_flush_before_refill(struct quell_engine *engine,
                                             struct quell_deferred_flush *deferred_flush,
                                             struct quell_space *space);
 
-/// Flushes what is pending in `space`. For a later observer: code that finds an entry already cleared, by another CPU,
-/// and relies on that. On return no CPU uses a translation of the space that was cleared before the call. Costs three
-/// loads when no flush is pending.
+/// Flushes all pending changes of `space`. For a later observer: code that finds an entry already cleared, by another
+/// CPU, and relies on that. After it returns, no CPU uses a translation of the space that was cleared before the call.
+/// It costs three loads when no flush is pending.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending(struct quell_engine *engine,
                                       struct quell_space *space);
 
-/// Flushes as quell_flush_pending, but only batches; flushes deferred until reuse stay deferred. For code that handles
-/// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
+/// Flushes like quell_flush_pending, but only batches: flushes that are deferred until reuse stay deferred. For code
+/// that handles markers one by one and has found an entry cleared without a marker. It costs two loads when no batch is
+/// outstanding.
 ///
 /// Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
                                               struct quell_space *space);
 
-/// Flushes as quell_flush_pending_batches, but waits until every CPU has flushed, where that function waits only for
-/// receipts. Idle CPUs flush, too. For code that finds an entry cleared and is about to write one of another page size.
-/// The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. Costs two loads when no batch is
+/// Flushes like quell_flush_pending_batches, but waits until every CPU has flushed, not only for receipts. Idle CPUs
+/// flush, too. For code that finds an entry cleared and is about to write an entry of another page size there. The code
+/// that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two loads when no batch is
 /// outstanding.
 ///
 /// Context: as quell_flush_pending.
@@ -1400,49 +1406,48 @@ QUELL_MUST_USE
 enum quell_status quell_flush_pending_tables(struct quell_engine *engine,
                                              struct quell_space *space);
 
-/// Makes all deferred flushes up to `*stamp`. On return no CPU uses a translation whose flush a batch deferred, with
-/// this stamp or an earlier one, before the call. Call it before a page changes if CPUs may still read its former
-/// frame, unmapped as of `*stamp`; and before addresses of the kernel's half are used again. Costs one load when no
-/// flush is deferred.
+/// Makes all deferred flushes up to `*stamp`. After it returns, no CPU uses a translation whose flush a batch deferred
+/// before the call with this stamp or an earlier one. There are two uses. Call it before a page changes if CPUs may
+/// still read its former frame, unmapped as of `*stamp`. And call it before addresses of the kernel's half are used
+/// again. It costs one load when no flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_until(struct quell_engine *engine,
                                     const struct quell_stamp *stamp);
 
-/// Returns whether any flush may be deferred until reuse. False is certain; true may be left over from a stamp that was
-/// never used. False for memory without an engine.
+/// Returns whether any flush may be deferred until reuse. If it returns false, none is. It may return true because of a
+/// stamp that was never used. Returns false for memory without an engine.
 ///
 /// Context: any.
 quell_bool quell_has_deferred(const struct quell_engine *engine);
 
-/// Makes every deferred flush. For a background thread, so that reusing a frame need not wait. It may miss a batch
-/// whose quell_batch_finish_deferred has not returned.
+/// Makes every deferred flush. For a background thread, so that reusing a frame needn't wait. It may miss a batch whose
+/// quell_batch_finish_deferred hasn't returned.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_deferred(struct quell_engine *engine);
 
-/// Flushes this CPU's tag if it is behind the flush clock by a sixteenth of the ledger. For a CPU that is in the kernel
-/// anyway, for example at a fault: a later deferred flush then need not interrupt it. Costs two loads if it is not
-/// behind.
+/// Flushes this CPU's tag if it lags behind the flush clock by a sixteenth of the ledger: by 4 deferred flushes with 64
+/// entries, for example. Call it when a CPU is in the kernel anyway, for example at a fault: a later deferred flush
+/// then needn't interrupt it. It costs two loads if the CPU doesn't lag.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 enum quell_status quell_catch_up(struct quell_engine *engine);
 
-/// Returns the name of a counter in reports, ended with a zero byte. NULL if there is no such
-/// counter.
+/// Returns the name of a counter in reports, ended with a zero byte. Returns NULL if there is no such counter.
 ///
 /// Context: any.
 const char *quell_counter_label(enum quell_counter counter);
 
-/// Returns a sentence that says what a counter counts, ended with a zero byte. NULL if there is no such counter.
+/// Returns a sentence that explains a counter, ended with a zero byte. Returns NULL if there is no such counter.
 ///
 /// Context: any.
 const char *quell_counter_meaning(enum quell_counter counter);
 
-/// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
-/// `enum quell_counter`. Counters only grow, and wrap around. Refused by a small library, which counts nothing.
+/// Writes the counters, summed over all CPUs, to `counts`. `counts` has room for QUELL_COUNTERS numbers and is indexed
+/// by `enum quell_counter`. Counters only grow, and wrap around. A small library refuses, because it counts nothing.
 ///
 /// Context: any.
 enum quell_status quell_stats(const struct quell_engine *engine,
@@ -1450,18 +1455,18 @@ enum quell_status quell_stats(const struct quell_engine *engine,
 
 /// Writes the counters of one CPU, online or not, as quell_stats does.
 ///
-/// Refuses a CPU that the engine has no number for.
+/// Refuses a CPU that the engine doesn't have.
 ///
 /// Context: any.
 enum quell_status quell_cpu_stats(const struct quell_engine *engine,
                                   quell_u32 cpu,
                                   quell_u64 *counts);
 
-/// Plans how to zero memory, from the processor's instructions and caches. The policy of `engine` decides whether whole
-/// extents or single pages are zeroed, and how long a run may be. If `engine` is NULL: whole extents, and 32 MB. `plan`
-/// is memory of any content.
+/// Plans the zeroing of memory, from the processor's instructions and caches. The policy of `engine` decides whether
+/// quell_zero zeroes whole extents or single pages, and how long a run may be. If `engine` is NULL, it zeroes whole
+/// extents in runs of at most 32 MB. `plan` is memory of any content.
 ///
-/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
+/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that doesn't save them.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1471,12 +1476,12 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
 
 /// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
 /// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
-/// memory, zeroing bypasses the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
-/// another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+/// memory, zeroing bypasses the caches. If `preempt` isn't NULL, it's called between two runs, and may sleep and return
+/// on another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
 ///
-/// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
+/// Refuses a `start` that isn't a multiple of 4096, and a `bytes` that is 0 or isn't a multiple of 4096.
 ///
-/// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
+/// Context: any but an NMI, if `preempt` may be called in it. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              void *start,
@@ -1484,14 +1489,15 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
-/// Returns how many CPUs run the suite. Their numbers begin at 0. Like all quell_bench_* functions, it is called on
-/// any CPU.
+/// Returns the number of CPUs that run the suite. They are numbered from 0. The suite may call this function, like
+/// all quell_bench_* functions, on any CPU.
 extern quell_u32 quell_bench_cpus(void);
 
-/// Allocates physically contiguous frames that nothing else uses, and returns the first. They are not given back.
+/// Allocates physically contiguous frames that nothing else uses, and returns the first. The suite never returns
+/// them.
 extern quell_u64 quell_bench_take_frames(quell_u64 frames);
 
-/// Makes a root table, which maps the kernel and nothing of the suite, and returns its frame.
+/// Makes a root table that maps the kernel and no page of the suite, and returns its frame.
 extern quell_u64 quell_bench_new_root(void);
 
 /// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing.
@@ -1521,13 +1527,13 @@ extern quell_bool quell_bench_try_read(quell_u64 address,
 extern quell_bool quell_bench_try_write(quell_u64 address,
                                   quell_u64 value);
 
-/// Takes the result of a check, on CPU 0.
+/// Receives the result of a check, on CPU 0.
 extern void quell_bench_report(const struct quell_check *check);
 
 /// Makes the suite, in memory that it keeps: QUELL_CONFORMANCE_SIZE bytes and 32 for each CPU, aligned to
-/// QUELL_LINE_ALIGN. Only in a library with the feature "conformance".
+/// QUELL_LINE_ALIGN. Exists only in a library with the feature "conformance".
 ///
-/// Refuses memory that is NULL, not aligned or too small, and an engine that was not made.
+/// Refuses memory that is NULL, not aligned or too small, and an engine that wasn't made.
 ///
 /// Context: once, before quell_conformance_run.
 QUELL_MUST_USE
@@ -1535,18 +1541,18 @@ enum quell_status quell_conformance_new(struct quell_engine *engine,
                                         void *memory,
                                         quell_size size);
 
-/// Runs each check on this CPU, once; all CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and runs `loaded`, or nothing if that is NULL. On return it runs `loaded`.
+/// Runs each check once on this CPU. All CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
+/// online, takes interrupts, and runs `loaded`, or no space if that is NULL. On return it runs `loaded` again.
 ///
-/// Refuses what quell_conformance_new has not prepared, and a `loaded` that is no space.
+/// Refuses to run before quell_conformance_new, and refuses a `loaded` that isn't a space.
 ///
 /// Context: interrupts on. Waits.
 QUELL_MUST_USE
 enum quell_status quell_conformance_run(struct quell_space *loaded);
 
-/// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
-/// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if
-/// there is no mutant of this name.
+/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake. `quell explore
+/// --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants, and
+/// QUELL_STATUS_VALUE if there is no mutant of this name.
 ///
 /// Context: any, before the first engine is made.
 enum quell_status quell_leave_out(const char *name);

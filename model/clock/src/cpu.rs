@@ -3,7 +3,7 @@
 use crate::costs::Costs;
 use crate::counts::Counts;
 use crate::file::Time;
-use crate::poll::Poll;
+use crate::poll::WaitLoop;
 use crate::tlb::Tlb;
 use quell::{Frame, Invalidate, Tag};
 use quell_vm::Call;
@@ -61,7 +61,7 @@ pub struct Cpu {
     /// The line of the program's file that it performs; 0 if unknown.
     pub line: u32,
     /// The state of its waiting loop, if it is in one.
-    pub poll: Poll,
+    pub poll: WaitLoop,
     /// The end of its program, if it has ended.
     pub ended: Option<Time>,
     /// The start of the running handler.
@@ -92,7 +92,7 @@ impl Cpu {
             cleared_to: Frame(u64::MAX),
             call: None,
             line: 0,
-            poll: Poll::default(),
+            poll: WaitLoop::default(),
             ended: None,
             handler_since: 0,
             counts: Counts::default(),

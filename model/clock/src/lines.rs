@@ -61,16 +61,16 @@ impl Line {
 
 /// The numbered lines that a cache holds. It is direct-mapped, so one comparison suffices.
 #[derive(Clone, Debug)]
-struct Filter {
+struct CacheSets {
     held: Vec<u32>,
     lines: usize,
     /// `lines - 1` if that is a mask, else 0.
     mask: usize,
 }
 
-impl Filter {
+impl CacheSets {
     fn new(lines: usize) -> Self {
-        Filter {
+        CacheSets {
             held: Vec::new(),
             lines,
             mask: if lines.is_power_of_two() {
@@ -132,9 +132,9 @@ pub struct Lines {
     places: Vec<(u16, u16)>,
     /// Recently used numbers, by the low bits of their key.
     lately: Box<[(usize, u32); LATELY]>,
-    first: Vec<Filter>,
-    second: Vec<Filter>,
-    last: Vec<Filter>,
+    first: Vec<CacheSets>,
+    second: Vec<CacheSets>,
+    last: Vec<CacheSets>,
 }
 
 impl Lines {
@@ -157,9 +157,9 @@ impl Lines {
                 })
                 .collect(),
             lately: Box::new([(usize::MAX, 0); LATELY]),
-            first: vec![Filter::new(costs.l1_lines); cores],
-            second: vec![Filter::new(costs.l2_lines); cores],
-            last: vec![Filter::new(costs.llc_lines); sockets],
+            first: vec![CacheSets::new(costs.l1_lines); cores],
+            second: vec![CacheSets::new(costs.l2_lines); cores],
+            last: vec![CacheSets::new(costs.llc_lines); sockets],
         }
     }
 

@@ -18,7 +18,7 @@ use quell_vm::contract::Violation;
 use quell_vm::{Access, Level};
 
 /// The result of an attempt.
-pub(crate) enum Attempt {
+pub(crate) enum AccessResult {
     /// Success, with the loaded value.
     Done(u64),
     /// The CPU must first wait for its turn or take an interrupt.
@@ -32,9 +32,9 @@ pub(crate) enum Attempt {
 impl Core {
     /// Tries a load (`store` is `None`) or a store of eight bytes.
     #[inline]
-    pub fn user_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
+    pub fn user_access(&mut self, address: u64, store: Option<u64>) -> AccessResult {
         if !self.may_run() {
-            return Attempt::Attend(Point::Local);
+            return AccessResult::Attend(Point::Local);
         }
         let page = Page::containing(address);
         let cpu = &mut self.cpus[self.current];
@@ -66,17 +66,17 @@ impl Core {
 
     /// Walks, then performs the access. A caller that must wait first retries this function, not [`Core::user_access`]:
     /// only this CPU fills its caches.
-    pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
+    pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> AccessResult {
         match self.walk(Page::containing(address), address, store.is_some()) {
             // We don't judge a translation that was just read from the tables.
-            Ok(frame) => Attempt::Done(self.touch(frame, address, store)),
+            Ok(frame) => AccessResult::Done(self.touch(frame, address, store)),
             Err(attempt) => attempt,
         }
     }
 
     /// Performs an access through a translation that allows it, and lets the oracle check it.
     #[inline]
-    fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> Attempt {
+    fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> AccessResult {
         let entry = self.cpus[self.current].tlb.at(place);
         let page = Page::containing(address);
         let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
@@ -89,10 +89,10 @@ impl Core {
             let verdict = self.judge(&mut entry, frame, address, kind);
             *self.cpu().tlb.at_mut(place) = entry;
             if let Verdict::Compare(violation) = verdict {
-                return Attempt::Compare(self.touch(frame, address, store), violation);
+                return AccessResult::Compare(self.touch(frame, address, store), violation);
             }
         }
-        Attempt::Done(self.touch(frame, address, store))
+        AccessResult::Done(self.touch(frame, address, store))
     }
 
     /// Loads or stores. Returns the loaded value.
@@ -140,12 +140,12 @@ impl Core {
     ///
     /// Before this CPU's turn, a walk may read only lines at hand and change nothing in the tables. Otherwise it is
     /// abandoned and restarted in its turn.
-    fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, Attempt> {
+    fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, AccessResult> {
         let early = !self.may_share();
         let cpu = self.cpu();
         let tag = cpu.tag;
         let Some(root) = cpu.root else {
-            return Err(Attempt::Fault);
+            return Err(AccessResult::Fault);
         };
         let begun = (cpu.now, cpu.counts.walks, cpu.counts.walk_reads);
         let (mut level, mut table, mut cached) = match cpu.tlb.walk_start(page, tag) {
@@ -189,7 +189,7 @@ impl Core {
                     // We drop an insufficient translation on a fault, as real processors do.
                     self.cpu().tlb.drop_page(page, tag);
                 }
-                return Err(Attempt::Fault);
+                return Err(AccessResult::Fault);
             }
             if used != raw {
                 self.walker_access(line, LineUse::Modify);
@@ -226,12 +226,12 @@ impl Core {
 
     /// Undoes the time of an early walk. Lines that it has fetched into caches stay there.
     #[cold]
-    fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> Attempt {
+    fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> AccessResult {
         let cpu = self.cpu();
         cpu.now = now;
         cpu.counts.walks = walks;
         cpu.counts.walk_reads = walk_reads;
-        Attempt::Attend(Point::Shared)
+        AccessResult::Attend(Point::Shared)
     }
 }
 
@@ -241,21 +241,21 @@ pub(crate) fn access(address: u64, store: Option<u64>) -> Result<u64, Access> {
     let mut attempt = context::with(|core| core.user_access(address, store));
     loop {
         match attempt {
-            Attempt::Done(value) => return Ok(value),
-            Attempt::Attend(point) => {
+            AccessResult::Done(value) => return Ok(value),
+            AccessResult::Attend(point) => {
                 context::attend(point);
                 attempt = context::with(|core| match point {
                     Point::Local => core.user_access(address, store),
                     Point::Shared => core.walk_and_access(address, store),
                 });
             }
-            Attempt::Fault => {
+            AccessResult::Fault => {
                 return Err(match store {
                     None => Access::Read,
                     Some(_) => Access::Write,
                 });
             }
-            Attempt::Compare(value, violation) => {
+            AccessResult::Compare(value, violation) => {
                 compare(address, value, *violation);
                 return Ok(value);
             }

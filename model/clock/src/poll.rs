@@ -23,7 +23,7 @@ type Loads = [(u32, Time); LOADS];
 
 /// The state of a CPU's waiting loop.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Poll {
+pub struct WaitLoop {
     /// The beginning of the turn: the end of the last `relax`.
     since: Time,
     loads: Loads,
@@ -40,7 +40,7 @@ pub struct Poll {
     period: Time,
 }
 
-impl Poll {
+impl WaitLoop {
     /// Records that the CPU loaded a line, which it held or had to fetch.
     #[inline]
     pub fn load(&mut self, line: u32, at: Time, took: Time, held: bool) {

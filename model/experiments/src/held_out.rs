@@ -270,7 +270,7 @@ pub struct Row {
     pub verdict: Verdict,
     /// The prediction with path costs fitted to the figures from before; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub calibrated: Option<CalibratedRow>,
+    pub calibrated: Option<CalibratedPrediction>,
     /// Breaches of the contract in these runs.
     pub violations: u64,
     /// The error, if a run failed.
@@ -279,7 +279,7 @@ pub struct Row {
 
 /// The prediction of a row with fitted path costs.
 #[derive(Clone, Debug, Serialize)]
-pub struct CalibratedRow {
+pub struct CalibratedPrediction {
     /// The model's figure before, in the model's unit.
     pub model_before: Option<f64>,
     /// The model's figure after.
@@ -512,7 +512,7 @@ impl Table {
     /// Compares its figures like [`Table::rows`], together with those of the calibrated table.
     pub fn rows_with(&self, calibrated: &Table, results: &Results) -> Vec<Row> {
         let with = |(row, other): (Row, Row)| Row {
-            calibrated: Some(CalibratedRow {
+            calibrated: Some(CalibratedPrediction {
                 model_before: other.model_before,
                 model_after: other.model_after,
                 change_predicted: other.change_predicted,

@@ -71,7 +71,7 @@ pub(crate) struct Context {
 /// Access to the machine ([`Context::visit`]).
 struct MachineGuard<'c> {
     core: RefMut<'c, Box<Core>>,
-    _off: heap::PartGuard,
+    _off: heap::SystemAllocGuard,
 }
 
 thread_local! {

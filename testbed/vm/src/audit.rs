@@ -36,15 +36,15 @@ pub struct FrameTotals {
 
 /// The entries that name a frame, counted.
 #[derive(Default)]
-struct ByTables {
+struct EntryCounts {
     mapped: u32,
     markers: u32,
 }
 
 /// Everything that the page tables name.
 #[derive(Default)]
-struct Named {
-    frames: BTreeMap<Frame, ByTables>,
+struct TableContents {
+    frames: BTreeMap<Frame, EntryCounts>,
     /// Entries per swap slot.
     slots: BTreeMap<u32, u32>,
 }
@@ -105,8 +105,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
 
     /// Collects the frames and swap slots in the tables of all living processes. Each mapped frame must list its
     /// mapping.
-    fn named_by_tables(&self) -> Result<Named, String> {
-        let mut named = Named::default();
+    fn named_by_tables(&self) -> Result<TableContents, String> {
+        let mut named = TableContents::default();
         for process in self.processes.living() {
             let vmas = process.vmas().read(self.machine());
             let mut visit = |page: Page, entry: EntryKind| match entry {
@@ -194,7 +194,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         &self,
         frame: Frame,
         state: &FrameState<M>,
-        by_tables: &ByTables,
+        by_tables: &EntryCounts,
         totals: &mut FrameTotals,
     ) -> Result<Frame, String> {
         let frames = 1 << state.order();

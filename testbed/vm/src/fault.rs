@@ -177,7 +177,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     }
                     _ => {
                         state.hold();
-                        let from = Original {
+                        let from = CopySource {
                             frame: entry.frame,
                             order: state.order(),
                             of_file: state.owner() != Owner::Anonymous,
@@ -311,7 +311,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
                 EntryKind::Empty | EntryKind::Marker(_) => {
-                    let from = Original {
+                    let from = CopySource {
                         frame,
                         order: 0,
                         of_file: true,
@@ -378,7 +378,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         vma: &Vma,
         range: PageRange,
         seen: EntryKind,
-        original: Original,
+        original: CopySource,
     ) -> Result<Step, Fault> {
         let order = original.order;
         let Some(copy) = self.memory.alloc(order, Content::Any) else {
@@ -433,7 +433,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     }
 
     /// Copies the original block's content to `copy`, a new block.
-    fn copy_content(&self, process: &Arc<Process<M>>, original: Original, copy: Frame) {
+    fn copy_content(&self, process: &Arc<Process<M>>, original: CopySource, copy: Frame) {
         let machine = self.machine();
         let frames = 1 << original.order;
         // The CPU that write-protected the page may not have flushed yet; until then the page may change. [mutant
@@ -494,7 +494,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
 
 /// A block to copy.
 #[derive(Clone, Copy)]
-struct Original {
+struct CopySource {
     frame: Frame,
     order: u8,
     /// The block is a file's page, which other processes may map writable.

@@ -20,7 +20,7 @@ use quell::{Frame, Outcome, PageRange, Purpose, Scope};
 type LazyBatch<'v, M> = SpaceBatch<'v, M>;
 
 /// A lazily unmapped page, with the entries that were present and, if the page was moved, its new frame.
-struct Departed<'v, M: Machine> {
+struct UnmappedPage<'v, M: Machine> {
     page: LockedPage<'v, M>,
     marked: Mappings<M>,
     to: Option<Frame>,
@@ -33,10 +33,10 @@ pub(crate) struct LazyUnmap<'m, M: Machine> {
 }
 
 /// Pages that are being unmapped lazily; one batch defers their flushes.
-pub(crate) struct LazyPages<'v, 'm, M: Machine> {
+pub(crate) struct LazyUnmapBatch<'v, 'm, M: Machine> {
     lazy: &'v LazyUnmap<'m, M>,
     batch: Option<LazyBatch<'v, M>>,
-    departed: Vec<Departed<'v, M>>,
+    departed: Vec<UnmappedPage<'v, M>>,
 }
 
 impl<'m, M: Machine> LazyUnmap<'m, M> {
@@ -49,8 +49,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
     }
 
     /// Starts a batch of lazily unmapped pages.
-    pub(crate) fn begin(&self) -> LazyPages<'_, 'm, M> {
-        LazyPages {
+    pub(crate) fn begin(&self) -> LazyUnmapBatch<'_, 'm, M> {
+        LazyUnmapBatch {
             lazy: self,
             batch: None,
             departed: Vec::new(),
@@ -102,11 +102,11 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
     }
 }
 
-impl<'v, 'm, M: Machine> LazyPages<'v, 'm, M> {
+impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
     /// Unmaps a page whose flush may be deferred ([`LazyUnmap::may_defer`]).
     pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
         let marked = self.mark(&page);
-        self.departed.push(Departed {
+        self.departed.push(UnmappedPage {
             page,
             marked,
             to: None,
@@ -122,7 +122,7 @@ impl<'v, 'm, M: Machine> LazyPages<'v, 'm, M> {
     ) {
         let marked = self.mark(&page);
         copy(&page);
-        self.departed.push(Departed {
+        self.departed.push(UnmappedPage {
             page,
             marked,
             to: Some(to),
@@ -152,7 +152,7 @@ impl<'v, 'm, M: Machine> LazyPages<'v, 'm, M> {
         let frames = &*lazy.frames;
         let outcome = batch.finish_deferred();
         let mut stale = Vec::with_capacity(self.departed.len());
-        for Departed { page, marked, to } in self.departed.drain(..) {
+        for UnmappedPage { page, marked, to } in self.departed.drain(..) {
             let LockedPage { frame, lock, .. } = page;
             let PageLock::File(_, _, mut slot) = lock else {
                 continue;

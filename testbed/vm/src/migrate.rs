@@ -29,14 +29,14 @@ use quell::{Frame, Purpose};
 use smallvec::SmallVec;
 
 /// A page under migration: its new frame, and the entries that wait for it.
-struct Journey<'v, M: Machine> {
+struct PageMove<'v, M: Machine> {
     page: LockedPage<'v, M>,
     to: Frame,
-    waiting: Waiting<M>,
+    waiting: SuspendedEntries<M>,
 }
 
 /// Entries that wait for a page.
-type Waiting<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
+type SuspendedEntries<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
 
 /// The objects that migration uses.
 pub(crate) struct Migration<'m, M: Machine> {
@@ -136,7 +136,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                     self.pages.unlock(page);
                     continue;
                 }
-                journeys.push(Journey { page, to, waiting });
+                journeys.push(PageMove { page, to, waiting });
             }
         }
         let mut moved = lazily.len() as u64;
@@ -167,8 +167,8 @@ impl<'m, M: Machine> Migration<'m, M> {
     }
 
     /// Replaces every entry of the frame by one that makes faults wait.
-    fn suspend(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) -> Waiting<M> {
-        let mut waiting = Waiting::new();
+    fn suspend(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) -> SuspendedEntries<M> {
+        let mut waiting = SuspendedEntries::new();
         for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
             let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
@@ -201,9 +201,9 @@ impl<'m, M: Machine> Migration<'m, M> {
     }
 
     /// Copies the page and maps it at its new place for its users.
-    fn arrive(&self, journey: Journey<'_, M>) -> u64 {
+    fn arrive(&self, journey: PageMove<'_, M>) -> u64 {
         let machine = self.machine();
-        let Journey {
+        let PageMove {
             mut page,
             to,
             waiting,

@@ -25,7 +25,7 @@ use quell::PAGE_BYTES;
 use quell::{Page, PageRange, PageSize, Purpose};
 
 /// The result of emptying a range.
-struct Emptied {
+struct RangeResult {
     /// A page reaches beyond the range, and was kept.
     cut: bool,
     /// Each base page of the range had its own entry, which was removed.
@@ -187,7 +187,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         start: Page,
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
-    ) -> Emptied {
+    ) -> RangeResult {
         let machine = self.machine();
         // We drain as Linux does, so that the removed pages are on the lists.
         let home = machine.home_node(machine.this_cpu());
@@ -216,7 +216,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 }
             },
         );
-        Emptied {
+        RangeResult {
             cut,
             all_taken: base_pages == end.0 - start.0,
         }

@@ -42,19 +42,19 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     batch: Option<GatherBatch<'v, M>>,
 }
 
-type GatherBatch<'v, M> = SpaceBatch<'v, M, Waiting<WaitingObject<M>>>;
+type GatherBatch<'v, M> = SpaceBatch<'v, M, PendingObjects<WaitingObject<M>>>;
 
 /// Objects that wait for their flush: in place at first, then on the heap, up to `room` in all.
-pub(crate) struct Waiting<T> {
+pub(crate) struct PendingObjects<T> {
     first: InPlace<T>,
     more: Vec<T>,
     count: usize,
     room: usize,
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingObjects<T> {
     fn new(room: usize) -> Self {
-        Waiting {
+        PendingObjects {
             first: InPlace::new(),
             more: Vec::new(),
             count: 0,
@@ -63,7 +63,7 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T> FrameList for Waiting<T> {
+impl<T> FrameList for PendingObjects<T> {
     type Frame = T;
 
     #[inline]
@@ -111,8 +111,11 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
             self.flush();
         }
         let (frames, purpose, room) = (self.frames, self.purpose, self.room);
-        self.batch
-            .get_or_insert_with(|| frames.engine().batch_into(purpose, Waiting::new(room)))
+        self.batch.get_or_insert_with(|| {
+            frames
+                .engine()
+                .batch_into(purpose, PendingObjects::new(room))
+        })
     }
 
     /// Reports that an entry lost rights, under its table's lock.

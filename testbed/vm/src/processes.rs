@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quell::Break;
 
 /// The process that one CPU runs. Only that CPU accesses this.
-struct RunningProcess<M: Machine> {
+struct CpuProcess<M: Machine> {
     /// The process of the thread that runs, or idles, here.
     current: Option<Arc<Process<M>>>,
     /// The process whose space was loaded last.
@@ -24,7 +24,7 @@ pub(crate) struct Processes<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
     list: Lock<M::Word, BTreeMap<ProcessId, Arc<Process<M>>>>,
     next: AtomicU32,
-    running: Box<[Lock<AtomicU64, RunningProcess<M>>]>,
+    running: Box<[Lock<AtomicU64, CpuProcess<M>>]>,
 }
 
 impl<'m, M: Machine> Processes<'m, M> {
@@ -34,7 +34,7 @@ impl<'m, M: Machine> Processes<'m, M> {
             next: AtomicU32::new(1),
             running: (0..engine.hw().cpu_count())
                 .map(|_| {
-                    Lock::new(RunningProcess {
+                    Lock::new(CpuProcess {
                         current: None,
                         loaded: None,
                     })
@@ -49,7 +49,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     }
 
     /// Accesses the record of the process that this CPU runs.
-    fn running<T>(&self, look: impl FnOnce(&mut RunningProcess<M>) -> T) -> T {
+    fn running<T>(&self, look: impl FnOnce(&mut CpuProcess<M>) -> T) -> T {
         match self.running[self.machine().this_cpu().index()].try_lock() {
             Some(mut running) => look(&mut running),
             None => unreachable!("only the CPU itself looks at what it runs, and never twice"),

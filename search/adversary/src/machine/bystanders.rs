@@ -20,7 +20,7 @@ use crate::tables;
 use quell::Frame;
 use quell_vm::Protection;
 use quell_vm::contract::Violation;
-use quell_vm::contract::abstract_machine::ReachableAccess;
+use quell_vm::contract::abstract_machine::PossibleAccess;
 use smallvec::SmallVec;
 use std::rc::Rc;
 
@@ -179,7 +179,7 @@ impl Core {
 
     /// Returns everything that a CPU's program could access now, through anything that the TLB may hold. With
     /// `stale_only`, only through translations to which the tables no longer lead.
-    pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[ReachableAccess; 8]> {
+    pub(crate) fn reaches(&self, cpu: usize, stale_only: bool) -> SmallVec<[PossibleAccess; 8]> {
         let runs = self.cpus[cpu].online && self.cpus[cpu].interrupts_on && !self.cpus[cpu].in_nmi;
         let (Some(root), true, None) = (self.mmu.root(cpu), runs, &self.end) else {
             return SmallVec::new();
@@ -216,7 +216,7 @@ impl Core {
                 };
                 let held = std::array::from_fn(|word| self.content_seen(cpu, used.frame, word));
                 let frame = Frame(used.frame.into());
-                reaches.push(ReachableAccess {
+                reaches.push(PossibleAccess {
                     page,
                     frame,
                     rights,

@@ -213,7 +213,7 @@ struct Operation {
 
 /// Accesses that a TLB or a table would allow.
 #[derive(Clone, Copy, Debug)]
-pub struct ReachableAccess {
+pub struct PossibleAccess {
     /// The page.
     pub page: u64,
     /// The frame.
@@ -1067,12 +1067,12 @@ impl AbstractMachine {
     ///
     /// # Errors
     /// This machine doesn't allow that.
-    pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &ReachableAccess) -> Verdict {
+    pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &PossibleAccess) -> Verdict {
         if self.lost || !self.processes.contains(&process) {
             return Ok(());
         }
         let since = self.now + 1;
-        let ReachableAccess {
+        let PossibleAccess {
             page,
             frame,
             rights,

@@ -30,14 +30,14 @@ const PARTS: usize = 1 + CPUS;
 const BYTES: usize = PARTS * LINES * LINE;
 
 /// The taken lines of a part, as bits.
-type LineMap = [u64; LINES / 64];
+type LineBitmap = [u64; LINES / 64];
 
 /// The heap of a search; see the module.
 pub struct Heap {
     /// All lines. We map them instead of allocating them: an allocator clears reused memory completely, and a search
     /// uses only a little of its heap.
     memory: MmapRaw,
-    taken: RefCell<[LineMap; PARTS]>,
+    taken: RefCell<[LineBitmap; PARTS]>,
     /// For each part, the end of the lines that were ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
     /// For each part, a line before which none is free.
@@ -217,7 +217,7 @@ impl Heap {
     /// Takes the first consecutive free lines.
     fn take(&self, part: usize, lines: usize) -> Option<*mut u8> {
         let taken = &mut self.taken.borrow_mut()[part];
-        let is_free = |line: usize, taken: &LineMap| taken[line / 64] >> (line % 64) & 1 == 0;
+        let is_free = |line: usize, taken: &LineBitmap| taken[line / 64] >> (line % 64) & 1 == 0;
         let (mut first, mut line) = (self.free_from[part].get(), self.free_from[part].get());
         let mut first_free = None;
         while line < first + lines {
@@ -271,13 +271,13 @@ pub fn off<R>(body: impl FnOnce() -> R) -> R {
 
 /// Allocates from the system until it is dropped, like [`off`]. Drop several in the reverse order.
 #[derive(Debug)]
-pub struct PartGuard(#[expect(dead_code, reason = "sets the part back")] Part);
+pub struct SystemAllocGuard(#[expect(dead_code, reason = "sets the part back")] Part);
 
 /// Lets the thread allocate from the system, if a heap is in use, until the result is dropped.
 #[inline]
 #[must_use]
-pub fn off_for_now() -> PartGuard {
-    PartGuard(Part::set(PARTS))
+pub fn off_for_now() -> SystemAllocGuard {
+    SystemAllocGuard(Part::set(PARTS))
 }
 
 /// Returns cleared memory from the thread's heap, if one is in use and has room.
