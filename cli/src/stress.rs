@@ -1,6 +1,7 @@
 //! `quell stress`: runs one workload on threads of the host, each of which is a CPU.
 //!
-//! The processor's own memory ordering decides what a CPU sees. So no run repeats, and we report no times.
+//! The processor's own memory ordering determines the values that a CPU loads. So we can't repeat a run, and report no
+//! times.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

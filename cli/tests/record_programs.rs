@@ -3,7 +3,7 @@
 //! `scripts/real-program` prepares each program, and installs it if it's missing. If a program isn't available, or the
 //! host can't record, the test prints `SKIPPED`, past the test harness, and passes. We record with the default options,
 //! once with the program's own settings and once with the advised ones. `/proc/interrupts` and the recording include
-//! all programs on this host. We tell them apart by their names, so others disturb little but the time.
+//! all programs on this host. We distinguish them by their names, so others disturb little but the time.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -84,9 +84,9 @@ fn ready(what: &str) -> Result<Program, String> {
 
 /// Records the command, or returns the reason why this host can't.
 ///
-/// A busy host may leave the recorder too little time to see most of what the kernel counts. Then we try again a few
-/// times, also without a limit on the cost. If so many events are lost even then that they may be the cause, this host
-/// can't show anything. If few are lost, a wrong attribution is a mistake.
+/// On a busy host, the recorder may have too little time to see most events that the kernel counts. Then we try a few
+/// more times, also without a limit on the cost. If so many events are lost even then that they may be the cause, this
+/// host can't show anything. If few are lost, a wrong attribution is a mistake.
 fn recorded(command: &[String]) -> Result<RecordingOutput, String> {
     let mut once = recorded_once(command, "1")?;
     for overhead in ["100", "1", "100"] {

@@ -1,4 +1,4 @@
-//! The checks: each calls the engine, and every CPU reads before and after.
+//! The checks. Each calls the engine, and every CPU reads before and after.
 
 use crate::bench::{Bench, Rights};
 use crate::part::{NEW, OLD, OWN_ENTRIES, Part};
@@ -24,8 +24,8 @@ pub(crate) const DEVICES: &str = "C1 C3 devices_forget_what_changed";
 /// One check on one CPU.
 pub(crate) type Step<'s, 'm, H> = fn(&Part<'s, 'm, H>) -> Verdict;
 
-/// All checks, with the clauses of the contract before their names. The first finds out whether stale translations can
-/// be seen.
+/// All checks, with the clauses of the contract before their names. The first determines whether we can see stale
+/// translations.
 pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
     [
         ("stale_translations_can_be_seen", Part::stale),
@@ -46,7 +46,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
 }
 
 impl<H: Bench> Part<'_, '_, H> {
-    /// Changes a page without a flush. This does not check the engine.
+    /// Changes a page without a flush. This doesn't check the engine, but whether stale translations are visible.
     fn stale(&self) -> Verdict {
         self.begin(BASE, Rights::Read)?;
         let [_, new] = self.shared.pair;
@@ -273,7 +273,7 @@ impl<H: Bench> Part<'_, '_, H> {
         expect(right, "a page had its old content after a change")
     }
 
-    /// Makes a later observer flush: it finds an entry that another CPU has cleared but not flushed yet.
+    /// Makes another CPU flush for the initiator. It finds an entry that the initiator has cleared but not flushed yet.
     fn flush_pending(&self) -> Verdict {
         let mut verdict = Ok(());
         for round in 0..ROUNDS {
@@ -354,7 +354,7 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// Changes a page of the kernel's half while CPUs run, are idle or undisturbed, or hold it under two tags. Then
+    /// Changes a page of the kernel's half while CPUs run, are idle or undisturbed, or cache it under two tags. Then
     /// unmaps it without a flush, and uses its address again.
     fn own_half(&self) -> Verdict {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
@@ -389,7 +389,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 } else if undisturbed {
                     self.masked(|| {
                         // SAFETY: until it enters the kernel again this CPU waits at a barrier, and nothing changes in
-                        // the kernel's half but the pages of the suite.
+                        // the kernel's half except the pages of the suite.
                         unsafe { self.engine.this_cpu().enter_user() }
                     });
                 }
@@ -432,8 +432,8 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// Changes a page, and unmaps another with a deferred flush. The device must have dropped both translations by
-    /// then.
+    /// Changes a page with a flush, and then unmaps it, half of the time with a deferred flush. After each flush, the
+    /// device must have dropped the old translation.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;

@@ -1,5 +1,5 @@
 #![cfg_attr(not(test), no_std)]
-//! Checks, inside a kernel, that its [`Hardware`](quell::Hardware) keeps the trait's promises and that the engine keeps
+//! Checks inside a kernel that its [`Hardware`](quell::Hardware) keeps the trait's promises, and that the engine keeps
 //! the contract on it.
 //!
 //! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for memory. For this
@@ -150,15 +150,16 @@
 //! ```
 //!
 //! Each check makes one change as a kernel would, on every CPU in turn. All CPUs read through their translations
-//! before, during and after the change. Targets read with interrupts masked for a while, because this catches an
-//! initiator that doesn't wait.
+//! before, during and after the change. We mask the targets' interrupts for a while when they read, because this
+//! catches an initiator that doesn't wait.
 //!
-//! # What it cannot see
+//! # Limits
 //!
 //! The suite sees only translations that are stale *on this machine*. [`Check::kept`] of the first check is the number
-//! of CPUs on which a translation outlived its entry. If it is 0, the other checks prove little. Few emulators model
-//! entries under tags that are not loaded, speculative fills and walker caches; the adversary's machine
-//! (`quell-adversary`) does. A flush that never ends (C7) is a hang, which the kernel's own watchdog must end.
+//! of CPUs on which a translation outlived its entry. If it's 0, the other checks prove little. For example, few
+//! emulators model entries under tags that aren't loaded, speculative fills and walker caches. Our adversary's machine
+//! (`quell-adversary`) does. We can't end a flush that never ends (C7), so the kernel's own watchdog must end that
+//! hang.
 
 #[cfg(feature = "suite")]
 extern crate alloc;

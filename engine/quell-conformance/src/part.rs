@@ -1,4 +1,4 @@
-//! One CPU's part in the suite: the operations that checks are made of.
+//! One CPU's part in the suite: the operations from which we build the checks.
 
 use crate::bench::{Bench, Rights};
 use crate::verdict::{Verdict, expect};
@@ -20,11 +20,11 @@ pub(crate) const OWN_ENTRIES: [KernelEntries; 2] = [KernelEntries::Global, Kerne
 /// The state that all CPUs share.
 pub(crate) struct Shared<H: Bench> {
     pub spaces: [AddressSpace<H>; 2],
-    /// Kernel spaces: for entries that are global, and for those that are not.
+    /// The kernel spaces, one for global entries and one for others.
     pub own_half: Option<[AddressSpace<H>; 2]>,
     /// Two frames for the checks that change one page.
     pub pair: [Frame; 2],
-    /// Two more for each CPU.
+    /// Two more frames for each CPU.
     pub own: Vec<[Frame; 2]>,
     /// Adjacent frames for the check of zeroing.
     pub block: Extent,
@@ -49,11 +49,11 @@ impl<H: Bench> Shared<H> {
         };
         let word = || H::Word::new(0);
         Shared {
-            // SAFETY: `Bench` promises a root of the machine's format; the suite frees it after it has
-            // retired the space.
+            // SAFETY: `Bench` promises a root of the machine's format. We free it after we've retired the
+            // space.
             spaces: [(); 2].map(|()| unsafe { engine.new_space(hw.new_root()) }),
             own_half: hw.own_half().map(|(root, _)| {
-                // SAFETY: `Bench` promises the root of the kernel's half, and makes entries global as asked.
+                // SAFETY: `Bench` promises the root of the kernel's half, and makes entries global as requested.
                 OWN_ENTRIES.map(|entries| unsafe { engine.new_kernel_space(root, entries) })
             }),
             pair: pair(),
@@ -69,7 +69,7 @@ impl<H: Bench> Shared<H> {
         }
     }
 
-    /// Gives back all memory that the suite took. No CPU may have one of its spaces loaded.
+    /// Frees all memory that the suite took. No CPU may have one of its spaces loaded.
     pub fn give_back(&self, engine: &Engine<'_, H>) {
         for space in &self.spaces {
             engine.hw().detach_device(space.root());
@@ -143,10 +143,10 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.before.is_some()
     }
 
-    /// Loads the space that was loaded before the suite began.
+    /// Returns to the state before the suite: loads the space that was loaded then, or none.
     pub fn leave(&self) {
         if !self.enter_before() {
-            // The CPU had no space loaded, and taking it offline makes it leave the suite's.
+            // The CPU had no space loaded, so we take it offline to make it leave the suite's.
             self.engine.cpu_offline(self.loaded());
             self.engine.cpu_online();
             self.current.set(None);
@@ -173,7 +173,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.barrier();
     }
 
-    /// Returns whether it is this CPU's turn to make the change that the others read meanwhile, and passes the turn on.
+    /// Returns whether it's this CPU's turn to make the change that the others read meanwhile. Passes the turn on.
     pub fn initiates(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set((turn + 1) % self.hw.cpus());
@@ -238,8 +238,8 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Runs a function twice with interrupts masked, and lets others run in between, like a target that is slow to
-    /// answer.
+    /// Runs a function twice with interrupts masked, and lets others run in between. That's like a target that answers
+    /// slowly.
     pub fn slowly(&self, mut action: impl FnMut()) {
         let were_on = self.hw.mask_interrupts();
         action();

@@ -83,10 +83,10 @@ impl<const N: usize> fmt::Write for Short<N> {
     }
 }
 
-/// The kind of word that is expected instead of the culprit.
+/// The kind of word that we expect instead of the wrong part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
-    /// A term, but there is none.
+    /// A term, but the text has none.
     Term,
     /// A mechanism, or at the beginning `baseline` or `all`.
     Mechanism,
@@ -102,18 +102,18 @@ enum Expected {
     Switch,
 }
 
-/// The reason why a text is not a policy: names the culprit and lists the valid words.
+/// The reason that a text isn't a policy. It names the wrong part, and lists the valid words.
 #[derive(Clone, Copy)]
 pub struct PolicyError {
     expected: Expected,
-    /// The part of the text that is wrong, cut off if it is long.
+    /// The wrong part of the text, which we cut off if it's long.
     culprit: Short<40>,
 }
 
 impl PolicyError {
     fn new(expected: Expected, culprit: &str) -> Self {
         let mut short = Short::EMPTY;
-        // A long culprit is cut off.
+        // We cut off a long part.
         let _ = short.write_str(culprit);
         PolicyError {
             expected,
@@ -190,7 +190,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
     Ok(policy)
 }
 
-/// Reads a number of bytes, with K, M or G after it.
+/// Reads a number of bytes, which may have a suffix, for example 8M.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'k', 'm', 'g']);
     let unit: u64 = match &text[digits.len()..] {
@@ -249,7 +249,7 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
 /// Reads a policy.
 ///
 /// # Errors
-/// If the text is not a policy. The error names the wrong part and lists the valid words.
+/// If the text isn't a policy. The error names the wrong part and lists the valid words.
 ///
 /// # Examples
 ///
@@ -327,13 +327,13 @@ fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-/// Displays a policy in the shortest text that reads back as it.
+/// Displays a policy in the shortest text that reads back as the same policy.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyText(pub Policy);
 
 impl fmt::Display for PolicyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written as a whole, so that it can be padded. The longest policy has fewer than a hundred characters.
+        // We write it as a whole, so that we can pad it. The longest policy has fewer than a hundred characters.
         let mut out = Short::<128>::EMPTY;
         write_terms(&self.0, &mut out)?;
         write_details(&self.0, &mut out)?;

@@ -1,7 +1,7 @@
 //! Checks promises of the machine that don't depend on its tables: CPU numbers, shared words, and leaving a root.
 //!
-//! The engine and the other checks rely on the first two. On a machine that breaks one, a flush may never end. So they
-//! come before any space is loaded, and if one fails the suite ends.
+//! The engine and the other checks rely on the first two. On a machine that breaks one, a flush may never end. So we
+//! check them before any space is loaded, and if one fails the suite ends.
 
 use crate::bench::{Bench, Rights};
 use crate::checks::{BASE, Step};
@@ -15,7 +15,7 @@ const ADDS: u64 = 2000;
 /// The number of values that one CPU passes to the others through a word.
 const HANDED: u64 = 200;
 
-/// The checks that come first, and end the suite if they fail.
+/// The checks that run first, and end the suite if they fail.
 pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 2] {
     [
         ("C1 C7 each_cpu_has_a_number_of_its_own", Part::numbers),

@@ -34,12 +34,12 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
         }
     }
 
-    /// Runs every check on this CPU, once; all CPUs of the bench must call it. CPU 0 passes the result of
-    /// each check to `report`.
+    /// Runs every check on this CPU, once. All CPUs of the bench must call it. CPU 0 passes the result of each check to
+    /// `report`.
     ///
     /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
     /// runs `current`, even if that was loaded lazily before. No CPU then has a space of the suite loaded, and the
-    /// suite has given back everything that it took.
+    /// suite has freed everything that it took.
     ///
     /// If two CPUs have the same number, or words aren't shared, the suite ends early and keeps the memory that it
     /// took, because on such a machine a flush may never end.

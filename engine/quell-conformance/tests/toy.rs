@@ -1,7 +1,7 @@
 //! The suite on a machine of threads. It shows the code that a kernel must write to run the suite, and proves that the
 //! suite fails on a machine with a fault.
 //!
-//! A CPU is a thread. Its TLB and its walker cache are maps that never forget an entry by themselves, so a missing
+//! A CPU is a thread. Its TLB and its walker cache are maps that never drop an entry themselves, so a missing
 //! invalidation leaves a stale entry. CPUs take interrupts at accesses and in waiting loops. A broadcast takes effect
 //! when its sender waits for it, not before. The file is long because it must be readable alone.
 
@@ -18,7 +18,7 @@ use std::sync::{Mutex, OnceLock};
 
 const CPUS: usize = 3;
 const FRAMES: usize = 128;
-/// After this many turns of a wait for an interrupt, the machine's watchdog ends the wait.
+/// The number of turns of a wait for an interrupt after which the machine's watchdog ends the wait.
 const HANG: u64 = 1000;
 
 /// The fault of a machine.

@@ -109,7 +109,7 @@ unsafe impl Hardware for Kernel {
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
-        // SAFETY: the caller makes the promise about the root.
+        // SAFETY: by the caller's promise about the root.
         unsafe { arch::paging::load_root(root, tag, keep) };
     }
 

@@ -52,7 +52,7 @@ unsafe impl Hardware for FaultyMachine {
         self.0.fence();
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        // SAFETY: the caller makes the promise about the root.
+        // SAFETY: by the caller's promise about the root.
         unsafe { self.0.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {

@@ -1,7 +1,7 @@
 //! The options of one boot, from the kernel's command line: words `name=value`.
 //!
-//! The command that boots the kernel parses them with this source before it builds and boots anything, so it reports a
-//! mistake at once and in the same words. So this file needs neither the kernel nor an allocator.
+//! The command that boots the kernel parses them with this source before it builds and boots anything. So it reports a
+//! mistake at once and in the same words. That's why this file needs neither the kernel nor an allocator.
 
 use core::fmt;
 use core::str::FromStr;
@@ -19,25 +19,24 @@ pub struct Options<'a> {
     pub policy: Policy,
     /// The deliberate mistake, for tests of tests.
     pub broken: Option<&'a str>,
-    /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
+    /// The number of CPUs on which a workload runs, or all if not given. The machine's other CPUs are idle.
     pub team: Option<usize>,
-    /// The seed of all random choices, which are the same on every host: which operations a stress, and which pages
-    /// a workload, chooses.
+    /// The seed of all random choices, which are the same on every host. For example, it determines which operations a
+    /// stress chooses, and which pages a workload chooses.
     pub seed: u64,
-    /// How long a stress lasts: rounds of each CPU.
+    /// The length of a stress, in rounds of each CPU.
     pub rounds: u64,
-    /// How long a stress lasts instead, in seconds.
+    /// The length of a stress in seconds. If given, it replaces the rounds.
     pub seconds: Option<u64>,
-    /// The width of system-wide tags, at most the processor's: few tags run out soon.
+    /// The width of system-wide tags, which is at most the processor's. Few tags run out soon.
     pub tag_bits: Option<u8>,
-    /// How many pages are migrated behind one flush, if not as many as the manager's default.
+    /// The number of pages migrated behind one flush, if it isn't the manager's default.
     pub migrate_together: Option<usize>,
-    /// Whether CPUs that fault catch up with the flush clock by themselves: `yes` or `no`.
+    /// Whether CPUs that fault catch up with the flush clock themselves: `yes` or `no`.
     pub catch_up: bool,
-    /// How often each CPU of a workload is interrupted by its timer, in microseconds; never if not
-    /// given.
+    /// The time between two timer interrupts of each CPU of a workload, in microseconds. There are none if not given.
     pub tick_us: Option<u64>,
-    /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
+    /// The time that a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
 }
 
@@ -66,15 +65,15 @@ impl Default for Options<'_> {
 enum OptionProblem {
     /// The name is unknown.
     Unknown,
-    /// A number out of this range, or no number.
+    /// The value isn't a number, or is outside this range.
     Number(u64, u64),
-    /// Neither yes nor no.
+    /// The value is neither yes nor no.
     Switch,
-    /// No policy.
+    /// The value isn't a policy.
     Policy(PolicyError),
 }
 
-/// The reason for refusing the options: names the word, and the valid ones.
+/// The reason for refusing the options. It names the word, and the valid ones.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionError<'a> {
     word: &'a str,
@@ -101,10 +100,10 @@ impl core::error::Error for OptionError<'_> {}
 
 impl<'a> Options<'a> {
     /// Parses a command line. Options that depend on the machine or the workload, such as the number of CPUs and
-    /// parameters, are not checked here.
+    /// parameters, aren't checked here.
     ///
     /// # Errors
-    /// At the first word that is no option, or has an invalid value.
+    /// At the first word that isn't an option, or has an invalid value.
     pub fn parse(line: &'a str) -> Result<Self, OptionError<'a>> {
         let mut options = Options::default();
         for word in line.split_ascii_whitespace() {
@@ -126,7 +125,7 @@ impl<'a> Options<'a> {
             "seed" => self.seed = number(value, 0, u64::MAX)?,
             "rounds" => self.rounds = number(value, 1, u64::MAX)?,
             "seconds" => self.seconds = Some(number(value, 1, u64::MAX)?),
-            // Tag 0 is no space's, so one bit is one tag.
+            // No space uses tag 0, so one bit is one tag.
             "tag_bits" => self.tag_bits = Some(number(value, 1, 16)? as u8),
             "migrate_together" => {
                 self.migrate_together = Some(number(value, 1, 1 << 20)? as usize);

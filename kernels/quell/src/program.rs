@@ -16,7 +16,7 @@ static ENTRY: spin::Once<u64> = spin::Once::new();
 static CONTROL: spin::Once<Frame> = spin::Once::new();
 static FILE: spin::Once<&'static str> = spin::Once::new();
 
-/// Maps a page of the program for user mode in every address space. Called before any root is made.
+/// Maps a page of the program for user mode in every address space. Call this before any root is made.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
     let leaf = Entry {
         present: true,
@@ -30,12 +30,12 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
         ..Entry::ABSENT
     };
     assert!(page >= layout::PROGRAM, "the program is above its start address");
-    // SAFETY: from there on the kernel's half is the program's; the frame was taken for it.
+    // SAFETY: from this address on, the kernel's half is the program's, and we took the frame for it.
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }
 
-/// Loads the program from its file and maps it, its stacks and the control page. Once, at boot, before any root is
-/// prepared.
+/// Loads the program from its file and maps it, with its stacks and the control page. Call this once, at boot, before
+/// any root is prepared.
 ///
 /// # Errors
 /// If the file is invalid.
@@ -43,7 +43,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
 /// # Safety
 /// `file` is the boot loader's file, in physical memory that is never reused.
 pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
-    // SAFETY: the caller's claim; the direct map covers it.
+    // SAFETY: by the caller's claim. The direct map covers the file.
     let bytes = unsafe {
         core::slice::from_raw_parts(
             direct_map::pointer::<u8>(file.start),
@@ -61,7 +61,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
         let first = segment.p_vaddr & !(PAGE_BYTES - 1);
         for page in (first..segment.p_vaddr + segment.p_memsz).step_by(PAGE_BYTES as usize) {
             let frame = memory::take_frame();
-            // The part of the file in this page.
+            // This is the part of the file in this page.
             let from = page.max(segment.p_vaddr) - segment.p_vaddr;
             let to = (page + PAGE_BYTES - segment.p_vaddr).min(segment.p_filesz);
             if from < to {
@@ -116,23 +116,24 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The workload file that came with the program, if one did.
+/// Returns the workload file that came with the program, if there is one.
 pub fn file() -> Option<&'static str> {
     FILE.get().copied()
 }
 
-/// The memory shared with the program.
+/// Returns the memory shared with the program.
 ///
 /// # Panics
-/// If no program was loaded.
+/// If no program has been loaded.
 pub fn control() -> &'static Control {
     let frame = CONTROL.get().expect("the program is loaded");
-    // SAFETY: open memory, zeroed when it was taken for this and never freed; all of it is atomics.
+    // SAFETY: this is open memory, which was zeroed when it was taken for this and is never freed. It contains only
+    // atomics.
     unsafe { &*direct_map::pointer(frame.address()) }
 }
 
-/// The program, ready to start with the stack of `slot`, which no other thread may use, and a
-/// number that the program knows it by, as one of `cpus` CPUs.
+/// Returns the program, ready to start with the stack of `slot`, which no other thread may use. The slot is also the
+/// number by which the program identifies itself, as one of `cpus` CPUs.
 pub fn start(what: u64, slot: usize, cpus: usize) -> Context {
     let stack = layout::STACKS + (slot as u64 + 1) * layout::STACK_STRIDE;
     let entry = *ENTRY.get().expect("the program is loaded");
@@ -146,13 +147,13 @@ pub struct Puppet {
 }
 
 impl Puppet {
-    /// A puppet with the stack and the command of `slot`, which no other thread may use.
+    /// Creates a puppet with the stack and the command of `slot`, which no other thread may use.
     pub fn new(slot: usize) -> Self {
         let mut puppet = Puppet {
             context: start(layout::entry::PUPPET, slot, cpu::count()),
             slot,
         };
-        // Its first call has no result, and only requests a command.
+        // The puppet's first call has no result, and only requests a command.
         let _ = puppet.until_next();
         puppet
     }
@@ -194,7 +195,7 @@ impl Puppet {
     /// Loads a word in user mode.
     ///
     /// # Errors
-    /// The fault, if the handler refused it.
+    /// Returns the fault if the handler refused it.
     pub fn load(&mut self, address: u64) -> Result<u64, Fault> {
         self.command(layout::command::LOAD, address, 0)
     }
@@ -202,13 +203,13 @@ impl Puppet {
     /// Stores a word in user mode.
     ///
     /// # Errors
-    /// The fault, if the handler refused it.
+    /// Returns the fault if the handler refused it.
     pub fn store(&mut self, address: u64, value: u64) -> Result<(), Fault> {
         self.command(layout::command::STORE, address, value)
             .map(|_| ())
     }
 
-    /// Stays in user mode until control word `index` holds `value`.
+    /// Stays in user mode until control word `index` contains `value`.
     pub fn spin(&mut self, index: usize, value: u64) {
         let _ = self.command(layout::command::SPIN, index as u64, value);
     }
@@ -216,10 +217,10 @@ impl Puppet {
 
 /// Runs the program until it ends, on this thread.
 ///
-/// `exit` handles page faults and the manager's system calls; it returns `false` to end the program.
+/// `exit` handles page faults and the manager's system calls. It returns `false` to end the program.
 ///
 /// # Errors
-/// The program's message if it panicked.
+/// Returns the program's message if it panicked.
 pub fn run(
     context: &mut Context,
     mut exit: impl FnMut(&mut Context, Exit) -> bool,
@@ -247,7 +248,7 @@ pub fn run(
     }
 }
 
-/// Text in the program's own memory.
+/// Returns text in the program's own memory.
 pub fn text(address: u64, bytes: u64) -> String {
     if bytes == 0 {
         return String::new();
@@ -258,8 +259,8 @@ pub fn text(address: u64, bytes: u64) -> String {
         return String::from("(text outside the program)");
     }
     let mut text = alloc::vec![0; (end - address) as usize];
-    // SAFETY: a program that passes memory without having it faults here, which ends the run with a report; its own
-    // memory is always mapped, and it may store there meanwhile.
+    // SAFETY: if a program passes memory that it doesn't have, it faults here, which ends the run with a report. Its
+    // own memory is always mapped, and it may store there meanwhile.
     unsafe { arch::cpu::copy(address as *const u8, text.as_mut_ptr(), text.len()) };
     String::from_utf8_lossy(&text).into_owned()
 }

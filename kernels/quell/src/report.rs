@@ -1,7 +1,7 @@
 //! Reports events to the program that started the kernel.
 //!
-//! Each event is one line on the serial line, `quell: ` and a JSON object whose `event` names its kind. Other lines
-//! are for people. The last event is `exit` with the code; a run without one has crashed or was killed.
+//! Each event is one line on the serial line: `quell: ` and a JSON object whose `event` names its kind. Other lines are
+//! for people. The last event is `exit` with the code. If a run has none, it crashed or was killed.
 
 use crate::cpu::{self, Counters};
 use alloc::collections::BTreeMap;
@@ -14,7 +14,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
-    /// The first CPU is up.
+    /// The first CPU runs.
     Boot {
         /// The architecture.
         arch: &'a str,
@@ -22,12 +22,12 @@ pub enum Event<'a> {
         memory_mb: u64,
         /// Features of the processor that the kernel uses.
         present: Vec<&'static str>,
-        /// Features that it would use and that are not there.
+        /// Features that it would use, but the processor doesn't have.
         absent: Vec<&'static str>,
     },
-    /// All CPUs are up.
+    /// All CPUs run.
     Cpus {
-        /// How many.
+        /// The number of CPUs.
         started: usize,
     },
     /// One test has run.
@@ -45,21 +45,21 @@ pub enum Event<'a> {
         name: &'a str,
         /// The policy of the engine.
         policy: &'a str,
-        /// On how many CPUs.
+        /// The number of CPUs.
         cpus: usize,
         /// The name of its figure.
         metric: &'a str,
-        /// The figure, in this machine's time; null if the run did not get that far.
+        /// The figure, in this machine's time. It's null if the run didn't get that far.
         value: f64,
-        /// How long the measured part took, in nanoseconds: with instructions counted, how many
-        /// instructions all CPUs executed in it.
+        /// The duration of the measured part, in nanoseconds. If we count instructions, this is the number of
+        /// instructions that all CPUs executed in it.
         window_ns: u64,
         /// The work done in it, in the workload's unit.
         done: u64,
         /// The counts of all CPUs in it.
         #[serde(flatten)]
         counters: Counters,
-        /// The engine's counters in it, by name, without zeros.
+        /// The engine's counters in it, by name, without those that are 0.
         engine: BTreeMap<&'static str, u64>,
     },
     /// The counters of one CPU since it started.
@@ -72,27 +72,27 @@ pub enum Event<'a> {
     },
     /// A round of a stress has ended.
     Progress {
-        /// Rounds so far.
+        /// The number of rounds so far.
         rounds: u64,
-        /// Operations of all CPUs so far.
+        /// The number of operations of all CPUs so far.
         operations: u64,
-        /// Digest of the operations chosen so far.
+        /// A digest of the operations chosen so far.
         digest: String,
-        /// Frames that are free, those included that have a deferred flush.
+        /// The number of free frames, including those that have a deferred flush.
         free_frames: u64,
-        /// Seconds since it began.
+        /// The number of seconds since it began.
         seconds: f64,
     },
-    /// How tags were used.
+    /// The use of tags.
     Tags {
-        /// How often system-wide tags ran out.
+        /// The number of times that system-wide tags ran out.
         rollovers: u64,
-        /// Context switches that kept a space's entries.
+        /// The number of context switches that kept a space's entries.
         kept: u64,
     },
-    /// Something the run needed was refused.
+    /// Something that the run needed was refused.
     Failed {
-        /// The reason.
+        /// The part of the run that failed.
         what: &'a str,
         /// The reason.
         why: &'a str,
@@ -107,16 +107,15 @@ pub fn event(event: &Event<'_>) {
     }
 }
 
-/// Reports the state of a CPU without allocating or waiting long: for panics, the watchdog and
-/// non-maskable interrupts.
+/// Reports the state of a CPU without allocating or waiting long. It's for panics, the watchdog and non-maskable
+/// interrupts.
 fn state(cpu: usize, doing: &str, pc: u64, counters: &Counters) {
     crate::console::urgent_line(format_args!(
         "quell: {{\"event\":\"state\",\"cpu\":{cpu},\"doing\":\"{doing}\",\"pc\":\"{pc:#x}\",{counters}}}"
     ));
 }
 
-/// Reports that this CPU has waited for too long, with the state of all, and ends the run; allocates
-/// nothing.
+/// Reports that this CPU has waited for too long, with the state of all CPUs, and ends the run. It allocates nothing.
 pub fn waited_in_vain(milliseconds: u64) -> ! {
     let cpu = crate::arch::cpu::index();
     crate::console::urgent_line(format_args!(
@@ -126,7 +125,8 @@ pub fn waited_in_vain(milliseconds: u64) -> ! {
     exit(4);
 }
 
-/// Writes the state of every CPU, from memory: after a wait, its last interrupt is that of the last round.
+/// Writes the state of every CPU, as memory contains it. After a wait, a CPU's last interrupt is that of the last
+/// round.
 pub fn dump_cpus() {
     for index in 0..cpu::count() {
         let cpu = cpu::cpu(index);
@@ -145,14 +145,14 @@ pub fn report_counters() {
     }
 }
 
-/// Reports a panic; allocates nothing.
+/// Reports a panic. It allocates nothing.
 pub fn panic(cpu: usize, info: &core::panic::PanicInfo<'_>) {
     crate::console::urgent_line(format_args!("panic on cpu {cpu}: {info}"));
 }
 
-/// Ends the run: the `exit` event, then the machine is switched off.
+/// Ends the run: writes the `exit` event, and then switches off the machine.
 ///
-/// Codes: 0 all passed, 1 a test failed, 2 bad options, 3 a panic, 4 the watchdog.
+/// The codes are: 0 if everything passed, 1 if a test failed, 2 for bad options, 3 for a panic, 4 for the watchdog.
 pub fn exit(code: u8) -> ! {
     crate::console::urgent_line(format_args!(
         "quell: {{\"event\":\"exit\",\"code\":{code}}}"

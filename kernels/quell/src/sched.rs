@@ -1,11 +1,11 @@
 //! Threads that stay on their CPU.
 //!
-//! Each CPU has its own list of ready threads, without the running one. A thread yields the CPU by [`yield_now`] or
-//! [`wait_until`]; a timer tick also leaves user mode if other threads are ready. Kernel code is never preempted, so
-//! its per-CPU work needs no guard except against interrupts.
+//! Each CPU has its own list of ready threads, without the running one. A thread yields the CPU by calling
+//! [`yield_now`] or [`wait_until`]. A timer tick also leaves user mode if other threads are ready. Kernel code is never
+//! preempted, so we guard its per-CPU work only against interrupts.
 //!
-//! There is no idle thread: a waiting thread with nothing else to run halts the CPU. The thread that a CPU started
-//! with waits for ever.
+//! There is no idle thread. If a waiting thread finds nothing else to run, it halts the CPU. The thread that a CPU
+//! started with waits for ever.
 
 use crate::machine::Kernel;
 use crate::sync::Lock;
@@ -26,27 +26,27 @@ type Body = Box<dyn FnOnce() + Send>;
 
 /// A thread.
 pub struct Thread {
-    /// The stack pointer while the thread does not run.
+    /// The stack pointer while the thread doesn't run.
     saved: UnsafeCell<u64>,
     body: UnsafeCell<Option<Body>>,
     _stack: Option<Box<[u128]>>,
     waiting: AtomicBool,
     done: AtomicBool,
-    /// The thread's user address space, as root address and tag; 0 for none.
+    /// The thread's user address space, as root address and tag, or 0 if there is none.
     space: AtomicU64,
 }
 
-// SAFETY: `saved` and `body` are touched only by the thread's own CPU, while it switches (with
-// interrupts masked) or when the thread starts; everything else is atomic.
+// SAFETY: only the thread's own CPU accesses `saved` and `body`, while it switches (with interrupts masked) or when the
+// thread starts. Everything else is atomic.
 unsafe impl Sync for Thread {}
-// SAFETY: the body is `Send`, and everything else is either atomic or touched by the thread's own CPU alone.
+// SAFETY: the body is `Send`, and everything else is either atomic or accessed by only the thread's own CPU.
 unsafe impl Send for Thread {}
 
 /// The threads of one CPU.
 struct Queue {
     current: Arc<Thread>,
     others: VecDeque<Arc<Thread>>,
-    /// The thread that has just given up its stack, kept until the switch away is over.
+    /// The thread that has just left its stack. We keep it until the switch to the next thread is over.
     finished: Option<Arc<Thread>>,
 }
 
@@ -70,7 +70,7 @@ pub fn init_cpu() {
 }
 
 /// Loads an address space in which the current thread continues, also after switches. Every load drops its entries.
-/// For tests of the kernel itself; a manager loads its roots through the engine.
+/// This is for tests of the kernel itself; a manager loads its roots through the engine.
 ///
 /// # Safety
 /// The root comes from `tables::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
@@ -80,7 +80,7 @@ pub unsafe fn enter_space(root: Frame, tag: Tag) {
     current()
         .space
         .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
-    // SAFETY: the caller's promise about the root.
+    // SAFETY: by the caller's promise about the root.
     unsafe { Kernel.load_root(root, tag, false) };
     arch::cpu::restore_interrupts(were_on);
 }
@@ -99,7 +99,7 @@ fn load_space(space: u64) {
         Kernel.unload_root();
     } else {
         let tag = Tag((space & 0xfff) as u16);
-        // SAFETY: the promise made to `enter_space`, which the thread has not left.
+        // SAFETY: the caller of `enter_space` made the promise, and the thread hasn't left the space.
         unsafe { Kernel.load_root(Frame::containing(space), tag, false) };
     }
 }
@@ -108,7 +108,7 @@ fn load_space(space: u64) {
 pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
     let mut stack = alloc::vec![0u128; STACK / 16].into_boxed_slice();
     let top = stack.as_mut_ptr_range().end as u64;
-    // SAFETY: the stack's end; the thread keeps it, and nothing else uses it.
+    // SAFETY: this is the end of the stack. The thread keeps the stack, and nothing else uses it.
     let saved = unsafe { arch::cpu::first_frame(top, start) };
     let thread = Arc::new(Thread {
         saved: UnsafeCell::new(saved),
@@ -133,11 +133,11 @@ extern "C" fn start() -> ! {
     after_switch();
     arch::cpu::restore_interrupts(true);
     let thread = current();
-    // SAFETY: only the thread itself takes its body, here.
+    // SAFETY: only the thread itself takes its body, and only here.
     let body = unsafe { (*thread.body.get()).take() }.expect("started once");
     body();
     thread.done.store(true, Ordering::Release);
-    // The thread that joins may be on any CPU; it looks again when it is interrupted.
+    // The thread that joins may be on any CPU, and checks again when it's interrupted.
     for index in 0..cpu::count() {
         kick(index);
     }
@@ -147,7 +147,7 @@ extern "C" fn start() -> ! {
     unreachable!("a finished thread is not run again")
 }
 
-/// The thread that runs on this CPU.
+/// Returns the thread that runs on this CPU.
 pub fn current() -> Arc<Thread> {
     QUEUES[arch::cpu::index()]
         .lock()
@@ -157,7 +157,7 @@ pub fn current() -> Arc<Thread> {
         .clone()
 }
 
-/// Interrupts a CPU if it is halted, so that it looks at its threads again.
+/// Interrupts a CPU if it's halted, so that it checks its threads again.
 pub fn kick(index: usize) {
     for thread in QUEUES[index]
         .lock()
@@ -214,14 +214,14 @@ pub fn others_ready() -> bool {
         .is_some_and(|q| q.others.iter().any(|t| !t.waiting.load(Ordering::Relaxed)))
 }
 
-/// Waits until the condition holds, letting other threads run, or halted.
+/// Waits until the condition holds. Meanwhile, the CPU runs other threads or halts.
 ///
 /// The CPU that makes the condition true must [`kick`] this one afterwards.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let thread = current();
     loop {
         let were_on = arch::cpu::mask_interrupts();
-        // Set before the condition is read: a kick after the change clears it.
+        // We set this before we read the condition, because a kick after the change clears it.
         thread.waiting.swap(true, Ordering::AcqRel);
         if condition() {
             thread.waiting.store(false, Ordering::Relaxed);
@@ -232,7 +232,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
             let this = cpu::this();
             this.counters.halts.add(1);
             let before = this.set_doing(cpu::CpuActivity::Halted);
-            // Turns interrupts on and halts in one step: an interrupt that comes now ends it.
+            // This turns interrupts on and halts in one step, so an interrupt that arrives now ends the halt.
             arch::cpu::halt();
             this.set_doing(before);
         }
@@ -241,8 +241,8 @@ pub fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the condition holds, letting other threads run but never halting: for conditions
-/// for which no other CPU kicks this one.
+/// Waits until the condition holds. Meanwhile, the CPU may run other threads but never halts. It's for conditions for
+/// which no other CPU kicks this one.
 pub fn wait_spinning(condition: impl Fn() -> bool) {
     while !condition() {
         yield_now();
@@ -251,7 +251,7 @@ pub fn wait_spinning(condition: impl Fn() -> bool) {
     watchdog::progress();
 }
 
-/// Switches to the next ready thread; `false` if there is none. Interrupts must be masked.
+/// Switches to the next ready thread. Returns `false` if there is none. Interrupts must be masked.
 fn switch(finish: bool) -> bool {
     let (from, to, space) = {
         let mut guard = QUEUES[arch::cpu::index()].lock();
@@ -260,7 +260,7 @@ fn switch(finish: bool) -> bool {
             .others
             .iter()
             .position(|t| !t.waiting.load(Ordering::Relaxed));
-        // A thread that ends while none is ready switches to any waiting one.
+        // If a thread ends while no other is ready, it switches to any waiting one.
         let next = match ready {
             Some(next) => next,
             None if finish => 0,
@@ -270,7 +270,7 @@ fn switch(finish: bool) -> bool {
         let from = core::mem::replace(&mut queue.current, next);
         let saved = from.saved.get();
         let target = &queue.current;
-        // SAFETY: the next thread does not run, so its stack pointer is saved.
+        // SAFETY: the next thread doesn't run, so its stack pointer is saved.
         let to = unsafe { *target.saved.get() };
         let space = target.space.load(Ordering::Relaxed);
         let changed = space != from.space.load(Ordering::Relaxed);
@@ -286,14 +286,13 @@ fn switch(finish: bool) -> bool {
     if let Some(space) = space {
         load_space(space);
     }
-    // SAFETY: `to` was saved by this function or made by `first_frame`; the thread behind `from` is
-    // kept alive by the queue.
+    // SAFETY: this function saved `to`, or `first_frame` made it. The queue keeps the thread behind `from` alive.
     unsafe { arch::cpu::switch(from, to) };
     after_switch();
     true
 }
 
-/// Runs first on the new thread: the one that ended may now lose its stack.
+/// Runs first on the new thread. From here on, a thread that ended may lose its stack.
 fn after_switch() {
     let finished = QUEUES[arch::cpu::index()]
         .lock()

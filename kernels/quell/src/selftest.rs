@@ -1,8 +1,8 @@
-//! Tests the kernel itself: interrupts between CPUs, faults in user mode, and that stale translations show until they
-//! are flushed.
+//! Tests the kernel itself. For example, the tests send interrupts between CPUs, cause faults in user mode, and check
+//! that stale translations are visible until we flush them.
 //!
-//! The last is a precondition of the conformance suite: on an emulator that kept no stale translation, or flushed too
-//! much, every coherence test would pass without meaning.
+//! The last is a precondition of the conformance suite. If an emulator kept no stale translations, or flushed too much,
+//! every coherence test would pass without meaning.
 
 mod bare;
 mod stale;
@@ -20,8 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use quell::{CpuId, CpuSet, Hardware, Invalidate, Tag};
 use stale::{flush_works, global_pages, stale_shows, whole_ranges};
 
-/// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
-/// must end the run.
+/// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile. The watchdog must end the run.
 pub fn lose_interrupt() -> bool {
     static SERVED: AtomicU64 = AtomicU64::new(0);
     static MASKED: AtomicU64 = AtomicU64::new(0);
@@ -49,7 +48,7 @@ pub fn lose_interrupt() -> bool {
             }
         });
     }
-    // The thread must have masked interrupts before the one to lose arrives.
+    // The thread must have masked interrupts before the interrupt that we want to lose arrives.
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     let mut targets = CpuSet::EMPTY;
     targets.insert(CpuId(target as u16));
@@ -60,7 +59,7 @@ pub fn lose_interrupt() -> bool {
     false
 }
 
-/// Runs all tests; whether all passed.
+/// Runs all tests. Returns whether all passed.
 pub fn run() -> bool {
     type Test = (&'static str, fn() -> Outcome);
     let tests: [Test; 12] = [
@@ -103,7 +102,7 @@ fn note_taken() {
 fn interrupts() -> Outcome {
     trap::set_on_shootdown(note_taken);
     let count = cpu::count();
-    // One after the other, so that no two interrupts to one CPU merge.
+    // We send them one after the other, so that no two interrupts to one CPU merge.
     for from in 0..count {
         let sender = sched::spawn(from, move || {
             for to in (0..count).filter(|&to| to != from) {
@@ -132,7 +131,7 @@ fn idle() -> Outcome {
     if cpu::count() == 1 {
         return Ok(String::from("one CPU: nothing to see"));
     }
-    // This thread keeps its CPU busy until the others have halted; the watchdog ends a wait in vain.
+    // This thread keeps its CPU busy until the others have halted. If they don't, the watchdog ends the wait.
     sched::wait_spinning(|| {
         (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::CpuActivity::Halted)
     });
@@ -141,18 +140,18 @@ fn idle() -> Outcome {
     Ok(format!("{} CPUs", cpu::count() - 1))
 }
 
-/// A puppet stays in user mode until a word changes, and only a timer interrupt, by letting the
-/// other thread run, can change it.
+/// A puppet stays in user mode until a word changes. Only a timer interrupt, which lets the other thread run, can
+/// change it.
 fn timer() -> Outcome {
     const WORD: usize = 63;
     let word = &crate::program::control().words[WORD];
     word.store(0, SeqCst);
     let space = space(marked(1), true);
     let spinner = sched::spawn(cpu::count() - 1, move || {
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(space, Tag(1)) };
         let mut puppet = Puppet::new(0);
-        // Ticks, not one: on a busy host the first may come before user mode is entered.
+        // We use several ticks, because on a busy host the first may arrive before the puppet enters user mode.
         trap::set_tick(1_000_000);
         puppet.spin(WORD, 1);
         trap::set_tick(0);
@@ -166,7 +165,7 @@ fn timer() -> Outcome {
     Ok(format!("cpu {}", cpu::count() - 1))
 }
 
-/// The result of both tests of non-maskable interrupts without such interrupts.
+/// The result of both tests of non-maskable interrupts, if there are no such interrupts.
 const NO_NMI: &str = "no non-maskable interrupts on this architecture: nothing to see";
 
 fn nmi() -> Outcome {
@@ -176,7 +175,7 @@ fn nmi() -> Outcome {
     let Some(target) = (1..cpu::count()).next_back() else {
         return Ok(String::from("one CPU: no other to send it"));
     };
-    /// Turns that the target makes before an interrupt that has not come counts as one that is lost.
+    /// The number of turns that the target makes before we count a missing interrupt as lost.
     const TURNS: u64 = 1 << 20;
     static MASKED: AtomicU64 = AtomicU64::new(0);
     static TURNED: AtomicU64 = AtomicU64::new(0);
@@ -207,8 +206,8 @@ fn nmi() -> Outcome {
     Ok(format!("cpu {target}"))
 }
 
-/// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the next must wait
-/// until the first ends (otherwise the handler's entry panics).
+/// Every CPU takes a non-maskable interrupt whose handler sends itself the next one and then faults. The next one must
+/// wait until the first ends (otherwise the handler's entry panics).
 fn nmi_that_faults() -> Outcome {
     let Some(send) = arch::interrupts::SEND_NMI else {
         return Ok(String::from(NO_NMI));
@@ -245,7 +244,7 @@ fn nmi_that_faults() -> Outcome {
 fn faults() -> Outcome {
     let read_only = space(marked(7), false);
     let results = on_every_cpu(move |index| {
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(read_only, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let loaded = puppet.load(ADDRESS);
@@ -281,7 +280,7 @@ fn faults() -> Outcome {
 fn accessors() -> Outcome {
     let root = space(marked(7), true);
     let (load, store, missing) = {
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(root, Tag(1)) };
         let load = accessors::load_user(ADDRESS);
         let store = accessors::store_user(ADDRESS, 8);
@@ -298,7 +297,7 @@ fn accessors() -> Outcome {
     Ok(String::new())
 }
 
-/// Two threads on each CPU, each with its own address space in which the same address holds another value; they
+/// Runs two threads on each CPU, each with its own address space in which the same address contains another value. They
 /// alternate after every access.
 fn threads() -> Outcome {
     const PER_CPU: usize = 2;
@@ -311,7 +310,7 @@ fn threads() -> Outcome {
             let slot = index * PER_CPU + which;
             let root = space(marked(slot as u64), true);
             handles.push(sched::spawn(index, move || {
-                // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+                // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
                 unsafe { sched::enter_space(root, Tag(1 + slot as u16)) };
                 let mut puppet = Puppet::new(slot);
                 for turn in 0..TURNS {

@@ -1,4 +1,4 @@
-//! A spin lock that waits by this kernel's loop and masks interrupts while held.
+//! A spin lock that waits in this kernel's waiting loop, and masks interrupts while it's held.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -14,23 +14,23 @@ impl spin::RelaxStrategy for CpuRelax {
     }
 }
 
-/// A value behind a spin lock. Interrupts are masked while it is held, so a handler may take it
-/// too; a non-maskable interrupt may not.
+/// A value behind a spin lock. Interrupts are masked while it's held, so a handler may take it, too. The handler of a
+/// non-maskable interrupt may not.
 pub struct Lock<T> {
     inner: SpinMutex<T, CpuRelax>,
 }
 
-/// The right to use the value; unlocks and restores interrupts when dropped. It stays on its CPU, and is
-/// used by no other code: those are this CPU's interrupts.
+/// The right to use the value. It unlocks and restores interrupts when dropped. It stays on its CPU, and no other code
+/// uses it, because the interrupts are those of this CPU.
 pub struct Guard<'a, T> {
     inner: Option<SpinMutexGuard<'a, T>>,
     were_on: bool,
-    /// Neither `Send` nor `Sync`.
+    /// This makes the guard neither `Send` nor `Sync`.
     _of_this_cpu: PhantomData<*mut T>,
 }
 
 impl<T> Lock<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
         Lock {
             inner: SpinMutex::new(value),
@@ -47,7 +47,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it's free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let were_on = crate::arch::cpu::mask_interrupts();
         match self.inner.try_lock() {
@@ -79,7 +79,7 @@ impl<T> DerefMut for Guard<'_, T> {
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        // The lock is given up before an interrupt may come.
+        // We release the lock before an interrupt may arrive.
         drop(self.inner.take());
         crate::arch::cpu::restore_interrupts(self.were_on);
     }

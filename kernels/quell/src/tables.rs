@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{Entry, Frame, Level, Page};
 use quell_arch::native::entry;
 
-/// The word that maps `address` with the size of `level`, making tables on the way.
+/// Returns the word that maps `address` with the size of `level`. Makes the missing tables above it.
 ///
 /// # Panics
-/// If the root, or a table below it, is not open memory, or a larger page maps the address.
+/// If the root, or a table below it, isn't open memory, or if a larger page maps the address.
 fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     let page = Page::containing(address);
     let mut table = root;
@@ -28,10 +28,10 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
-/// Copies the entries of a root's upper half, where it serves both halves and the upper one is the kernel's.
+/// Copies the entries of a root's upper half, if the root serves both halves and the upper one is the kernel's.
 ///
 /// # Panics
-/// If one of the roots is not open memory.
+/// If one of the roots isn't open memory.
 #[cfg(not(target_arch = "aarch64"))]
 pub fn copy_upper_half(from: Frame, to: Frame) {
     let words = memory::words(from).iter().zip(memory::words(to));
@@ -40,15 +40,15 @@ pub fn copy_upper_half(from: Frame, to: Frame) {
     }
 }
 
-/// Maps these gigabytes of memory in the direct map, beyond the boot tables' part.
+/// Maps these gigabytes of memory in the direct map, which the boot tables don't map.
 ///
 /// # Safety
-/// Memory, or nothing, is at these addresses. `root` is that of the boot tables, with the table of 1 GB pages behind
-/// it, and only atomics change both from here on. The first CPU calls this once.
+/// There is memory, or nothing, at these addresses. `root` is that of the boot tables, with the table of 1 GB pages
+/// behind it, and only atomics change both from here on. The first CPU calls this once.
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     let tables = root.address();
-    // SAFETY: the caller's claim.
+    // SAFETY: by the caller's claim.
     unsafe { memory::open_tables(tables..tables + 2 * 4096) };
     for gb in gigabytes {
         let leaf = Entry {
@@ -60,22 +60,22 @@ pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
             dirty: true,
             ..Entry::ABSENT
         };
-        // SAFETY: the place of that memory in the direct map.
+        // SAFETY: this is the address of that memory in the direct map.
         unsafe { map_kernel(root, arch::DIRECT_MAP + (gb << 30), leaf, Level::HUGE) };
     }
 }
 
 /// Maps an unmapped page of the size of `level`.
 ///
-/// No flush is needed. On AArch64 a barrier publishes the store to the walkers. On RISC-V, a CPU that cached the
-/// absent entry faults and drops it.
+/// We need no flush. On AArch64 a barrier publishes the store to the walkers. On RISC-V, a CPU that cached the absent
+/// entry faults and drops it.
 ///
 /// # Safety
-/// The address is in the kernel's half, and nothing else is or will be there; code that may access the leaf's frames
-/// by its rights may store there.
+/// The address is in the kernel's half, and nothing else is or will be there. Code that may access the leaf's frames by
+/// its rights may store there.
 ///
 /// # Panics
-/// If something is mapped there.
+/// If something is mapped at the address.
 pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
     let word = word(root, address, level);
     let before = word.swap(entry::encode(leaf, level), Ordering::AcqRel);
@@ -83,12 +83,12 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
     quell_arch::native::tlb::fence();
 }
 
-/// Writes the entry of a base page of user mode's half, without invalidation. Safe because a program reaches only open
-/// memory by it.
+/// Writes the entry of a base page of user mode's half, without invalidation. This is safe because a program reaches
+/// only open memory through it.
 ///
 /// # Panics
-/// If the page is not in user mode's half, the root or the leaf's frame is not open memory, or the leaf covers more
-/// than its frame.
+/// If the page isn't in user mode's half, the root or the leaf's frame isn't open memory, or the leaf covers more than
+/// its frame.
 pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
     assert!(
         page.address() < arch::USER_HALF,
@@ -97,10 +97,10 @@ pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
     store(root, page, leaf);
 }
 
-/// Writes the entry of a base page, to open memory alone.
+/// Writes the entry of a base page, which may refer only to open memory.
 fn store(root: Frame, page: Page, leaf: Option<Entry>) {
     let to = leaf.map_or(0, |leaf| {
-        // Panics if it is not open.
+        // This panics if the frame isn't open.
         memory::words(leaf.frame);
         assert!(
             leaf.present && !leaf.table && !leaf.contiguous,
@@ -111,16 +111,16 @@ fn store(root: Frame, page: Page, leaf: Option<Entry>) {
     word(root, page.address(), Level::LEAF).store(to, Ordering::SeqCst);
 }
 
-/// The first of the pages of the kernel's half that tests map, behind the direct map: every root shares the tables
-/// above.
+/// The first page of the kernel's half that tests map. It's behind the direct map, and every root shares the tables
+/// above it.
 pub const TEST_PAGE: Page = Page::containing(arch::DIRECT_MAP + (100 << 30));
-/// How many there are.
+/// The number of these pages.
 const TEST_PAGES: u64 = 2;
 
 /// Checks that a word at the address is in these pages.
 ///
 /// # Panics
-/// If it is not.
+/// If it isn't.
 pub fn assert_is_own(address: u64) {
     assert!(
         is_own(address) && address.is_multiple_of(8),
@@ -133,20 +133,20 @@ pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Writes the entry of a test page of the kernel's half, without invalidation; `root` is that of this half. Safe
-/// because any code reaches only open memory by it.
+/// Writes the entry of a test page of the kernel's half, without invalidation. `root` is that of this half. This is
+/// safe because any code reaches only open memory through it.
 ///
 /// # Panics
-/// If the page is not a test page, the leaf's frame is not open memory, or the leaf covers more than its frame.
+/// If the page isn't a test page, the leaf's frame isn't open memory, or the leaf covers more than its frame.
 pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
     assert_is_own(page.address());
     store(root, page, leaf);
 }
 
-/// Takes the lowest table above a page of user mode's half out of its parent; returns its frame.
+/// Removes the lowest table above a page of user mode's half from its parent. Returns the table's frame.
 ///
 /// # Panics
-/// If the page is not in user mode's half, or there is no table.
+/// If the page isn't in user mode's half, or if there is no table.
 pub fn unlink(root: Frame, page: Page) -> Frame {
     assert!(
         page.address() < arch::USER_HALF,

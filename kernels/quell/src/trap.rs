@@ -4,7 +4,7 @@ use crate::cause::{Fault, Interrupt};
 use crate::{cpu, watchdog};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, Ordering::Relaxed};
 
-/// Counts a fault on a user address, which nothing in the kernel makes possible.
+/// Counts a page fault of user mode or of the kernel's accessors. For the watchdog, it's progress.
 pub fn note_fault(fault: &Fault) {
     let counters = &cpu::this().counters;
     if fault.user {
@@ -16,10 +16,10 @@ pub fn note_fault(fault: &Fault) {
     watchdog::progress();
 }
 
-/// After how many nanoseconds a timer tick is followed by the next; 0 for never.
+/// The nanoseconds between a timer tick and the next, or 0 if there is none.
 static TICK: AtomicU64 = AtomicU64::new(0);
 
-/// Starts timer ticks on this CPU, or with 0 ends them everywhere after the next one.
+/// Starts timer ticks on this CPU, or if `nanoseconds` is 0 ends them everywhere after the next one.
 pub fn set_tick(nanoseconds: u64) {
     TICK.store(nanoseconds, Relaxed);
     if nanoseconds != 0 {
@@ -27,7 +27,7 @@ pub fn set_tick(nanoseconds: u64) {
     }
 }
 
-/// Handles an interrupt that came from `pc`, with interrupts masked, after it was acknowledged.
+/// Handles an interrupt that arrived at `pc`, with interrupts masked, after it was acknowledged.
 pub fn interrupt(interrupt: Interrupt, pc: u64) {
     let this = cpu::this();
     this.last_pc.store(pc, Relaxed);
@@ -53,15 +53,15 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
 
 static ON_NMI: spin::Once<fn()> = spin::Once::new();
 
-/// Sets the handler of non-maskable interrupts besides counting; it must take no lock.
+/// Sets what the handler of non-maskable interrupts does besides counting. It must not take a lock.
 pub fn on_nmi(handler: fn()) {
     ON_NMI.call_once(|| handler);
 }
 
-/// Handles a non-maskable interrupt: takes no lock.
+/// Handles a non-maskable interrupt. It takes no lock.
 ///
 /// # Panics
-/// If it interrupted the handler of another, whose return is then lost.
+/// If it interrupted the handler of another, because the return of that one is then lost.
 #[cfg_attr(target_arch = "riscv64", allow(dead_code))] // There are none.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
@@ -78,10 +78,10 @@ pub fn nmi(pc: u64) {
     this.in_nmi.store(false, Relaxed);
 }
 
-/// The handler of shootdown interrupts: a `fn()`, or null.
+/// The handler of shootdown interrupts, which is a `fn()`, or null.
 static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Sets the handler of shootdown interrupts: the engine's `on_interrupt`, or a test.
+/// Sets the handler of shootdown interrupts, for example the engine's `on_interrupt`, or a test.
 pub fn set_on_shootdown(handler: fn()) {
     ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
 }

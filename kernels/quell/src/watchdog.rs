@@ -1,51 +1,52 @@
 //! Reports waits that never end.
 //!
-//! Every loop in which one CPU waits for another calls [`relax`]. Any progress ([`progress`]) restarts the wait; a
-//! CPU's work in interrupts while it waits is no progress of its own.
+//! Every loop in which one CPU waits for another calls [`relax`]. Any progress ([`progress`]) restarts the wait. But a
+//! CPU's work in interrupts while it waits isn't progress of its own.
 //!
-//! A clock alone cannot distinguish a CPU that waits for ever from one whose target gets no time: on a busy host an
-//! emulator may pause a CPU for any time while the machine's clock advances. So a wait has [`ROUNDS`] rounds. In each,
-//! the waiting CPU sends all others a non-maskable interrupt, which they take in user code, with interrupts masked and
-//! while halted. The round ends when all of them have taken theirs and its share of the limit has passed. A CPU that
-//! gets no time takes no interrupt, so the round waits for it. After the last round, every CPU has run [`ROUNDS`]
-//! times and the wait has outlasted the limit. The CPU then reports itself and the state of all, and ends the run.
+//! A clock alone can't distinguish a CPU that waits for ever from one whose target gets no time. For example, an
+//! emulator on a busy host may pause a CPU for any time while the machine's clock advances. So a wait has [`ROUNDS`]
+//! rounds. In each, the waiting CPU sends all others a non-maskable interrupt, which they take in user code, with
+//! interrupts masked and while halted. The round ends when all of them have taken theirs and its share of the limit has
+//! passed. If a CPU gets no time, it takes no interrupt, so the round waits for it. After the last round, every CPU has
+//! run [`ROUNDS`] times and the wait has outlasted the limit. The CPU then reports itself and the state of all, and
+//! ends the run.
 //!
-//! Without non-maskable interrupts, a round just ends when its share of the limit has passed. Then a CPU without host
-//! time looks like one that hangs. An emulator that runs all CPUs on one thread is an exception: each turn of the
-//! waiting loop there lets all others run ([`crate::arch::cpu::relax`]), and a round takes several.
+//! Without non-maskable interrupts, a round just ends when its share of the limit has passed. Then we can't distinguish
+//! a CPU without host time from one that hangs. An emulator that runs all CPUs on one thread is an exception. There,
+//! each turn of the waiting loop lets all others run ([`crate::arch::cpu::relax`]), and a round takes several.
 //!
-//! Two failures stay undetected: every CPU halted, and a CPU that takes no non-maskable interrupts. The program that
-//! started the kernel has a limit for those.
+//! We can't detect two failures: that every CPU has halted, and that a CPU takes no non-maskable interrupts. The
+//! program that started the kernel has a limit for those.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Limit in nanoseconds.
+/// The limit in nanoseconds.
 static LIMIT: AtomicU64 = AtomicU64::new(10_000_000_000);
 /// Reports that this CPU has waited for this many milliseconds, and ends the run.
 static REPORT: spin::Once<fn(u64) -> !> = spin::Once::new();
-/// Only one CPU reports.
+/// Whether a CPU already reports. Only one does.
 static REPORTING: AtomicBool = AtomicBool::new(false);
 
-/// Turns between looks at the clock: few, because where an emulator runs all CPUs on one thread of
+/// The number of turns between readings of the clock. It's small, because if an emulator runs all CPUs on one thread of
 /// its host, a turn can take as long as the slices of all others.
 const TURNS: u32 = 16;
-/// The rounds of a wait. Each is long enough for a CPU with host time to finish its step; half a second at the default
-/// limit.
+/// The rounds of a wait. Each is long enough for a CPU with host time to finish its step. At the default limit, it's
+/// half a second.
 const ROUNDS: u32 = 20;
 
-/// Sets the function that reports an endless wait, with its milliseconds, and ends the run. Locks wait through here
-/// too, so this cannot depend on the reporting code.
+/// Sets the function that reports an endless wait, with its milliseconds, and ends the run. Locks wait through this
+/// module, too, so it can't depend on the reporting code.
 pub fn set_report(report: fn(u64) -> !) {
     REPORT.call_once(|| report);
 }
 
-/// Sets how long a CPU may wait while all others run.
+/// Sets the time that a CPU may wait while all others run.
 pub fn set_limit_ms(limit: u64) {
     LIMIT.store(limit.saturating_mul(1_000_000), Relaxed);
 }
 
-/// One turn of a loop that waits for another CPU.
+/// Performs one turn of a loop that waits for another CPU.
 #[inline]
 pub fn relax() {
     crate::arch::cpu::relax();
@@ -77,11 +78,11 @@ fn look(this: &cpu::Cpu) {
     }
     waiting.round.store(round + 1, Relaxed);
     waiting.round_begun.store(now, Relaxed);
-    // The first round sends no interrupts: most waits end in it.
+    // The first round sends no interrupts, because most waits end in it.
     ask_others(waiting, round > 0);
 }
 
-/// Records the non-maskable interrupts that the other CPUs have taken, and sends them one more if `ask`.
+/// Records the numbers of non-maskable interrupts that the other CPUs have taken, and sends them one more if `ask`.
 fn ask_others(waiting: &cpu::WaitState, ask: bool) {
     let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
     waiting.asked.store(send.is_some(), Relaxed);
@@ -104,7 +105,7 @@ fn all_have_answered(waiting: &cpu::WaitState) -> bool {
 /// Reports that this CPU has waited in vain, and ends the run.
 fn give_up(this: &cpu::Cpu, now: u64) {
     if REPORTING.swap(true, Relaxed) {
-        // Another CPU reports; it ends the run.
+        // Another CPU already reports, and ends the run.
         this.waiting.round.store(0, Relaxed);
         return;
     }
@@ -116,7 +117,7 @@ fn give_up(this: &cpu::Cpu, now: u64) {
     report(waited / 1_000_000);
 }
 
-/// Restarts the wait, because the CPU has made progress; without effect in an interrupt handler.
+/// Restarts the wait, because the CPU has made progress. It has no effect in an interrupt handler.
 #[inline]
 pub fn progress() {
     let this = cpu::this();

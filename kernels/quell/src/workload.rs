@@ -1,5 +1,5 @@
-//! Runs workloads on the memory manager: the same manager, engine and programs as on the machine in software, with
-//! real user mode, page tables and interrupts.
+//! Runs workloads on the memory manager. The manager, the engine and the programs are the same as on the machine in
+//! software, but user mode, page tables and interrupts are real.
 
 use crate::cause::Exit;
 use crate::cpu::{self, Counters};
@@ -21,25 +21,25 @@ use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::conformance::stress;
 use quell_workloads::{WORDS, Workload};
 
-/// The manager of a run; it lives until the machine is switched off.
+/// The manager of a run. It lives until the machine is switched off.
 pub type Manager = Vm<'static, Platform>;
 
 static MANAGER: spin::Once<&'static Manager> = spin::Once::new();
 
-/// Why a workload did not start or finish.
+/// The reason that a workload didn't start or finish.
 struct Refusal {
     what: &'static str,
     why: String,
 }
 
-/// Nanoseconds between two timer ticks of a CPU that takes part; 0 for none.
+/// The nanoseconds between two timer ticks of a CPU that takes part, or 0 if there are none.
 static TICK: AtomicU64 = AtomicU64::new(0);
-/// Counters of all CPUs when the measurement began and when it ended.
+/// The counters of all CPUs when the measurement began and when it ended.
 static WINDOW: Lock<[Option<(Counters, Stats)>; 2]> = Lock::new([None, None]);
 /// The first failure that a CPU reported.
 static FAILURE: Lock<Option<String>> = Lock::new(None);
 
-/// Runs the workload that the options name; whether it went well.
+/// Runs the workload that the options name. Returns whether it succeeded.
 pub fn run(options: &Options<'static>) -> bool {
     match try_run(options) {
         Ok(()) => true,
@@ -150,7 +150,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     }
 }
 
-/// Everything at random, in less memory than is used.
+/// Runs the stress, which does everything at random, with less memory than it uses.
 fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(), Refusal> {
     let fast = (2 + cpus as u64 / 4) << 20;
     let sizes = iter::repeat_n((fast, false), 2).chain([(2 << 20, true)]);
@@ -167,7 +167,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     };
     program::control().words[layout::LENGTH_WORD].store(length, SeqCst);
     trap::on_nmi(probe);
-    // Run the checks even if a program has noticed first: they describe it better.
+    // We run the checks even if a program has already noticed the error, because they describe it better.
     let ran = execute(manager, layout::entry::STRESS, options.seed, cpus);
     let wrong = PROBES_WRONG.load(SeqCst);
     let probed = PROBES.load(SeqCst);
@@ -191,7 +191,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     }
 }
 
-/// Reports whether every frame has an owner, now that no CPU is in the manager.
+/// Reports whether every frame has an owner. No CPU is in the manager now.
 fn check_frames(manager: &Manager) {
     let frames = manager.check();
     judge(
@@ -210,8 +210,7 @@ fn check_frames(manager: &Manager) {
     );
 }
 
-/// Reports whether a tag carried entries from one address space to another, and how many rollovers
-/// there were.
+/// Reports whether a tag carried entries from one address space to another, and the number of rollovers.
 fn check_tags(manager: &Manager) {
     let (violations, cpu, tag) = audit::violations();
     judge(
@@ -231,7 +230,7 @@ fn check_tags(manager: &Manager) {
 
 static PROBES: AtomicU64 = AtomicU64::new(0);
 static PROBES_WRONG: AtomicU64 = AtomicU64::new(0);
-/// The place of the last wrong probe, and the value read.
+/// The address of the last wrong probe, and the value that it read.
 static WRONG: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Reads a word of the program from a non-maskable interrupt during a stress, if the engine allows it.
@@ -261,7 +260,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
         if index >= cpus {
             return;
         }
-        // A refusal shows as a failure of the program, which then runs in no process.
+        // If this is refused, the program fails visibly, because it then runs in no process.
         if let Err(error) = manager.enter(process) {
             fail(error.to_string());
             return;
@@ -352,10 +351,10 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
     }
 }
 
-/// Checks of the conformance suite that failed.
+/// The number of checks of the conformance suite that failed.
 static FAILED_CHECKS: AtomicU64 = AtomicU64::new(0);
 
-/// Describes on how many CPUs a check failed, with the first one's finding.
+/// Describes the number of CPUs on which a check failed, with the finding of the first one.
 fn detail(failures: u64, saw: &str) -> String {
     match failures {
         0 => String::new(),
@@ -364,7 +363,7 @@ fn detail(failures: u64, saw: &str) -> String {
     }
 }
 
-/// Reports a check that looked at all CPUs.
+/// Reports a check of all CPUs.
 fn judge(name: &str, passed: bool, detail: String) {
     if !passed {
         FAILED_CHECKS.fetch_add(1, SeqCst);
@@ -383,12 +382,12 @@ fn refuse(what: &'static str, why: &dyn core::fmt::Display) -> Refusal {
     }
 }
 
-/// Notes the first failure.
+/// Records the first failure.
 fn fail(why: String) {
     FAILURE.lock().get_or_insert(why);
 }
 
-/// The number that the program knows a fault by.
+/// Returns the number by which the program identifies a fault.
 fn number(fault: Fault) -> u64 {
     match fault {
         Fault::NotMapped => 1,
@@ -398,7 +397,7 @@ fn number(fault: Fault) -> u64 {
     }
 }
 
-/// Returns the workload's memory, taken from the rest.
+/// Takes the workload's memory from the rest, and returns it.
 fn nodes(workload: &Workload, cpus: usize) -> Result<MemoryMap, Refusal> {
     let wanted = workload.memory(cpus);
     let sizes = iter::repeat_n((wanted.node, false), wanted.nodes as usize)
@@ -406,7 +405,7 @@ fn nodes(workload: &Workload, cpus: usize) -> Result<MemoryMap, Refusal> {
     take_nodes(sizes)
 }
 
-/// Nodes of these sizes, slow or not.
+/// Takes nodes of these sizes, slow or not.
 fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<MemoryMap, Refusal> {
     let all: u64 = sizes.clone().map(|(bytes, _)| bytes).sum();
     let mut nodes = Vec::new();
@@ -432,10 +431,11 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// How many deferred flushes can be deferred at once: two rounds of reclaim, each of thousands of pages.
+/// The number of flushes that can be deferred at once. It's enough for two rounds of reclaim, each of thousands of
+/// pages.
 const LEDGER_ENTRIES: usize = 256;
 
-/// An engine for all CPUs.
+/// Makes an engine for all CPUs.
 pub fn engine(policy: Policy) -> Engine<'static, Platform> {
     let cpus: &'static [PerCpu<'static, Platform>] = (0..cpu::count())
         .map(|_| PerCpu::new())
@@ -448,7 +448,7 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform> {
     Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.
+/// Makes the engine and the manager with the changes that `configure` makes, and sends shootdown interrupts to them.
 pub fn manager(
     policy: Policy,
     map: MemoryMap,

@@ -209,7 +209,7 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
 /// same programs.
 ///
 /// # Errors
-/// If a program does not start, or the unchanged engine fails.
+/// If a program doesn't start, or the unchanged engine fails.
 pub fn record(
     root: &Path,
     judges: &JudgePrograms,

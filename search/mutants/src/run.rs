@@ -31,7 +31,7 @@ pub fn cargo(root: &Path) -> io::Result<Command> {
 /// Builds an optimised program of the copy and returns its path. Cargo's progress is written to standard error.
 ///
 /// # Errors
-/// If the copy cannot be made or does not compile, or there is no cargo.
+/// If the copy can't be made or doesn't compile, or there is no cargo.
 pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
     let mut build = cargo(root)?;
     build.args([

@@ -6,14 +6,15 @@
 //! grammars.
 //!
 //! Every list of operations is a program. An operation that makes no sense does nothing, for example unmapping a page
-//! of a retired space, or finishing a batch that isn't open. So lists can be cut and mixed at will, and no generated
+//! of a retired space, or finishing a batch that isn't open. So we can cut and mix lists at will, and no generated
 //! program can break the rules of the interface.
 //!
 //! [`WrittenProgram`] is a program with all inputs of its runs.
 //!
-//! This is a separate crate, because reading and writing is a third of the adversary's code and needs no optimisation.
+//! We made this a separate crate, because reading and writing is a third of the adversary's code and needs no
+//! optimisation.
 
-// A new operation must not be ignored silently.
+// We mustn't ignore a new operation silently.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 mod written;
@@ -22,9 +23,9 @@ pub use written::WrittenProgram;
 
 use serde::{Deserialize, Serialize};
 
-/// The most CPUs of a program.
+/// The maximum number of CPUs of a program.
 pub const MAX_CPUS: usize = 4;
-/// The most address spaces of a program.
+/// The maximum number of address spaces of a program.
 pub const SPACES: usize = 10;
 /// The number of spaces for which a batch has room. We keep it small, so that programs reach the code for one more.
 pub const PLACES: usize = 2;
@@ -93,7 +94,7 @@ pub enum Right {
 pub enum EngineOp {
     /// Switches to the user code of a space.
     Switch { space: u8 },
-    /// Becomes idle; the space stays loaded.
+    /// Becomes idle, with its space still loaded.
     Lazy,
     /// Becomes idle for a long time, without a root.
     Leave,
@@ -130,7 +131,7 @@ pub enum EngineOp {
     },
     /// Unmaps a page in every space, like reclaim.
     Sweep { batch: u8, page: u64 },
-    /// Takes a right away. `capture` reads the content after the flush, if that is the right to store.
+    /// Removes a right. If `capture` is set and it's the right to store, reads the content after the flush.
     Protect {
         batch: u8,
         space: u8,
@@ -156,7 +157,7 @@ pub enum EngineOp {
     Forget { batch: u8 },
     /// Makes a call that finds pages already unmapped by another CPU, and returns.
     Confirm { space: u8, page: u64, pages: u64 },
-    /// Gives a right back, and refreshes the translation.
+    /// Restores a right, and refreshes the translation.
     Unprotect {
         space: u8,
         page: u64,
@@ -356,8 +357,8 @@ impl<O> Default for CpuProgram<O> {
     }
 }
 
-/// The sizes of the machine under a program over the engine. They are small, or at their limit, if a large size would
-/// hide mistakes.
+/// The sizes of the machine under a program over the engine. We keep them small, or at their limit, if a large size
+/// would hide mistakes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
@@ -579,7 +580,8 @@ impl Program {
 type Bounds<'b> = &'b dyn Fn(&str, u64, u64, u64) -> Result<(), String>;
 
 impl EngineOp {
-    /// Returns whether a thread that preempted another may do this: it takes no lock that the other may hold.
+    /// Returns whether a thread that preempted another may do this. It may if this takes no lock that the other may
+    /// hold.
     #[inline]
     pub fn may_preempt(self) -> bool {
         use EngineOp::*;

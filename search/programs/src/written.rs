@@ -1,6 +1,6 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML. The line is the same content as JSON, so it can be pasted. [`WrittenProgram::parse`] reads both. This
+//! A file is TOML. The line is the same content as JSON, so that we can paste it. [`WrittenProgram::parse`] reads both. This
 //! module doesn't interpret the names of machines, policies, mistakes and schedules.
 
 use crate::Program;
@@ -22,7 +22,7 @@ pub struct WrittenProgram {
     /// The clause that was broken, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clause: Option<String>,
-    /// The schedule of the violation; empty if there is none.
+    /// The schedule of the violation, or empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schedule: String,
     /// The program.

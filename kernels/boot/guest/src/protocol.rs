@@ -63,7 +63,7 @@ pub enum ExitKind {
 pub struct Job {
     /// The workload's name, or [`CONFORMANCE`], or [`STRESS`].
     pub workload: String,
-    /// The workload's file, if it is not built in.
+    /// The workload's file, if it isn't built in.
     pub file: Option<String>,
     /// Parameters that differ from the defaults, for example `pages=512`.
     pub parameters: Vec<String>,

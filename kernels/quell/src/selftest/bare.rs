@@ -6,19 +6,19 @@ use alloc::string::String;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{Entry, Frame, Hardware, Page};
 
-/// Where the tests map their page: not where the kernel's own pages would take its place in a
+/// The address at which the tests map their page. We avoid those at which the kernel's own pages would replace it in a
 /// direct-mapped TLB of an emulator.
 pub const ADDRESS: u64 = 0x10_0012_3000;
 
 pub type Outcome = Result<String, String>;
 
-/// A place where all CPUs wait for each other.
+/// A barrier at which all CPUs wait for each other.
 pub struct Barrier {
     arrived: AtomicUsize,
 }
 
 impl Barrier {
-    /// A barrier for all CPUs.
+    /// Creates a barrier for all CPUs.
     pub const fn new() -> Self {
         Barrier {
             arrived: AtomicUsize::new(0),
@@ -34,7 +34,7 @@ impl Barrier {
     }
 }
 
-/// An address space with one page mapped, read-only or writable.
+/// Creates an address space with one page mapped, read-only or writable.
 pub fn space(frame: Frame, writable: bool) -> Frame {
     space_of(leaf(frame, writable))
 }

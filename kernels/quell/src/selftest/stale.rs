@@ -1,4 +1,4 @@
-//! Tests that this machine shows stale translations until they are flushed.
+//! Tests that this machine shows stale translations until we flush them.
 
 use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_of};
 use crate::machine::Kernel;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use quell::{Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidate, Page, PageRange, Scope, Tag};
 
-/// How the page is invalidated after it was mapped elsewhere.
+/// The invalidation of the page after we've mapped it elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flush {
     Nowhere,
@@ -36,8 +36,8 @@ fn flush_page() {
     FLUSHED.fetch_add(1, SeqCst);
 }
 
-/// Every CPU reads a page, CPU 0 maps another frame there and flushes, every CPU reads again.
-/// Returns, by CPU, whether the second read saw the new frame.
+/// Makes every CPU read a page, maps another frame there and flushes on CPU 0, and makes every CPU read again. Returns,
+/// by CPU, whether the second read saw the new frame.
 fn remap(flush: Flush) -> Result<Vec<bool>, String> {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
@@ -46,7 +46,7 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
     let root = space(marked(OLD), true);
     let barrier = Barrier::new();
     let reads = on_every_cpu(move |index| {
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(root, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let before = puppet.load(ADDRESS);
@@ -120,8 +120,8 @@ pub fn flush_works() -> Outcome {
     Ok(String::from("by interrupt and by broadcast"))
 }
 
-/// Every CPU reads a page that is mapped globally, loads another space that maps another frame there,
-/// and reads: processors may keep the global page across the load, and must not across a flush.
+/// Makes every CPU read a page that is mapped globally, load another space that maps another frame there, and read
+/// again. Processors may keep the global page when they load the space, but must not keep it after a flush.
 pub fn global_pages() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
@@ -133,10 +133,10 @@ pub fn global_pages() -> Outcome {
     let to = space(marked(NEW), true);
     let reads = on_every_cpu(move |index| {
         let mut puppet = Puppet::new(index);
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(from, Tag(1)) };
         let before = puppet.load(ADDRESS);
-        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
         unsafe { sched::enter_space(to, Tag(1)) };
         let kept = puppet.load(ADDRESS) == Ok(OLD);
         arch::paging::invalidate_global(Page::containing(ADDRESS));
@@ -156,8 +156,8 @@ pub fn global_pages() -> Outcome {
     ))
 }
 
-/// This CPU reads each page of a range, of a program's and of the kernel's own half, maps other frames there, and flushes
-/// the range in one piece: no page of it may be forgotten.
+/// Reads each page of a range on this CPU, maps other frames there, and flushes the range in one piece. Does so for a
+/// range of a program and for one of the kernel's own half. The flush must not leave out a page.
 pub fn whole_ranges() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
@@ -168,7 +168,7 @@ pub fn whole_ranges() -> Outcome {
         tables::set(root, *page, Some(leaf(marked(OLD), true)));
     }
     Kernel.fence();
-    // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+    // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
     unsafe { sched::enter_space(root, Tag(1)) };
     let mut puppet = Puppet::new(0);
     let mut read = || pages.map(|page| puppet.load(page.address()).ok());

@@ -2,7 +2,7 @@
 
 use core::arch::{asm, naked_asm};
 
-/// The entry: three words in registers, an aligned stack.
+/// The entry, which receives three words in registers and an aligned stack.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 #[unsafe(link_section = ".text.start")]
@@ -10,12 +10,12 @@ extern "C" fn user_start() -> ! {
     naked_asm!("mov x29, xzr", "b user_main")
 }
 
-/// A system call: number and six operands; returns value and error number.
+/// Makes a system call with its number and six operands. Returns the value and the error number.
 #[inline]
 pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     let (value, error);
-    // SAFETY: the kernel preserves every register but the two results; the caller is responsible for the call's effect
-    // on memory.
+    // SAFETY: the kernel preserves every register except the two results, and the caller is responsible for the call's
+    // effect on memory.
     unsafe {
         asm!("svc #0", inlateout("x0") words[0] => value, inlateout("x1") words[1] => error,
              in("x2") words[2], in("x3") words[3], in("x4") words[4], in("x5") words[5],
@@ -24,7 +24,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     (value, error)
 }
 
-/// Loads a word; the error number is 0 unless the kernel refused the access.
+/// Loads a word. The error number is 0 unless the kernel refused the access.
 ///
 /// # Panics
 /// If the address is in the program itself.
@@ -32,7 +32,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 pub fn load(address: u64) -> (u64, u64) {
     crate::shared::assert_no_object(address);
     let (value, error);
-    // SAFETY: an access that is not allowed is skipped by the kernel, which then sets x3.
+    // SAFETY: the kernel skips an access that isn't allowed, and then sets x3.
     unsafe {
         asm!("mov x3, xzr", "ldr x1, [x0]", in("x0") address, out("x1") value, out("x3") error,
              options(nostack, readonly));
@@ -40,7 +40,7 @@ pub fn load(address: u64) -> (u64, u64) {
     (value, error)
 }
 
-/// Stores a word; returns the error number, 0 unless the kernel refused the access.
+/// Stores a word. Returns the error number, which is 0 unless the kernel refused the access.
 ///
 /// # Panics
 /// If the address is in the program itself.
@@ -48,8 +48,7 @@ pub fn load(address: u64) -> (u64, u64) {
 pub fn store(address: u64, value: u64) -> u64 {
     crate::shared::assert_no_object(address);
     let error;
-    // SAFETY: as for `load`. The program owns no Rust object at the address, as
-    // asserted.
+    // SAFETY: as for `load`. The program has no Rust object at the address, as asserted.
     unsafe {
         asm!("mov x3, xzr", "str x1, [x0]", in("x0") address, in("x1") value, out("x3") error,
              options(nostack));
@@ -60,12 +59,12 @@ pub fn store(address: u64, value: u64) -> u64 {
 /// One turn of a waiting loop.
 pub use quell_arch::relax;
 
-/// The clock that user mode can read.
+/// Reads the clock that is visible to user mode.
 #[inline]
 #[allow(dead_code)]
 pub fn ticks() -> u64 {
     let ticks;
-    // SAFETY: reading a counter.
+    // SAFETY: this only reads a counter.
     unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }

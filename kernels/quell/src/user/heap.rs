@@ -1,10 +1,10 @@
-//! Allocates the little memory needed before a workload runs, and never frees it.
+//! Allocates the little memory that we need before a workload runs, and never frees it.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of the heap, shared by all CPUs.
+/// The bytes of the heap, which all CPUs share.
 const BYTES: usize = 1 << 20;
 
 struct Heap {
@@ -12,7 +12,7 @@ struct Heap {
     used: AtomicUsize,
 }
 
-// SAFETY: every byte is handed out once.
+// SAFETY: we return every byte at most once.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
@@ -21,7 +21,7 @@ static HEAP: Heap = Heap {
     used: AtomicUsize::new(0),
 };
 
-// SAFETY: blocks are disjoint because `used` only grows, and inside the memory.
+// SAFETY: blocks are disjoint because `used` only grows, and they are inside the memory.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let base = self.memory.get() as usize;

@@ -2,7 +2,7 @@
 
 use core::arch::{asm, naked_asm};
 
-/// The entry: three words in registers, an aligned stack.
+/// The entry, which receives three words in registers and an aligned stack.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 #[unsafe(link_section = ".text.start")]
@@ -10,12 +10,12 @@ extern "C" fn user_start() -> ! {
     naked_asm!("mv s0, zero", "mv ra, zero", "tail user_main")
 }
 
-/// A system call: number and six operands; returns value and error number.
+/// Makes a system call with its number and six operands. Returns the value and the error number.
 #[inline]
 pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     let (value, error);
-    // SAFETY: the kernel preserves every register but the two results; the caller is responsible for the call's effect
-    // on memory.
+    // SAFETY: the kernel preserves every register except the two results, and the caller is responsible for the call's
+    // effect on memory.
     unsafe {
         asm!("ecall", inlateout("a0") words[0] => value, inlateout("a1") words[1] => error,
              in("a2") words[2], in("a3") words[3], in("a4") words[4], in("a5") words[5],
@@ -24,7 +24,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     (value, error)
 }
 
-/// Loads a word; the error number is 0 unless the kernel refused the access.
+/// Loads a word. The error number is 0 unless the kernel refused the access.
 ///
 /// # Panics
 /// If the address is in the program itself.
@@ -32,7 +32,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 pub fn load(address: u64) -> (u64, u64) {
     crate::shared::assert_no_object(address);
     let (value, error);
-    // SAFETY: an access that is not allowed is skipped by the kernel, which takes it for four bytes and sets a3.
+    // SAFETY: the kernel skips an access that isn't allowed, assuming that it has four bytes, and sets a3.
     unsafe {
         asm!("li a3, 0", ".option push", ".option norvc", "ld a1, 0(a0)", ".option pop",
              in("a0") address, out("a1") value, out("a3") error, options(nostack, readonly));
@@ -40,7 +40,7 @@ pub fn load(address: u64) -> (u64, u64) {
     (value, error)
 }
 
-/// Stores a word; returns the error number, 0 unless the kernel refused the access.
+/// Stores a word. Returns the error number, which is 0 unless the kernel refused the access.
 ///
 /// # Panics
 /// If the address is in the program itself.
@@ -48,8 +48,7 @@ pub fn load(address: u64) -> (u64, u64) {
 pub fn store(address: u64, value: u64) -> u64 {
     crate::shared::assert_no_object(address);
     let error;
-    // SAFETY: as for `load`. The program owns no Rust object at the address, as
-    // asserted.
+    // SAFETY: as for `load`. The program has no Rust object at the address, as asserted.
     unsafe {
         asm!("li a3, 0", ".option push", ".option norvc", "sd a1, 0(a0)", ".option pop",
              in("a0") address, in("a1") value, out("a3") error, options(nostack));
@@ -57,19 +56,19 @@ pub fn store(address: u64, value: u64) -> u64 {
     error
 }
 
-/// One turn of a waiting loop: the kernel lets another CPU of an emulator run, for which user mode has no
-/// instruction.
+/// Performs one turn of a waiting loop. The kernel lets another CPU of an emulator run, because user mode has no
+/// instruction for that.
 #[inline]
 pub fn relax() {
     system_call([crate::layout::RELAX, 0, 0, 0, 0, 0, 0]);
 }
 
-/// The clock that user mode can read.
+/// Reads the clock that is visible to user mode.
 #[inline]
 #[allow(dead_code)]
 pub fn ticks() -> u64 {
     let ticks;
-    // SAFETY: reading a counter.
+    // SAFETY: this only reads a counter.
     unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }

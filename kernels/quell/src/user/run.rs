@@ -1,4 +1,4 @@
-//! Runs workloads in user mode with real accesses, real system calls and the clock that user mode can read.
+//! Runs workloads in user mode with real accesses, real system calls, and the clock that is visible to user mode.
 
 use crate::shared::{self, control};
 use crate::{arch, layout};
@@ -15,7 +15,7 @@ use quell_workloads::{Failure, Workload};
 struct Program {
     cpu: usize,
     cpus: usize,
-    /// Whether a control word was read since the last system call: a program that reads another one waits.
+    /// Whether the program has read a control word since the last system call. If it reads another one, it waits.
     waits: Cell<bool>,
 }
 
@@ -29,7 +29,7 @@ impl Program {
     }
 }
 
-/// The error numbers of refused accesses, 0 being none.
+/// Returns the fault with this number. The number 0 means that there is none.
 fn fault(number: u64) -> Fault {
     match number {
         1 => Fault::NotMapped,
@@ -95,8 +95,8 @@ impl User for Program {
     }
 
     fn shared(&self, index: usize) -> u64 {
-        // Not at the first look: a CPU that wakes only to look would lose its turn while it counts
-        // as running.
+        // We don't relax before the first read. If a CPU wakes only for that read, it would lose its turn while it
+        // counts as running.
         if self.waits.replace(true) {
             arch::relax();
         }
@@ -112,10 +112,10 @@ impl User for Program {
     }
 }
 
-/// The workload of a run, read by the CPU that comes first: its memory is never given back.
+/// The workload of a run. The first CPU reads it, and its memory is never freed.
 static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
 
-/// Parses a workload `name parameter=value ...`: built in, or from the file that came with the program.
+/// Parses a workload `name parameter=value ...`, which is built in, or from the file that came with the program.
 ///
 /// # Errors
 /// If the text is invalid.
@@ -140,7 +140,7 @@ pub fn parse(text: &str) -> Result<&'static Workload, String> {
 /// Runs one CPU's part.
 ///
 /// # Errors
-/// The operation that failed.
+/// Returns the operation that failed.
 pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> {
     workload.run(&Program::new(cpu, cpus), control().seed.load(Relaxed))
 }
@@ -160,7 +160,7 @@ pub fn conformance(cpu: usize, cpus: usize) {
     });
 }
 
-/// The process that the program began in.
+/// Returns the process in which the program began.
 fn home() -> u32 {
     control().words[layout::PROCESS_WORD].load(SeqCst) as u32
 }
@@ -168,7 +168,7 @@ fn home() -> u32 {
 /// Runs one CPU's part of the stress.
 ///
 /// # Errors
-/// A violation of the contract.
+/// Returns a violation of the contract.
 pub fn stress(cpu: usize, cpus: usize) -> Result<(), String> {
     let length = match control().words[layout::LENGTH_WORD].load(SeqCst) {
         time if time >> 63 != 0 => Length::Nanoseconds(time & !(1 << 63)),

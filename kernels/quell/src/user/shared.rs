@@ -3,13 +3,13 @@
 use crate::layout::{self, Control};
 use core::sync::atomic::Ordering;
 
-/// The memory shared with the kernel.
+/// Returns the memory shared with the kernel.
 pub fn control() -> &'static Control {
-    // SAFETY: the kernel maps it there, zeroed, before the program starts; it holds only atomics.
+    // SAFETY: the kernel maps it there, zeroed, before the program starts. It contains only atomics.
     unsafe { &*(layout::CONTROL as *const Control) }
 }
 
-/// The file of the workload, if it has one that is not built in.
+/// Returns the file of the workload, if the workload isn't built in.
 pub fn file() -> Option<&'static str> {
     let bytes = control().file_bytes.load(Ordering::Relaxed) as usize;
     if bytes == 0 {
@@ -21,10 +21,10 @@ pub fn file() -> Option<&'static str> {
 }
 
 /// Panics if an address is in the program, its stacks or its shared memory. So accesses by number reach only memory
-/// under test, and no object of this program.
+/// under test, but no object of this program.
 #[inline]
 pub fn assert_no_object(address: u64) {
-    // A word may reach into it from below.
+    // A word below the program may reach into it.
     let mine = layout::PROGRAM - 7..layout::CONTROL + size_of::<Control>() as u64;
     assert!(
         !mine.contains(&address),

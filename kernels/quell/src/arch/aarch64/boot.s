@@ -1,12 +1,12 @@
-// The way from the machine's first instruction to Rust, on the first CPU and on the others.
-// Symbols are linked in the direct map; the code runs at physical addresses until paging is on, and
-// reaches symbols relative to the program counter, which is the same in both.
+// The code from the machine's first instruction to Rust, on the first CPU and on the others.
+// Symbols are linked in the direct map. The code runs at physical addresses until paging is on, so it
+// addresses symbols relative to the program counter, which works in both.
 
 .set BASE, 0xffff000000000000
 
 .section .text.boot, "ax"
-// The header of a Linux boot image: the loader puts it at this offset from the start of memory,
-// enters it at exception level 1 with the device tree's address in x0, and leaves translation off.
+// The header of a Linux boot image. The loader puts the image at the offset below from the start of
+// memory, enters it at exception level 1 with the device tree's address in x0, and leaves translation off.
 .global boot_image
 boot_image:
     b boot_start
@@ -20,15 +20,15 @@ boot_image:
 
 boot_start:
     mov x20, x0
-    // One table for both halves: its first entry leads to a table of 1 GB blocks.
+    // We use one table for both halves. Its first entry refers to a table of 1 GB blocks.
     adrp x1, boot_root
     adrp x2, boot_blocks
     orr x3, x2, #3
     str x3, [x1]
-    // The first GB holds devices: execute never, inner shareable, accessed, memory type 1.
+    // The first GB contains devices: execute never, inner shareable, accessed, memory type 1.
     ldr x3, =0x60000000000705
     str x3, [x2]
-    // The second GB holds the start of memory.
+    // Memory begins in the second GB.
     ldr x3, =0x40000000 + 0x40000000000701
     str x3, [x2, #8]
     dsb ish
@@ -58,8 +58,8 @@ enable_paging:
     msr ttbr1_el1, x1
     mov x3, #0x04ff             // type 0 write-back memory, type 1 device nGnRE
     msr mair_el1, x3
-    // 48-bit addresses in both halves, 4 KB pages, write-back inner-shareable walks; the width of
-    // physical addresses is what the processor has.
+    // 48-bit addresses in both halves, 4 KB pages, write-back inner-shareable walks. Physical
+    // addresses have the processor's width.
     ldr x3, =0xb5103510
     mrs x4, id_aa64mmfr0_el1
     and x4, x4, #7

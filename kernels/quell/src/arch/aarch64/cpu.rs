@@ -9,7 +9,7 @@ use core::arch::{asm, naked_asm};
 /// Gives the CPU its number, and lets user mode read the clock.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has not used its number yet.
+/// No other CPU has the number, and this one hasn't used its number yet.
 pub unsafe fn init(index: usize) {
     TPIDR_EL1.set(index as u64);
     CNTKCTL_EL1.write(CNTKCTL_EL1::EL0VCTEN::SET);

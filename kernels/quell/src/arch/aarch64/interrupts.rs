@@ -32,7 +32,7 @@ static SETUP: spin::mutex::SpinMutex<()> = spin::mutex::SpinMutex::new(());
 /// Sets up the controller for this CPU, and as a whole on the first CPU.
 ///
 /// # Safety
-/// `index` is this CPU's number, interrupts are masked, and it has not called this before.
+/// `index` is this CPU's number, interrupts are masked, and it hasn't called this before.
 pub unsafe fn init_cpu(index: usize) {
     let _setup = SETUP.lock();
     let distributor = NonNull::new(direct_map::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");

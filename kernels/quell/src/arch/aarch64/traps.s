@@ -1,12 +1,12 @@
 // The exception vectors.
 //
-// From kernel mode the registers go onto the current stack. From user mode the stack pointer is the
-// start of a user Context (user_mode.rs), so the registers are saved where they belong, and the kernel
-// goes on after its call to enter user mode.
+// From kernel mode, we save the registers on the current stack. In user mode, the stack pointer is the
+// start of a user Context (user_mode.rs). So we save the registers directly there, and the kernel
+// continues after its call to enter user mode.
 //
-// Group 0 interrupts come as FIQs, which masking interrupts (PSTATE.I) does not hold back: they are
-// this kernel's non-maskable ones. Every exception masks them too (PSTATE.F); they come again once its
-// registers are saved, unless what it interrupted is the handler of one.
+// Group 0 interrupts arrive as FIQs, which aren't masked with interrupts (PSTATE.I), so they are this
+// kernel's non-maskable interrupts. Every exception masks them, too (PSTATE.F). We unmask them once the
+// registers are saved, unless the exception interrupted the handler of one.
 
 .set FRAME_BYTES, 36*8
 .set EXCEPTION, 0
@@ -14,7 +14,7 @@
 .set UNEXPECTED, 2
 .set NMI, 3
 
-.macro save_registers       // all but x0 and x1, which are saved; keeps x1, loses x0
+.macro save_registers       // all but x0 and x1, already saved; keeps x1, changes x0
     stp x2, x3, [sp, #16]
     stp x4, x5, [sp, #32]
     stp x6, x7, [sp, #48]
@@ -98,13 +98,13 @@ trap_vectors:
     from_kernel UNEXPECTED
     from_kernel UNEXPECTED
 
-// x0 and x1 are saved, x1 holds the kind.
+// x0 and x1 are saved, and x1 contains the kind.
 trap_from_kernel:
     save_registers
     cmp x1, #NMI
     b.eq 1f
     ldr x2, [sp, #264]
-    tbnz x2, #6, 1f             // the interrupted status, F
+    tbnz x2, #6, 1f             // bit F of the interrupted status
     msr daifclr, #1
 1:  mov x0, sp
     bl trap_kernel
@@ -125,7 +125,7 @@ trap_from_user:
     ldp x27, x28, [sp, #64]
     ldp x29, x30, [sp, #80]
     add sp, sp, #96
-    cmp x1, #NMI                // whose handler turns them on again
+    cmp x1, #NMI                // the handler unmasks them itself
     b.eq 1f
     msr daifclr, #1
 1:  ret
@@ -142,14 +142,14 @@ user_enter:
     stp x29, x30, [sp, #80]
     mov x9, sp
     str x9, [x0, #FRAME_BYTES]
-    msr daifset, #3             // until user mode runs: there is no stack
+    msr daifset, #3             // until user mode runs, because there is no stack
     mov sp, x0
     restore_registers
     eret
 
 // extern "C" fn probe_load(address: u64, value: *mut u64) -> u64
 // extern "C" fn probe_store(address: u64, value: u64) -> u64
-// Return 0, or 1 if the access faulted and the fault could not be handled (see trap_kernel).
+// Return 0, or 1 if the access faulted and we couldn't handle the fault (see trap_kernel).
 .global probe_load, probe_store, probe_failed, probe_start, probe_end
 probe_start:
 probe_load:

@@ -1,11 +1,11 @@
-// The way from the firmware to Rust, on the first CPU and on the others.
-// Symbols are linked in the direct map; the code runs at physical addresses until paging is on, and
-// reaches symbols relative to the program counter, which is the same in both.
+// The code from the firmware to Rust, on the first CPU and on the others.
+// Symbols are linked in the direct map. The code runs at physical addresses until paging is on, so it
+// addresses symbols relative to the program counter, which works in both.
 
 .set BASE, 0xffff800000000000
 .set SV48, 9 << 60
 
-// Entries: valid, accessed and dirty, global, readable and writable; executable.
+// The bits of entries are valid, accessed, dirty, global, readable and writable. Memory is also executable.
 .set TABLE, 0x01
 .set DEVICES, 0xe7
 .set MEMORY, 0xef
@@ -17,8 +17,8 @@
 boot_image:
     mv s0, a0
     mv s1, a1
-    // Two roots. Both map the upper half by a table of 1 GB pages, the first CPUs use the lower half until
-    // they have left it.
+    // There are two roots. Both map the upper half through a table of 1 GB pages. The boot root also maps
+    // the lower half, where each CPU runs until it has left it.
     lla t0, boot_root
     lla t1, boot_kernel_root
     lla t2, boot_blocks
@@ -31,7 +31,7 @@ boot_image:
     add t1, t1, t4
     sd t3, 0(t0)
     sd t3, 0(t1)
-    // The first GB holds devices, the third the start of memory.
+    // The first GB contains devices, and memory begins in the third.
     li t3, DEVICES
     sd t3, 0(t2)
     li t3, (0x80000000 >> 12 << 10) | MEMORY
@@ -61,7 +61,7 @@ boot_other_entry:
     mv ra, zero
     jr t0
 
-// Turns translation on; leaves BASE in t1.
+// Turns translation on, and returns BASE in t1.
 enable_paging:
     lla t0, boot_root
     srli t0, t0, 12
@@ -70,13 +70,13 @@ enable_paging:
     sfence.vma
     csrw satp, t0
     sfence.vma
-    // A processor without this mode has ignored the write.
+    // A processor without this mode ignores the write.
     csrr t2, satp
     bne t0, t2, no_sv48
     li t1, BASE
     ret
 
-// Says so, by the firmware's first calls, and switches the machine off.
+// Prints an error with the firmware's legacy calls, and switches the machine off.
 no_sv48:
     lla s0, no_sv48_text
 1:  lbu a0, 0(s0)
@@ -95,7 +95,7 @@ no_sv48_text:
 .section .bss
 .align 12
 boot_root: .skip 4096
-// The next two lie side by side.
+// The next two must be adjacent.
 .global boot_kernel_root
 boot_kernel_root: .skip 4096
 boot_blocks: .skip 4096

@@ -11,7 +11,7 @@ use riscv::register::{scounteren, sie, sstatus};
 /// Gives the CPU its number, and lets the kernel access user memory and user mode read the clock.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has not used its number yet.
+/// No other CPU has the number, and this one hasn't used its number yet.
 pub unsafe fn init(index: usize) {
     // SAFETY: the caller's claim. Interrupts stay masked.
     unsafe {

@@ -1,14 +1,14 @@
 // The trap vector.
 //
-// In kernel mode sscratch is 0, and the registers go onto the current stack. In user mode it is the address of a user
-// Context (user_mode.rs), so the registers are saved where they belong, and the kernel goes on after its call to enter
-// user mode.
+// In kernel mode sscratch is 0, and we save the registers on the current stack. In user mode it contains the address of
+// a user Context (user_mode.rs). So we save the registers directly there, and the kernel continues after its call to
+// enter user mode.
 //
-// On each way back a store-conditional to the frame ends the reservation that what was interrupted may
-// have had: the processor would not notice what the handler stored in between.
+// On each return we execute a store-conditional to the frame. It ends any reservation of the interrupted code, because
+// the processor might not notice the handler's stores in between.
 
 .option push
-.option arch, +a                // assembly of its own is not given the target's extensions
+.option arch, +a                // the assembler doesn't know the target's extensions here
 
 .set FRAME_BYTES, 36*8
 .set PC, 31*8
@@ -159,7 +159,7 @@ trap_from_user:
     ret
 
 // extern "C" fn user_enter(context: *mut Context)
-// Called with interrupts masked: from the write of sscratch on, a trap would be taken for one from user mode.
+// Call this with interrupts masked: after the write of sscratch, we'd mistake a trap for one from user mode.
 .global user_enter
 user_enter:
     save_callee
@@ -173,7 +173,7 @@ user_enter:
 
 // extern "C" fn probe_load(address: u64, value: *mut u64) -> u64
 // extern "C" fn probe_store(address: u64, value: u64) -> u64
-// Return 0, or 1 if the access faulted and the fault could not be handled (see trap_kernel).
+// Return 0, or 1 if the access faulted and we couldn't handle the fault (see trap_kernel).
 .global probe_load, probe_store, probe_failed, probe_start, probe_end
 probe_start:
 probe_load:

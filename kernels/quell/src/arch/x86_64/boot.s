@@ -1,4 +1,4 @@
-# The way from the machine's first instruction to Rust, on the first CPU and on the others.
+# The code from the machine's first instruction to Rust, on the first CPU and on the others.
 # AT&T syntax. Symbols are linked in the direct map: "sym - BASE" is the physical address.
 
 .set BASE, 0xffff800000000000
@@ -9,7 +9,7 @@
     .asciz "Xen"
     .long boot_pvh - BASE
 
-# Multiboot2: the loader looks for this in the file's first 32 KB.
+# For multiboot2, the loader searches the file's first 32 KB for this.
 .section .multiboot, "a"
 .align 8
 multiboot:
@@ -22,8 +22,9 @@ multiboot_end:
 
 .section .text.boot, "ax"
 
-# PVH and multiboot2 alike: 32-bit protected mode, flat segments, paging off, ebx = what the loader
-# passes. With multiboot2 eax is a magic number; with PVH it says nothing.
+# The state is the same for PVH and multiboot2: 32-bit protected mode, flat segments, paging off, and
+# ebx = the address of the loader's information. With multiboot2, eax contains a magic number; with
+# PVH, it's undefined.
 .code32
 .global boot_pvh
 boot_pvh:
@@ -32,13 +33,13 @@ boot_multiboot:
     cld
     movl %ebx, %edi
     movl %eax, %esi
-    # Root: entry 0 (identity, until long mode is reached) and entry 256 (the direct map).
+    # The root has entry 0 (the identity, until the CPU is in long mode) and entry 256 (the direct map).
     movl $(boot_directory - BASE + 3), %eax
     movl %eax, boot_pointers - BASE
     movl $(boot_pointers - BASE + 3), %eax
     movl %eax, boot_root - BASE
     movl %eax, boot_root - BASE + 256*8
-    # One directory of 2 MB pages: the first GB.
+    # One directory of 2 MB pages maps the first GB.
     movl $0x83, %eax
     xorl %ecx, %ecx
 1:  movl %eax, (boot_directory - BASE)(,%ecx,8)
@@ -47,7 +48,8 @@ boot_multiboot:
     cmpl $512, %ecx
     jne 1b
 
-# 32-bit, edi = what the loader passes and esi = how, or edi = 0 on a CPU that is not the first.
+# 32-bit. edi = the address of the loader's information and esi = the magic number, or edi = 0 on a CPU
+# that isn't the first.
 enter_long_mode:
     movl %cr4, %eax
     orl $0xa0, %eax             # PAE, PGE
@@ -84,7 +86,7 @@ enter_long_mode:
     call boot_other
     ud2
 
-# Copied to TRAMPOLINE, where a start-up interrupt begins in real mode.
+# We copy this to TRAMPOLINE, where a CPU begins in real mode after a start-up interrupt.
 .set TRAMPOLINE, 0x8000
 .code16
 .global boot_trampoline, boot_trampoline_end
@@ -137,6 +139,6 @@ boot_directory: .skip 4096
 boot_stack: .skip 65536
 boot_stack_end:
 
-# What follows in the same module is 64-bit code again.
+# The rest of the module is 64-bit code again.
 .section .text
 .code64

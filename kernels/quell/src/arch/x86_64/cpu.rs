@@ -47,7 +47,7 @@ pub fn init_early() {
 /// Gives the CPU its number, segments and stacks.
 ///
 /// # Safety
-/// No other CPU has the number, and this one has not used its number yet, except after [`init_early`] on the first
+/// No other CPU has the number, and this one hasn't used its number yet, except after [`init_early`] on the first
 /// CPU.
 pub unsafe fn init(index: usize) {
     let local = Box::leak(Box::new(CpuLocal {

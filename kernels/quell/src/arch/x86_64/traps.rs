@@ -100,15 +100,15 @@ pub fn fault(error: u64) -> Fault {
     }
 }
 
-/// Handles a trap from kernel mode, or a non-maskable interrupt from anywhere. Returns whether the return to the
-/// interrupted code must keep non-maskable interrupts out. The processor holds them back in the handler of one until
-/// any `iretq`, and the handler may fault.
+/// Handles a trap from kernel mode, or a non-maskable interrupt from anywhere. Returns whether we must return without
+/// `iretq`. In the handler of a non-maskable interrupt, the processor holds back the next one until any `iretq`, and
+/// the handler may fault.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
     match frame.vector {
         NMI => {
-            // The handler may fault, and that may happen between a fault of the interrupted code and that fault's
-            // handler.
+            // The interrupt may arrive between a fault and that fault's handler, and `trap::nmi` may fault, too. So we
+            // save the address of the first fault.
             let address = x86_64::registers::control::Cr2::read_raw();
             trap::nmi(frame.rip);
             frame.rip = super::cpu::after_halt(frame.rip).unwrap_or(frame.rip);

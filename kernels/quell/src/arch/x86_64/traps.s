@@ -1,9 +1,9 @@
 # Entries of exceptions and interrupts. AT&T syntax.
 #
-# Every vector has a stub of 16 bytes that makes the frames equal (a 0 where the processor pushes no
-# error code) and pushes the vector. From kernel mode the registers go onto the current stack;
-# from user mode the task state's stack pointer is the end of the frame in a user Context (user_mode.rs),
-# so the registers are saved where they belong, and the kernel goes on after its call to enter it.
+# Every vector has a stub of 16 bytes that makes the frames equal (it pushes a 0 if the processor pushes
+# no error code) and pushes the vector. From kernel mode, we save the registers on the current stack.
+# In user mode, the task state's stack pointer is the end of the frame in a user Context (user_mode.rs).
+# So we save the registers directly there, and the kernel continues after its call to enter it.
 
 .section .text
 .align 16
@@ -67,7 +67,7 @@ trap_stubs:
 trap:
     testb $3, 24(%rsp)          # code selector: vector, error, rip, cs
     jnz trap_from_user
-# Also for the vectors with a stack of their own, whatever they interrupted.
+# The code below also serves the vectors with their own stack, in kernel mode and in user mode.
 trap_from_kernel:
     push_registers
     movq %rsp, %rdi
@@ -78,10 +78,10 @@ trap_from_kernel:
     addq $16, %rsp
     iretq
 
-# Goes back to kernel mode without `iretq`, which lets non-maskable interrupts in: in a handler of
-# one, the next would begin at the end of the same stack, over the frame that the first must return
-# by. The address and the flags go onto the stack that was interrupted, where they overwrite nothing
-# of the frame but the stack pointer and segment; the error code's place holds the new stack pointer.
+# Returns to kernel mode without `iretq`, because that allows non-maskable interrupts. In a handler of
+# one, the next would begin at the end of the same stack, and overwrite the frame that the first needs
+# for its return. We push the address and the flags on the interrupted stack, where they overwrite only
+# the stack pointer and segment of the frame. The error code's place contains the new stack pointer.
 return_to_kernel:
     movq 20*8(%rsp), %rax       # rsp
     movq 17*8(%rsp), %rcx       # rip
@@ -122,8 +122,8 @@ user_enter:
     iretq
 
 # extern "C" fn halt_masked()
-# Halts until an interrupt comes, which is taken. A non-maskable interrupt may come after `sti`; see
-# after_halt.
+# Halts until an interrupt arrives, and serves it. A non-maskable interrupt may arrive after `sti` (see
+# after_halt).
 .global halt_masked, halt_here, halt_over
 halt_masked:
     sti
@@ -135,7 +135,7 @@ halt_over:
 
 # extern "C" fn probe_load(address: u64, value: *mut u64) -> u64
 # extern "C" fn probe_store(address: u64, value: u64) -> u64
-# Return 0, or 1 if the access faulted and the fault could not be handled (see trap_kernel).
+# Return 0, or 1 if the access faulted and we couldn't handle the fault (see trap_kernel).
 .global probe_load, probe_store, probe_failed, probe_start, probe_end
 probe_start:
 probe_load:
