@@ -5,8 +5,11 @@ use crate::inputs::lines::Line;
 
 /// Returns the exit codes that a command line may have.
 fn codes(line: &Line) -> &'static [i32] {
-    match line.begins_with(&["measure", "host"]) {
-        true => &[0, 1, 2, 3, 4],
+    if line.begins_with(&["measure", "host"]) {
+        return &[0, 1, 2, 3, 4];
+    }
+    match line.begins_with(&["explore"]) || line.begins_with(&["merge"]) {
+        true => &[0, 1, 2, 3],
         false => &[0, 1, 2],
     }
 }
