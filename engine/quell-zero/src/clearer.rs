@@ -13,7 +13,7 @@ pub struct ClearStats {
     pub pieces: u64,
     /// Bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
-    /// Bytes cleared around the caches, if the plan's strategies bypass them.
+    /// Bytes cleared with stores that may bypass the caches, saturating. See [`Temperature::Bypassing`].
     pub bypassing_bytes: u64,
 }
 
@@ -32,9 +32,10 @@ impl<'a, M: Clear> Clearer<'a, M> {
 
     /// Zeroes every byte of `extent` exactly once (C8).
     ///
-    /// `fault` is the frame that is read next, if any: we clear it and its neighbours last and hot. `preempt` is called
-    /// between two pieces, never before the first or after the last. It may reschedule, and the thread may continue on
-    /// another CPU. If the caller then releases the memory, a CPU that acquires it sees the zeros.
+    /// `fault` is the frame for which a page fault waits, if any. We clear it and its neighbours last and through the
+    /// caches, so that they are in the cache when the program reads them. `preempt` is called between two pieces, never
+    /// before the first or after the last. It may reschedule, and the thread may continue on another CPU. If the caller
+    /// publishes the memory with a release store, a CPU that reads that store with an acquire load sees the zeros.
     ///
     /// # Safety
     /// The caller owns the extent, which is memory of the machine: no other code accesses it until the call returns.

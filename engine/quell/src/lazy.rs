@@ -11,16 +11,16 @@
 //!    ([`DeferredFlush::reinstate`]);
 //! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too): a CPU could then change the
 //!    bytes of the file page while another reads the old frame;
-//! 4. a call returns with which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
-//!    deferred flush of each marker that it met).
-//!
-//! Each rule needs only one check of the frame's [`DeferredFlush`]: one load, which returns zero if no flush is
-//! deferred. Linux reviewed and refused [such a
-//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) because of four programs. Each of
-//! them breaks one of these rules.
+//! 4. a call that removes the mapping, or a right to it, returns to the program. Before that the kernel calls
+//!    [`Engine::flush_pending`], or makes the deferred flush of each marker that it found.
 //!
 //! A *marker* is a non-present entry that names the frame. The embedder writes it in place of an entry that it clears
 //! without a flush.
+//!
+//! Rules 1 to 3 need only one load, of the frame's [`DeferredFlush`], which is zero if no flush is deferred. Rule 4
+//! needs one such load per marker, or three of the space's words. Linux's reviewers refused [such a
+//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) and named four programs that it
+//! harms. In each of them, the kernel breaks one of these rules.
 //!
 //! # Reinstating a frame
 //!
@@ -43,24 +43,26 @@
 //! # The flush clock
 //!
 //! A *stamp* names a deferred flush: it's a tick of the flush clock, taken after the entries were cleared. Whenever a
-//! CPU flushes its whole loaded tag, for whatever reason, it publishes the time that the clock had before. If that time
-//! is the stamp or later, the CPU holds none of the translations that the deferred flush covers. So every flush of a
-//! whole tag makes that CPU's part of all earlier deferred flushes, and a reuse interrupts only the CPUs that are
-//! behind. We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp
-//! when they load it again, and flush then. Only CPUs that had the space loaded when the stamp was taken can hold such
-//! translations. The *ledger entry* of the stamp lists them.
+//! CPU flushes its whole loaded tag, for whatever reason, it reads the clock before the flush and publishes that time
+//! after it. If the time is the stamp or later, the CPU holds none of the translations that the deferred flush covers.
+//! So a CPU that flushes a whole tag has done its share of all earlier deferred flushes, and a reuse interrupts only
+//! CPUs whose published time is before the stamp.
+//!
+//! We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp when
+//! they load it again, and flush then. Apart from those, only CPUs that had the space loaded when the stamp was taken
+//! can hold such translations. The *ledger entry* of the stamp lists them.
 //!
 //! # Shared words
 //!
 //! To defer a flush, a CPU ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It
-//! takes no lock. We reuse a ledger entry only after its deferred flush was made. A CPU that finds the ledger full
-//! first makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
+//! takes no lock. We reuse a ledger entry only after its deferred flush was made. If the ledger is full, the CPU first
+//! makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
 //!
-//! We mark only published deferred flushes as made. If one isn't published yet, the spaces may not have its stamp, so a
-//! lazy CPU that got no request could come back without flushing. A CPU that stalls between its stamp and its ledger
-//! entry, for example a preempted virtual CPU, leaves a gap. The deferred flushes around the gap are still made, and
-//! each ledger entry records that for itself. Checking a deferred flush behind the gap takes a second load, but no
-//! interrupt.
+//! We mark only published deferred flushes as made. If one isn't published yet, its stamp may still be missing in the
+//! spaces. A CPU in lazy mode (idle, with the space still loaded) gets no request, and could then return to the space
+//! without flushing. A CPU that stalls between its stamp and its ledger entry, for example a preempted virtual CPU,
+//! leaves a gap. The deferred flushes before and after the gap are still made, because each ledger entry has its own
+//! mark for that. Checking one with a later stamp than the gap takes a second load, but no interrupt.
 //!
 //! # What we don't guarantee
 //!
@@ -80,8 +82,8 @@ use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The maximum number of deferred flushes that one round makes, the oldest first. Rounds follow until the requested one
-/// is made.
+/// The maximum number of deferred flushes that one round makes, the oldest first. If the requested flush isn't among
+/// them, further rounds follow.
 const TOGETHER: usize = 64;
 
 /// The reason why a deferred flush is made.
@@ -205,7 +207,7 @@ impl<H: Hardware> DeferredFlush<H> {
 
 /// Proves that a frame's deferred flush was made.
 ///
-/// Only the holder may give the frame a new owner.
+/// If a frame had a deferred flush, only the holder of this proof may give it a new owner.
 #[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Reusable(());
@@ -276,9 +278,10 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes every entry of `space` that is cleared but not flushed yet.
     ///
-    /// A later observer calls it before it relies on a cleared entry (rule 4, and the same for batches of reclaim and
-    /// migration). When it returns, no CPU uses a translation of the space that was cleared before the call. Three
-    /// loads from one cache line if there's nothing to flush.
+    /// Call it if your code finds an entry that other code has cleared (your code is a *later observer*), before you
+    /// rely on it. Lazy unmap needs this (rule 4), and so do batches of reclaim and migration. When it returns, no CPU
+    /// uses a translation of the space that was cleared before the call. Three loads from one cache line if there's
+    /// nothing to flush.
     ///
     /// May wait for other CPUs. The caller may hold the lock of the table if [it may wait](Hardware::may_wait) under
     /// that lock.
@@ -290,7 +293,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending`], except flushes that are deferred until reuse.
+    /// Makes the outstanding flushes of batches in `space`, but not those that are deferred until reuse.
     ///
     /// It's for a later observer that handles markers one by one. If such an observer finds an entry cleared *without*
     /// a marker, the batch that cleared it has yet to flush. Two loads if no batch is outstanding. May wait for other
@@ -337,8 +340,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// It covers each batch that ended with such a stamp before the call began: no CPU uses the translations of that
     /// batch afterwards. One load if no flush is deferred. May wait for other CPUs.
     ///
-    /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
-    /// (rule 3). Call it also before you give addresses of the [kernel's half](crate::kernel) out again.
+    /// If a page was moved and its former frame was unmapped lazily as of `stamp`, CPUs may still read the former
+    /// frame. Call this before anything changes the page's bytes (rule 3). Call it also before you give addresses of
+    /// the [kernel's half](crate::kernel) out again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -353,7 +357,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether any flush may be deferred until reuse. Never waits.
     ///
-    /// `false` is certain. `true` may be due to a void stamp, for which the ledger had no room.
+    /// `false` is certain. `true` may be a false alarm: a CPU took a stamp, found no room in the ledger and flushed at
+    /// once, so nothing is deferred under that stamp.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -417,8 +422,9 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Flushes this CPU's whole loaded tag if the flush clock is far ahead of it.
     ///
-    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. Once
-    /// every CPU has done so, reusing a frame costs no interrupt. Two loads if the clock isn't that far ahead.
+    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. A frame
+    /// whose stamp is older than the last flush of every CPU is reused without an interrupt. Two loads if the clock
+    /// isn't that far ahead.
     ///
     /// It doesn't complete any deferred flush, but a CPU that reuses a frame later finds that this CPU has flushed.
     /// Never waits.
