@@ -208,6 +208,29 @@ impl<H: Hardware> DeferredFlush<H> {
 /// Proves that a frame's deferred flush was made.
 ///
 /// If a frame had a deferred flush, only the holder of this proof may give it a new owner.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, Reusable};
+/// # machine.access(Page(5));
+/// # let deferred_flush = DeferredFlush::new();
+/// # deferred_flush.begin();
+/// # let mut batch = engine.batch(Purpose::Lazy);
+/// # batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// # let Outcome::Deferred(frames) = batch.finish_deferred() else { panic!() };
+/// # deferred_flush.defer(frames.stamp());
+/// # drop(frames);
+/// /// Gives a frame to a new owner, which needs the proof.
+/// fn hand_out(frame: Frame, _proof: Reusable) -> Frame {
+///     frame
+/// }
+/// let proof = engine.flush_before_reuse(&deferred_flush).unwrap();
+/// assert_eq!(hand_out(Frame(42), proof), Frame(42));
+/// assert!(!machine.caches(Page(5)));
+/// assert!(engine.flush_before_reuse(&deferred_flush).is_none()); // there is one proof
+/// ```
 #[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Reusable(());
