@@ -64,7 +64,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         done
     }
 
-    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns the proof as a type.
+    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns it as [`Zeroed`].
     pub fn frame<F: Clearable>(
         &self,
         frame: F,

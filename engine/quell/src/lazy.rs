@@ -35,18 +35,19 @@
 //!
 //! # Participants
 //!
-//! The rules bind all code that could break them. Some code changes the bytes of a file page in another way: for
-//! example, it punches a hole, or a server reports that the file has changed. It must take the lock of the page's slot
-//! and keep rules 3 and 4, too. The engine can't see such code. Nor does it track translations outside the CPUs: if a
-//! secondary MMU maps the frame, flush it when the entry is cleared, not when the deferred flush is made.
+//! The rules bind all code that could break them. Some code changes the bytes of a file page without filling its slot:
+//! for example, it punches a hole, or a network file system learns that the file has changed on the server. It must
+//! take the lock of the page's slot and keep rules 3 and 4, too. The engine can't see such code. Nor does it track
+//! translations outside the CPUs: if a secondary MMU maps the frame, flush it when the entry is cleared, not when the
+//! deferred flush is made.
 //!
 //! # The flush clock
 //!
 //! A *stamp* names a deferred flush: it's a tick of the flush clock, taken after the entries were cleared. Whenever a
 //! CPU flushes its whole loaded tag, for whatever reason, it reads the clock before the flush and publishes that time
-//! after it. If the time is the stamp or later, the CPU holds none of the translations that the deferred flush covers.
-//! So a CPU that flushes a whole tag has done its share of all earlier deferred flushes, and a reuse interrupts only
-//! CPUs whose published time is before the stamp.
+//! after it. If the time is the stamp or later, the CPU holds none of the translations that the deferred flush covers,
+//! except perhaps under tags that aren't loaded. So a CPU that flushes a whole tag has done its share of all earlier
+//! deferred flushes, and a reuse interrupts only CPUs whose published time is before the stamp.
 //!
 //! We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp when
 //! they load it again, and flush then. Apart from those, only CPUs that had the space loaded when the stamp was taken
@@ -59,10 +60,11 @@
 //! makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
 //!
 //! We mark only published deferred flushes as made. If one isn't published yet, its stamp may still be missing in the
-//! spaces. A CPU in lazy mode (idle, with the space still loaded) gets no request, and could then return to the space
-//! without flushing. A CPU that stalls between its stamp and its ledger entry, for example a preempted virtual CPU,
-//! leaves a gap. The deferred flushes before and after the gap are still made, because each ledger entry has its own
-//! mark for that. Checking one with a later stamp than the gap takes a second load, but no interrupt.
+//! spaces. If we marked it as made, a CPU in lazy mode (idle, with the space still loaded) could return to the space
+//! without flushing: it got no request, and finds no stamp. A CPU that stalls between its stamp and its ledger entry,
+//! for example a preempted virtual CPU, leaves a gap. The deferred flushes before and after the gap are still made,
+//! because each ledger entry has its own mark for that. To check whether a deferred flush after the gap was made takes
+//! a second load, but no interrupt.
 //!
 //! # What we don't guarantee
 //!
@@ -131,7 +133,7 @@ impl<H: Hardware> Default for DeferredFlush<H> {
 }
 
 impl<H: Hardware> DeferredFlush<H> {
-    /// Makes the word of a frame that has no deferred flush. Never waits.
+    /// Creates a word that is clear: its frame has no deferred flush. Never waits.
     pub fn new() -> Self {
         DeferredFlush {
             word: H::Word::new(NONE),
@@ -238,7 +240,8 @@ pub struct Reusable(());
 impl<H: Hardware> Engine<'_, H> {
     /// Takes a frame for a new owner, and makes its deferred flush first (rule 1).
     ///
-    /// Returns `None` if the frame was reinstated or has no deferred flush.
+    /// Returns `None` if the frame has no deferred flush: it never had one, or another CPU has reinstated or reused the
+    /// frame first. Then the caller has no right to the frame from this call.
     ///
     /// May wait for other CPUs: [`Hardware::may_wait`] describes the locks that the caller may hold meanwhile.
     #[inline]
@@ -475,7 +478,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Makes up to [`TOGETHER`] deferred flushes. Returns whether more of them may be left up to `through`.
     ///
-    /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So if a user page is reused or
+    /// To make a deferred flush of kernel mappings, every CPU must flush its whole TLB. So if a user page is reused or
     /// its place filled again, we leave such flushes deferred.
     fn flush_some(self, through: u64, reason: Reason, counted: &mut bool) -> bool {
         // Where invalidations are broadcast, a CPU that loads a space keeps its entries and ignores its deferred
@@ -544,7 +547,8 @@ impl<H: Hardware> Cpu<'_, H> {
         more
     }
 
-    /// Adds the CPUs that may hold translations of the deferred flush and haven't flushed since.
+    /// Adds to `behind` each CPU that may hold a translation that the deferred flush covers and hasn't flushed since
+    /// its stamp.
     fn add_behind(self, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
             true => FlushReason::KernelDeferral(deferral.stamp),
