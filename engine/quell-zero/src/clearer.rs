@@ -7,6 +7,24 @@ use crate::zeroed::{Clearable, Zeroed};
 use quell::{Extent, Frame};
 
 /// Statistics of one [`Clearer::extent`].
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame, PAGE_BYTES};
+/// use quell_zero::{ClearPolicy, Clearer};
+/// # use quell_zero::{Clear, Strategy};
+/// # struct Machine;
+/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # let machine = Machine;
+/// let policy = ClearPolicy::default();
+/// let page = Extent { first: Frame(512), frames: 512 };
+/// // SAFETY: no other code uses the page.
+/// let stats = unsafe { Clearer::new(&machine, &policy).extent(page, Some(Frame(600)), || ()) };
+/// // Before the neighbourhood of frame 600, after it, and the neighbourhood itself.
+/// assert_eq!(stats.pieces, 3);
+/// assert_eq!(stats.hot_bytes, 5 * PAGE_BYTES);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClearStats {
     /// Calls of [`Clear::zero`].
@@ -18,6 +36,23 @@ pub struct ClearStats {
 }
 
 /// Zeroes a machine's memory according to a policy.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{ClearPolicy, Clearer, Plan};
+/// # use quell_zero::{Clear, Strategy};
+/// # struct Machine;
+/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # let machine = Machine;
+/// let policy = ClearPolicy::cooperative(Plan::default()); // at most 32 MB at once
+/// let huge = Extent { first: Frame(0), frames: 1 << 18 }; // 1 GB
+/// let mut preemption_points = 0;
+/// // SAFETY: no other code uses the memory.
+/// unsafe { Clearer::new(&machine, &policy).extent(huge, None, || preemption_points += 1) };
+/// assert_eq!(preemption_points, 31);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Clearer<'a, M> {
     machine: &'a M,
