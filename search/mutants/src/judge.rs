@@ -27,9 +27,11 @@ const SECONDS: u64 = 20;
 /// We assume that a mutant never ends if it takes this multiple of the unchanged engine's time, and [`SECONDS`] more.
 const TIMES: u64 = 4;
 
-/// The CPU time in seconds for a test or case with the unchanged engine. With a mutant, it's the time for everything
-/// that runs at once, if we don't know its time without the mutant.
+/// The CPU time in seconds for a test or case with the unchanged engine.
 const LONG: u64 = 600;
+
+/// The CPU time in seconds for everything that runs at once with a mutant, if we don't know its time without the mutant.
+const UNKNOWN: u64 = 150;
 
 /// Schedules of generated programs in a second of processor time, at least.
 const LEAST_RATE: u64 = 1000;
@@ -337,7 +339,7 @@ fn judge_one(
     let crates = sources::tested_by(file);
     let limit = |millis: u64| match filtered {
         true => SECONDS + TIMES * millis.div_ceil(1000),
-        false => LONG,
+        false => UNKNOWN,
     };
     let chosen = |command: &mut Command, input: &str, check: Check, seconds: u64| {
         let number = number.to_string();
@@ -418,7 +420,7 @@ fn judge_one(
             command(trial).args(["generate", &seed.to_string(), &schedules.to_string()]),
             "",
             Check::Generator,
-            LONG + schedules / LEAST_RATE,
+            UNKNOWN + schedules / LEAST_RATE,
         ),
         None => Ok(None),
     };
