@@ -116,7 +116,7 @@ fn the_whole_recording_runs_under_the_adversary_and_in_a_sweep_too() {
     quell(&recorded)
         .assert()
         .success()
-        .stdout(contains("The workload is"));
+        .stdout(contains("Wrote the workload to"));
     let results = folder.path().join("results.jsonl");
     let sweep = ["sweep", text(&workload), "--results", text(&results)];
     quell(&sweep).assert().success();
@@ -208,15 +208,14 @@ fn what_a_replay_finds_is_said_in_words() {
     quell(&args)
         .assert()
         .success()
-        .stdout(contains("What a change would do"))
-        .stdout(contains("one call for 16"))
-        .stdout(contains("limits next"));
+        .stdout(contains("Predicted effect of changes"))
+        .stdout(contains("one call instead of 16"))
+        .stdout(contains("next limit"));
     // Without system calls there is nothing to replay.
     std::fs::write(&recording, calls_of(&[])).unwrap();
-    quell(&args)
-        .assert()
-        .success()
-        .stdout(contains("Nothing is predicted: no call of madvise"));
+    quell(&args).assert().success().stdout(contains(
+        "Nothing is predicted: the recording has no madvise",
+    ));
     quell(&["record", "--import", text(&recording), "--machine", "milan"])
         .assert()
         .code(2)
@@ -394,7 +393,7 @@ proptest! {
                 prop_assert_eq!(workload.check(workload.cpus()), Ok(()));
                 prop_assert!(workload.touched(workload.cpus()).is_ok());
             }
-            Err(error) => prop_assert!(error.to_string().contains("no call")),
+            Err(error) => prop_assert!(error.to_string().contains("has no madvise")),
         }
     }
 }
@@ -413,7 +412,7 @@ fn advice_alone_is_what_the_whole_report_advises() {
     let shown = String::from_utf8(output.stdout).unwrap();
     // The output has the answer, the table before and after each change, and no other table.
     let first = &whole["advice"][0];
-    let (_, table) = shown.split_once("Before and after").unwrap();
+    let (_, table) = shown.split_once("before and after each change").unwrap();
     let row = table
         .lines()
         .find(|line| line.contains(first["kind"].as_str().unwrap()));
@@ -422,7 +421,7 @@ fn advice_alone_is_what_the_whole_report_advises() {
         "{shown}"
     );
     assert!(
-        shown.contains("Try first") && !shown.contains("Who pays"),
+        shown.contains("Try first") && !shown.contains("Cost for each program"),
         "{shown}"
     );
     quell(&["advise"]).assert().code(2).stderr(contains("FILE"));

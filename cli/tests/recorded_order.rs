@@ -73,7 +73,7 @@ fn calls_come_again_in_their_order_in_each_process() {
     all.push(("munmap", 1 << 20, true));
     for processes in [1, 3] {
         let written = called(processes, &all).busiest(None).unwrap().workload();
-        let head = format!("order of calls: kept of {processes} of {processes} threads");
+        let head = format!("order of calls is kept for {processes} of {processes} threads");
         assert!(written.text.contains(&head), "{}", written.text);
         assert_eq!(written.calls, u64::from(processes) * 201);
         let programs = written.text.split("\n[[threads]]").skip(1);
@@ -106,7 +106,7 @@ fn calls_that_never_repeat_themselves_lose_their_order_and_not_their_number() {
     assert!(
         written
             .text
-            .contains("order of calls: kept of 0 of 1 threads"),
+            .contains("order of calls is kept for 0 of 1 threads"),
         "{}",
         written.text
     );

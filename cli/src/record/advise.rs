@@ -51,9 +51,9 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     }
     show::answer(&report);
     if !report.advice.is_empty() {
-        say!("\nBefore and after");
+        say!("\nInterrupts before and after each change");
         say!("{}", show::before_and_after(&report));
-        say!("\nWhat would help");
+        say!("\nAdvice");
         show::advice(report.advice.iter());
     }
     replay::print(replayed.as_ref());

@@ -20,7 +20,7 @@ use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// Try a setting: run a command with and without it, by turns
+/// Try a setting: run a command with and without it, alternately
 ///
 /// Runs the command until the difference in CPU time is known or the time is over, and prints each change with 99 %
 /// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
@@ -112,7 +112,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
             command.envs(pairs);
         }
         let spent = CommandUsage::of(&mut command)
-            .with_context(|| format!("{} cannot be started", program.to_string_lossy()))?;
+            .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
         let with = if changed {
             format!(" with {shown}")
         } else {
@@ -164,7 +164,7 @@ impl TryArgs {
         let Some(path) = &self.advice else {
             return match self.env.is_empty() {
                 true => Err(usage(
-                    "nothing to try: name --env NAME=VALUE or --advice FILE",
+                    "nothing to try: give a setting with --env NAME=VALUE or --advice FILE",
                 )),
                 false => Ok(self.env.clone()),
             };
@@ -175,7 +175,7 @@ impl TryArgs {
         let knob = report.advice.into_iter().find_map(|advice| advice.knob);
         let Some(knob) = knob else {
             return Err(usage(format_args!(
-                "--advice {name}: it advises no setting of a known allocator or runtime; name one with --env"
+                "--advice {name}: no advice there names a setting of a known allocator or runtime; give one with --env"
             )));
         };
         note!(
@@ -192,7 +192,7 @@ impl TryArgs {
 /// Returns the result in one sentence.
 fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> String {
     let change = cpu.change().map(signed);
-    let change = change.unwrap_or_else(|| "not known".to_owned());
+    let change = change.unwrap_or_else(|| "unknown".to_owned());
     let within = format!("{pairs} pairs of runs, {:.0} s", took.as_secs_f64());
     match cpu.finding() {
         Finding::Less => format!("{shown} helps: CPU time {change} ({within})"),
@@ -201,7 +201,7 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
             format!("{shown} changes nothing: CPU time is the same within 1 % ({within})")
         }
         Finding::Unknown => format!(
-            "Unknown whether {shown} helps: CPU time {change} ({within}). Try more time (--seconds) or a quieter machine"
+            "It is unknown whether {shown} helps: CPU time {change} ({within}). Try longer (--seconds) or on a quieter machine"
         ),
     }
 }
@@ -209,9 +209,9 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
 /// Returns a table of each measure before and after.
 fn table(pairs: &[PairedRuns]) -> Table {
     let mut table = Table::new([
-        words("what"),
-        number("as it is"),
-        number("changed"),
+        words("measure"),
+        number("without"),
+        number("with"),
         number("difference"),
     ]);
     for (pairs, measure) in pairs.iter().zip(&MEASURES) {

@@ -45,7 +45,8 @@ pub struct LiveArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Limit the cost of recording to this share of CPU time, of the machine and of the recorded programs, in percent
-    /// [default: 5 with a COMMAND, else 1]. Beyond it, parts of the time stand for the rest
+    /// [default: 5 with a COMMAND, else 1]. If recording would cost more, only parts of the time are recorded and
+    /// scaled up
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
     overhead: Option<f64>,
     /// Start this command, and record it and its children
@@ -179,14 +180,14 @@ impl LiveArgs {
             return;
         }
         if !self.command.is_empty() {
-            note!("recording has stopped; the command was left running");
+            note!("recording has stopped; the command still runs");
         }
         match self.output {
             Some(_) => note!(
-                "what was recorded until then is in {name}: `quell record --import {name}` shows it"
+                "the recording until then is in {name}: `quell record --import {name}` shows it"
             ),
             None => note!(
-                "recordings without --output are in {}: TMPDIR names another place",
+                "without --output, the recording is kept in {}; set TMPDIR to use another directory",
                 std::env::temp_dir().display()
             ),
         }
@@ -259,7 +260,7 @@ impl LiveArgs {
         }
         let file = tempfile::tempfile().with_context(|| {
             format!(
-                "a temporary file for the recording, in {} (TMPDIR, or name a file with --output)",
+                "cannot create a temporary file for the recording in {} (set TMPDIR, or name a file with --output)",
                 std::env::temp_dir().display()
             )
         })?;
@@ -281,8 +282,7 @@ impl LiveArgs {
             return ProgressBar::hidden();
         }
         let bar = ProgressBar::new_spinner();
-        if let Ok(style) =
-            ProgressStyle::with_template("recording {elapsed}: {msg}; Ctrl-C ends it")
+        if let Ok(style) = ProgressStyle::with_template("recording {elapsed}: {msg}; Ctrl-C stops")
         {
             bar.set_style(style);
         }
@@ -295,7 +295,7 @@ impl LiveArgs {
         let before = counters::read(ReadTime::Before, 0)?;
         let mut child = match self.scope() {
             Scope::Command(mut command) => {
-                Some(command.spawn().context("the command cannot be started")?)
+                Some(command.spawn().context("cannot start the command")?)
             }
             Scope::Everything | Scope::Processes(_) | Scope::Cgroup(_) => None,
         };
@@ -317,7 +317,7 @@ impl LiveArgs {
 fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
-        "recorded {} events in {:.1} s{place}; {} lost; overhead {}, and {:.0} ms of CPU time before and after",
+        "recorded {} events in {:.1} s{place}; {} lost; overhead {}, plus {:.0} ms of CPU time before and after",
         summary.kept,
         summary.elapsed.as_secs_f64(),
         summary.lost,
@@ -327,9 +327,7 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     match summary.exit {
         Some(exit) if !exit.success() => note!("the command ended with {exit}"),
         Some(_) if summary.outlived => {
-            note!(
-                "the command ended, but what it started still runs: --seconds N records that too"
-            );
+            note!("the command ended, but its children still run; --seconds N records them too");
         }
         None if command => note!("the command still runs"),
         _ => {}
@@ -348,7 +346,7 @@ fn code(exit: ExitStatus) -> ExitCode {
 
 /// Returns a table of counts during this number of seconds.
 pub fn table(times: &[(String, u64)], seconds: f64) -> Table {
-    let mut table = Table::new([words("what"), number("times"), number("a second")]);
+    let mut table = Table::new([words("counter"), number("count"), number("per second")]);
     for (name, times) in times {
         let each = format!("{:.0}", *times as f64 / seconds);
         table.row([name.clone(), times.to_string(), each]);
@@ -411,7 +409,7 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Parses a number of seconds, with or without a fraction.
 pub fn seconds(word: &str) -> Result<Duration, String> {
-    let wrong = "expected a number of seconds, more than 0".to_owned();
+    let wrong = "expected a number of seconds above 0, for example 2.5".to_owned();
     let seconds: f64 = word.parse().map_err(|_| wrong.clone())?;
     Duration::try_from_secs_f64(seconds)
         .ok()
@@ -425,6 +423,6 @@ pub fn percent(word: &str) -> Result<f64, String> {
     match percent {
         100.0.. => Ok(f64::INFINITY),
         0.0.. => Ok(percent),
-        _ => Err("expected a share in percent, from 0; 100 records everything".to_owned()),
+        _ => Err("expected a percentage of 0 or more; 100 records everything".to_owned()),
     }
 }

@@ -42,9 +42,9 @@ use read::{analysed, open};
 
 /// Record a program's shootdowns: the calls that cause them, the threads that pay, the changes that help
 ///
-/// Records as root or with CAP_PERFMON: `quell record -- COMMAND`, `-p PID`, `-a`. Without these rights it names what
-/// is missing and shows the kernel's counters of the whole machine. `--import` reads a recording: one from `-o`, or the
-/// text of `perf script` or `trace-cmd report`, made where quell is not installed (docs/record.md).
+/// Records as root or with CAP_PERFMON: `quell record -- COMMAND`, `-p PID`, `-a`. Without these rights it names the
+/// missing one and shows the kernel's counters of the whole machine. `--import` reads a recording made with `-o`, or the
+/// text of `perf script` or `trace-cmd report` from a host without quell (docs/record.md).
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
@@ -125,8 +125,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         };
     }
     Err(usage(
-        "nothing to record: name a COMMAND behind `--`, a process with -p, everything with -a, or a recording with \
-         --import",
+        "nothing to record: give a COMMAND after `--`, a process with -p, -a for all processes, or a recording with --import",
     ))
 }
 
@@ -230,7 +229,7 @@ impl ShowArgs {
             replay::print(replayed.as_ref());
             for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
                 if let Some(place) = place {
-                    crate::output::say!("The {what} is {}.", place.shown());
+                    crate::output::say!("Wrote the {what} to {}.", place.shown());
                 }
             }
         }

@@ -35,7 +35,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
         && let Some(what) = is_endless(path)
     {
         return Err(usage(format_args!(
-            "{}: {what}, which may never end; write its text to a file, or pipe it into `-`",
+            "{}: {what} may never end; write its text to a file, or pipe it into `-`",
             path.display()
         )));
     }

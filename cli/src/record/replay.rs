@@ -19,8 +19,8 @@ const BUILT_IN: &str = "haswell-server";
 /// The options of a replay.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// Predict the effect of other mechanisms (S0 to S4), and of larger calls: repeats the calls of the busiest process
-    /// (of --program) on the machine in software
+    /// Predict the effect of other mechanisms (batching, lazy unmap …), and of larger calls: repeats the calls of the
+    /// busiest process (of --program) on the machine in software
     #[arg(long)]
     replay: bool,
     /// Use this machine for --replay: a file from `quell measure host`, or a built-in name [default: quell-host.toml if
@@ -74,7 +74,7 @@ pub fn print_json(
 /// Prints the results of a replay.
 fn show(replayed: &ReplayedProgram) {
     let told = replayed.told();
-    say!("\nWhat a change would do");
+    say!("\nPredicted effect of changes");
     told.before.iter().for_each(paragraph);
     if !told.rows.is_empty() {
         let last = told.headings.len().saturating_sub(1);

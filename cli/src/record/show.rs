@@ -23,30 +23,30 @@ pub fn report(report: &Report) {
         .filter(|site| site.interrupts > 0)
         .count();
     if shown > 0 {
-        say!("\nWhere they come from");
+        say!("\nCall sites");
         say!("{}", sites(report));
         if shown > ROWS {
-            say!("{} more sites: --json, --html", shown - ROWS);
+            say!("{} more sites: see --json or --html", shown - ROWS);
         }
     }
     if !report.programs.is_empty() {
-        say!("\nWho pays");
+        say!("\nCost for each program");
         say!("{}", programs(report));
     }
     if !report.matrix.is_empty() {
-        say!("\nWho interrupts whom");
+        say!("\nSenders and targets");
         say!("{}", matrix(report));
     }
     if !report.others.is_empty() {
-        say!("\nInterrupts that are no shootdowns");
+        say!("\nOther interrupts");
         say!("{}", others(report));
     }
     if !report.advice.is_empty() {
-        say!("\nWhat would help");
+        say!("\nAdvice");
         advice(report.advice.iter().take(MOST_ADVICE));
     }
     if !report.notes.is_empty() {
-        say!("\nWhat to know of these figures");
+        say!("\nNotes");
         for note in &report.notes {
             paragraph(format!("- {note}"));
         }
@@ -84,8 +84,8 @@ pub fn before_and_after(report: &Report) -> Table {
         words("site"),
         words("change"),
         number("interrupts"),
-        number("become"),
-        number("CPU time won"),
+        number("after"),
+        number("CPU time saved"),
     ]);
     for advice in &report.advice {
         let (least, most) = advice.left;
@@ -111,9 +111,9 @@ pub fn sites(report: &Report) -> Table {
         number("interrupts"),
         number("flushes").spare(),
         number("pages").spare(),
-        number("wait of each"),
-        number("taken from each").spare(),
-        number("filled again").spare(),
+        number("wait per flush"),
+        number("lost per target").spare(),
+        number("refilled").spare(),
     ]);
     for site in report
         .sites
@@ -147,7 +147,7 @@ pub fn programs(report: &Report) -> Table {
         number("taken"),
         number("CPU time").spare(),
         number("waited").spare(),
-        number("taken away").spare(),
+        number("lost").spare(),
         number("share"),
     ]);
     for program in report.programs.iter().take(ROWS) {
@@ -176,10 +176,10 @@ pub fn matrix(report: &Report) -> Table {
 /// Returns a table of other interrupts that call functions.
 pub fn others(report: &Report) -> Table {
     let mut table = Table::new([
-        words("whose"),
-        number("how often"),
+        words("cause"),
+        number("count"),
         number("time"),
-        number("callers' time").spare(),
+        number("callers' wait").spare(),
         words("functions"),
     ]);
     for other in report.others.iter().take(ROWS) {

@@ -28,8 +28,8 @@ pub struct TopArgs {
     /// End after this many seconds
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Limit the cost to this share of the busy CPU time, in percent. Beyond it, a part of each second stands for the
-    /// rest
+    /// Limit the cost to this share of the busy CPU time, in percent. If it would cost more, only a part of each
+    /// second is recorded and scaled up
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, allow_negative_numbers = true, value_parser = percentage)]
     overhead: f64,
     /// Print one line of JSON each second
@@ -79,7 +79,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
             || !args.pids.is_empty() && !args.pids.iter().any(|pid| is_running(*pid))
     })?;
     if shown == 0 {
-        note!("ended before a second was over");
+        note!("ended before the first second was over: nothing to show");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,7 +113,7 @@ fn show(second: &TopSecond, json: bool) -> io::Result<()> {
     }
     let left = second.processes.len().saturating_sub(rows);
     if left > 0 {
-        say!("and {left} more");
+        say!("and {left} more processes");
     } else if !attended {
         say!("");
     }
@@ -144,8 +144,8 @@ fn first(second: &TopSecond, rows: usize) -> Table {
         number("sent/s"),
         number("taken/s"),
         number("waiting").spare(),
-        number("taken away").spare(),
-        words("mostly by").spare(),
+        number("lost").spare(),
+        words("main call").spare(),
     ]);
     for row in second.processes.iter().take(rows) {
         table.row(cells(row));
@@ -161,9 +161,9 @@ fn heading(second: &TopSecond) -> String {
         counted(second.processes.len() as u64, "process")
     );
     if second.recorded == 0.0 {
-        text += "; nothing was added up, to cost no more than --overhead";
+        text += "; flushes were not recorded, because that would cost more than --overhead";
     } else if second.recorded < 0.995 {
-        text += &format!("; from {} of it", percent(second.recorded));
+        text += &format!("; estimated from {} of it", percent(second.recorded));
     }
     text
 }
@@ -172,7 +172,7 @@ fn cells(row: &Row) -> [String; 8] {
     const SECOND_NS: f64 = 1e9;
     let cpu = row.cpu_ns.map(|ns| percent(ns as f64 / SECOND_NS));
     let name = if row.program.is_empty() {
-        "(not known)"
+        "(unknown)"
     } else {
         &row.program
     };

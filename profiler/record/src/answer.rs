@@ -15,13 +15,13 @@ use judged::{JudgedPrograms, MATTERS};
 const LINES: usize = 10;
 
 /// The text in place of advice if interrupts were only counted. We promise nothing from untimed interrupts alone.
-const TOO_LITTLE: &str = "cannot be told, because none of these was timed:";
+const TOO_LITTLE: &str = "unknown: none of these interrupts was timed;";
 
 /// The text in place of advice if nothing around the timed interrupts was recorded.
-const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led to it:";
+const NOT_WHOLE: &str = "unknown: no interrupt was recorded together with its cause;";
 
 /// The remedy for both.
-const RECORD_MORE: &str = "record longer (--seconds 30), or allow more (--overhead 10)";
+const RECORD_MORE: &str = "record longer (--seconds 30) or at a higher cost (--overhead 10)";
 
 /// Writes the answer: at most [`LINES`] lines of [`COLUMNS`](crate::line::COLUMNS) columns.
 ///
@@ -147,7 +147,7 @@ impl Answer<'_> {
             .text(format!(", {} of all ", percent(part(total))))
             .text(match self.report.function_calls {
                 Some(row) => format!("function calls (CAL {})", count(row)),
-                None => "that call functions".to_owned(),
+                None => "function calls".to_owned(),
             })
     }
 
@@ -161,11 +161,11 @@ impl Answer<'_> {
         let share = if row > 0 { self.seen / row as f64 } else { 1.0 };
         let (counted, share_of) = (count(row), percent(share));
         line.text("; /proc/interrupts")
-            .remark(" has")
+            .remark(" counts")
             .text(format!(" {counted}: {share_of}"))
             .text(match share > 1.05 {
                 // More interrupts were recorded than the row grew by between its two readings.
-                true => ", read for less time",
+                true => ", over a shorter time",
                 false => "",
             })
     }
@@ -196,13 +196,13 @@ impl Answer<'_> {
         let site = self.first?;
         let everything = match site.full {
             0 => String::new(),
-            full => format!(", {} everything", counted(full, "time")),
+            full => format!(", {}", counted(full, "full flush")),
         };
         let (flushes, pages) = (counted(site.requests, "flush"), counted(site.pages, "page"));
         Some(
             Line::new("")
                 .remark("with ")
-                .text(format!("{flushes}: {pages}"))
+                .text(format!("{flushes}, {pages}"))
                 .text(everything),
         )
     }
@@ -211,7 +211,7 @@ impl Answer<'_> {
         let site = self.first?;
         let each = |range: Range, of: u64| match range.most > 0.0 {
             true => span(range.times(1.0 / of.max(1) as f64)),
-            false => "(not told)".into(),
+            false => "unknown".into(),
         };
         let few = match site.timed {
             timed if timed > 0 && timed < ENOUGH.min(site.interrupts) => {
@@ -249,7 +249,7 @@ impl Answer<'_> {
             false => line.text(share).remark(waited).remark(stolen),
         };
         Some(line.remark(match program.cpu_ns {
-            Some(cpu) => format!(", of {}", time(cpu)),
+            Some(cpu) => format!(", of {} CPU time", time(cpu)),
             None => String::new(),
         }))
     }
@@ -259,8 +259,7 @@ impl Answer<'_> {
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let mut functions = other.functions.iter().take(3).map(|(name, _)| name);
         let mut line = Line::new("Not TLB")
-            .text(format!("more are {}'s: ", other.cause))
-            .text(format!("{} (", count(other.count)))
+            .text(format!("{} for {} (", count(other.count), other.cause))
             .name(functions.next().map_or("", String::as_str));
         for function in functions {
             line = line.remark(format!(", {function}"));
@@ -270,7 +269,7 @@ impl Answer<'_> {
             None => line.text("), none timed"),
         };
         Some(match other.caller_ns {
-            Some(ns) => line.remark(format!("; callers {}", time(ns))),
+            Some(ns) => line.remark(format!("; callers wait {}", time(ns))),
             None => line,
         })
     }
@@ -279,8 +278,7 @@ impl Answer<'_> {
         let most = self.sender?;
         let all: u64 = self.others.iter().map(|program| program.sent).sum();
         Some(
-            Line::new("Not about")
-                .remark("others here, which ")
+            Line::new("Others")
                 .text(format!("sent {}", count(all)))
                 .remark(" of these interrupts")
                 .text(", most by ")
@@ -298,6 +296,7 @@ impl Answer<'_> {
         let is_named = named.is_some_and(|(program, _)| program.name == advice.program);
         let mut line = Line::new("");
         if let Some(share) = advice.share {
+            line = line.remark("saves ");
             line = line.text(format!("{} of ", percents(share)));
             line = match is_named {
                 true => line.text("its "),
@@ -314,8 +313,8 @@ impl Answer<'_> {
         let line = match (advice.share, self.is_beside(advice)) {
             (Some(_), _) if advice.interrupts == 0 => line.text(", in page faults and calls"),
             (Some(_), true) => line
-                .text(": these calls cost more")
-                .remark(" than interrupts")
+                .text(", mostly in the calls")
+                .remark(" themselves")
                 .then(seen),
             (Some(_), false) => {
                 let whole = line.clone().text("; ").then(counts).then(seen.clone());
@@ -331,10 +330,9 @@ impl Answer<'_> {
         let change = Line::new("Perhaps").then(advice.brief.clone());
         let why = match advice.share.filter(|share| share.is_vague()) {
             Some(share) => Line::new("")
-                .text(format!("may win {}", percents(share)))
-                .text("; record longer: --seconds 30, ")
-                .text("--overhead 10"),
-            None => Line::new("").text("nothing that who runs the program can do"),
+                .text(format!("may save {}", percents(share)))
+                .text("; to be sure: --seconds 30, --overhead 10"),
+            None => Line::new("").text("needs a change to the program's code or to the kernel"),
         };
         vec![change, why]
     }
@@ -360,7 +358,7 @@ impl Answer<'_> {
             }
             None if !asked => Vec::new(),
             _ => {
-                vec![line.text("nothing: no change promises more than the noise of this recording")]
+                vec![line.text("nothing: no change saves more than the noise of this recording")]
             }
         }
     }

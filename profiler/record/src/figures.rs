@@ -163,11 +163,6 @@ pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{ending}", count(number))
 }
 
-/// Returns the form of "to be" for a count.
-pub fn was(number: u64) -> &'static str {
-    if number == 1 { "was" } else { "were" }
-}
-
 /// The outermost frames of every stack.
 const ROOTS: &[&str] = &[
     "runtime.goexit",

@@ -8,25 +8,25 @@ use crate::report::Report;
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     let scope = from.host.as_ref().map_or("", |host| &*host.scope);
-    if scope.contains(" and what it had started") {
-        notes.push(format!("This recording is about {scope}."));
+    if scope.contains(" and its descendants") {
+        notes.push(format!("Recorded: {scope}."));
     }
     match from.evidence() {
         Evidence::Queued => {}
-        Evidence::Sent => notes.push("This recording has no csd:csd_queue_cpu, which Linux has since 6.4: interrupts are those that were sent with a flush on the stack.".into()),
-        Evidence::Received => notes.push("This recording has neither csd:* nor ipi:* of flushes, which Linux has since 6.4: interrupts are flushes seen on targets, laid at the caller that had last asked for as many pages.".into()),
+        Evidence::Sent => notes.push("The event csd:csd_queue_cpu (Linux 6.4 or later) was not recorded. An interrupt counts as a shootdown if its sender's stack contains a flush.".into()),
+        Evidence::Received => notes.push("No csd:* or ipi:* events (Linux 6.4 or later) were recorded for flushes. An interrupt is counted for each flush on a target, and attributed to the last caller that requested a flush of as many pages.".into()),
         Evidence::Nothing if from.seen.flushes => {}
-        Evidence::Nothing => notes.push("This recording has neither tlb:tlb_flush nor csd:csd_queue_cpu: without them nothing can be said of shootdowns. docs/record.md says what to record.".into()),
+        Evidence::Nothing => notes.push("Neither tlb:tlb_flush nor csd:csd_queue_cpu was recorded. Shootdowns need one of them: docs/record.md shows the command.".into()),
     }
     if from.asked > 0 && report.attributed < from.asked / 2 {
         notes.push(format!(
-            "{} times a CPU was about to ask others to flush (\"remote IPI send\"), which is no count of interrupts: lazy CPUs and CPUs that run another address space are left out after it.",
-            count(from.asked)
+            "The recording has {} of the reason \"remote IPI send\". They are no count of interrupts, because the kernel then still skips lazy CPUs and CPUs with another address space.",
+            counted(from.asked, "flush event")
         ));
     }
     if !from.seen.stacks && from.samples > 0 {
         notes.push(
-            "No stacks were recorded: sites are calls and programs. `perf record -g` records them."
+            "No stacks were recorded, so a site is only a call and a program. `perf record -g` records stacks."
                 .into(),
         );
     }
@@ -44,54 +44,54 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
     if from.seen.stacks && broken * 5 > all && all > 0 {
         notes.push(format!(
-            "{} of the interrupts come from stacks that break off before a frame of the program's own, mostly for want of frame pointers: build with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
+            "{} of the interrupts have stacks that end before a function of the program itself, usually because it has no frame pointers. Build it with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
             percent(broken as f64 / all as f64)
         ));
     }
     if !from.seen.switches {
-        notes.push("No sched:sched_switch was recorded: shares of CPU time are not known.".into());
+        notes.push("No sched:sched_switch was recorded, so shares of CPU time are unknown.".into());
     }
     if !from.processes_known() && from.samples > 0 {
-        notes.push("Lines do not say which process a thread belongs to (`perf script -F +pid` does): threads with names of their own count as programs.".into());
+        notes.push("The lines have no process IDs, so a thread with a name of its own counts as a program. `perf script -F +pid` adds them.".into());
     }
     if all > 0 && !from.seen.interrupts && !from.seen.functions {
-        notes.push("Neither irq_vectors:call_function* nor csd:csd_function_* was recorded: what targets lost is not known.".into());
+        notes.push("Neither irq_vectors:call_function* nor csd:csd_function_* was recorded, so the time that targets lost is unknown.".into());
     }
     if scale > 1.0 {
-        notes.push(format!("One of {scale:.1} events was recorded and all were counted: figures are what that stands for."));
+        notes.push(format!("All events were counted, but only one in {scale:.1} was recorded. Figures are scaled to all events."));
     }
     let known: u64 = report.others.iter().map(|row| row.count).sum();
     if let Some(row) = report.function_calls {
         let few = (known as f64) < 0.9 * row as f64;
         notes.push(format!(
-            "Of the {} that are no shootdowns by the row CAL of /proc/interrupts, the function is known of {}{}.",
+            "Row CAL of /proc/interrupts counts {} that are no shootdowns. Their function is known for {} of them{}.",
             counted(row, "interrupt"),
             percent((known as f64 / row.max(1) as f64).min(1.0)),
-            if few { ": where these are many, there are more of each than is said" } else { "" },
+            if few { ", so the real counts of each function may be higher" } else { "" },
         ));
     }
     if from.lost > 0 {
         let full = from.lost - from.unexplained;
         let why = match (full, from.unexplained) {
-            (_, 0) => "lost while their buffer was full".to_owned(),
-            (0, _) => "lost, and the kernel does not say why".to_owned(),
+            (_, 0) => "lost because their buffer was full".to_owned(),
+            (0, _) => "lost for an unknown reason".to_owned(),
             (_, unexplained) => format!(
-                "lost, {} while their buffer was full and {} for a reason that the kernel does not give",
+                "lost, {} because their buffer was full and {} for an unknown reason",
                 count(full),
                 count(unexplained)
             ),
         };
         notes.push(format!(
-            "{} {why}; together that is {} of those that came while everything was recorded. Flushes, page faults, pages, waits and \
-             times are told without them. {}",
+            "{} {why}: {} of all events while everything was recorded. Flushes, page faults, pages, waits and times do not include \
+             them. {}",
             match from.lost {
                 1 => "1 event was".to_owned(),
                 lost => format!("{} were", counted(lost, "event")),
             },
             percent(from.lost as f64 / (from.lost + from.samples) as f64),
             match from.counted() {
-                Some(_) => "Interrupts are counted apart from that, and are not affected.",
-                None => "Interrupts are, too.",
+                Some(_) => "Interrupts are complete, because they are counted separately.",
+                None => "Nor do interrupts.",
             }
         ));
     }
@@ -104,7 +104,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
         .is_some_and(|host| host.processor.to_lowercase().contains("aarch64"))
     {
         notes.push(
-            "This is an Arm machine, whose processors flush one another's TLBs without interrupts."
+            "This is an Arm machine: its processors flush each other's TLBs without interrupts."
                 .into(),
         );
     }
@@ -125,12 +125,15 @@ fn guest(from: &Attribution) -> String {
         .zip(from.after.as_ref().and_then(stolen));
     let steal = match grew {
         Some((before, after)) => format!(
-            " The hypervisor ran others for {} of this guest's time meanwhile; an initiator whose target is not running then waits that long.",
+            " During the recording the hypervisor ran other guests for {} of this guest's time. An initiator waits that long if its target is not running.",
             time(after.saturating_sub(before) as f64)
         ),
-        None => " Steal time would tell how long it ran others; the recording has none.".into(),
+        None => {
+            " How long it ran other guests is unknown, because the recording has no steal time."
+                .into()
+        }
     };
     format!(
-        "This is a virtual machine: what the hypervisor does to deliver an interrupt lies between its sending and the target's first event, so it is in the initiator's wait, and in no target's time.{steal}"
+        "This is a virtual machine. The hypervisor's time to deliver an interrupt counts as the initiator's wait, not as the target's loss.{steal}"
     )
 }

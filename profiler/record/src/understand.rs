@@ -34,11 +34,11 @@ const OWNERS: &[(&str, &str)] = &[
     ("rps_trigger", "network"),
     ("retrigger_next_event", "clocks"),
     ("clock_was_set", "clocks"),
-    (UNTOLD, "not told by the recording"),
+    (UNTOLD, "unknown causes"),
 ];
 
 /// The function's name if the recording doesn't contain it.
-const UNTOLD: &str = "not told";
+const UNTOLD: &str = "unknown";
 
 /// Owners of functions that a recorder calls, too. It starts and stops events, or patches the kernel's code for them.
 const RECORDERS: [&str; 2] = ["perf", "code patching"];

@@ -189,7 +189,7 @@ fn a_recording_whose_recorder_was_killed_is_read_up_to_there() {
         samples.len()
     );
     assert_eq!(samples[999].time_ns, 999_000);
-    assert!(matches!(&items[0], Item::Note(note) if note.contains("did not close")));
+    assert!(matches!(&items[0], Item::Note(note) if note.contains("closed this file")));
 }
 
 #[test]
@@ -199,16 +199,16 @@ fn a_recording_without_its_last_bytes_is_read_as_one_that_was_cut_elsewhere() {
         let file = in_file(&whole[..whole.len() - cut]);
         let items = read(file.path()).unwrap_or_else(|error| panic!("{cut}: {error}"));
         assert_eq!(samples(&items).len(), 2_000, "{cut}");
-        assert!(matches!(&items[0], Item::Note(note) if note.contains("did not close")));
+        assert!(matches!(&items[0], Item::Note(note) if note.contains("closed this file")));
     }
 }
 
 #[test]
 fn other_files_are_refused_by_name() {
     for (bytes, what) in [
-        (&b"PERFILE2........................"[..], "no recording"),
+        (&b"PERFILE2........................"[..], "not a recording"),
         (b"quell recording 9\n", "version"),
-        (b"", "no recording"),
+        (b"", "not a recording"),
     ] {
         let file = in_file(bytes);
         let error = read(file.path()).unwrap_err();

@@ -128,7 +128,7 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
             &report.answer,
             "Verdict    It is not your TLB but page faults: server 33 to 45 %",
         );
-        one(&report.answer, "45 % system time; 1 800 000 faults");
+        one(&report.answer, "45 % system time; 1 800 000 page faults");
         let advice = report.advice.first();
         let advice = advice.unwrap_or_else(|| panic!("{call}: {:#?}", report.sites));
         assert_eq!((advice.kind, &*advice.call), ("keep", call), "{advice:?}");
@@ -161,6 +161,6 @@ fn it_is_not_the_tlb_only_where_the_rest_is_named() {
     one(&lines, "It is not your TLB: no program loses 1 %");
     one(
         &lines,
-        "Besides    45 % system time; 1 000 faults (under 0.1 %)",
+        "Besides    45 % system time; 1 000 page faults (under 0.1 %)",
     );
 }

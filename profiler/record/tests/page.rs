@@ -133,7 +133,7 @@ fn the_page_can_be_used_on_every_width() {
 #[test]
 fn the_page_says_what_part_was_recorded() {
     let (whole, _) = shown(PERF);
-    assert!(!whole.contains("hatched time"));
+    assert!(!whole.contains("Hatched parts"));
     // The recording has times from 40881.2649 s to 40881.2721 s.
     let gap = (40_881_267_000_000, 40_881_268_500_000);
     let (page, _) = shown_without(PERF, Some(gap));

@@ -91,7 +91,7 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
     };
     let said = recorder.host().scope.clone();
     assert!(
-        said.starts_with("process ") && said.contains("had started: churn "),
+        said.starts_with("process ") && said.contains("its descendants: churn "),
         "{said}"
     );
     let (summary, mut recording) = run(recorder, |progress| progress.kept > 100);
@@ -343,8 +343,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     };
     // On a busy host even counting may exceed the limit. Then it stops for a while, and the recording contains this
     // note.
-    let is_stop =
-        |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Even to count"));
+    let is_stop = |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Counting interrupts cost more"));
     let was_stopped = recorded.items.iter().any(is_stop);
     let counted = recorded.exact(enter);
     assert!(
@@ -472,7 +471,7 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     let mut rows = Vec::new();
     while let Some(item) = recording.next().unwrap() {
         match item {
-            Item::Note(note) if note.contains("not added up in the kernel") => {
+            Item::Note(note) if note.contains("not summed in the kernel") => {
                 return eprintln!("NOT RUN: {note}");
             }
             Item::Statistics(read) => rows.push(read.interrupt("TLB").unwrap()),

@@ -193,8 +193,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         }
         "mprotect" | "pkey_mprotect" => {
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
-            let what = "map pages that alternate between writable and read-only a second time, writable, or use memory \
-                        protection keys, instead of mprotect";
+            let what = "instead of mprotect, map the pages a second time as writable, or use memory protection keys";
             let brief = few_at(
                 "map it twice, or use protection keys",
                 " (no mprotect)",
@@ -206,9 +205,9 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         // a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
-            let what = "write less between fork and the child's exit, fork from a small process, or fork less often and give \
-                        each child more work";
-            let said = format!("{call} of {}: {what}", site.place.program);
+            let what = "write less between fork and the child's exit, fork from a small process, or fork less often with more \
+                        work for each child";
+            let said = format!("To reduce {call} in {}, {what}", site.place.program);
             let left = RemainingInterrupts {
                 least: 0.0,
                 most: all / 2.0,
@@ -233,22 +232,22 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         }
         "compaction" | "migration" | "huge pages (khugepaged)" => {
             let said = format!(
-                "Against {call}: set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"
+                "To reduce {call}, set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"
             );
-            let brief = few("transparent_hugepage/defrag=defer, vm.compaction_proactiveness=0");
+            let brief = few("set transparent_hugepage/defrag=defer, vm.compaction_proactiveness=0");
             one("compaction", said, brief, 0.0, all / 2.0)
         }
         call if call.starts_with("reclaim") => {
             // Today's kernels need at least one flush for each batch of clean pages.
             let batched = site.requests.div_ceil(32).min(site.interrupts);
             let limit = format!(
-                "Against {call}: raise the memory limit, or read files with pread into a cache of your own instead of mapping them"
+                "To reduce {call}, raise the memory limit, or read files with pread into a cache of your own instead of mapping them"
             );
             let kernel = format!(
-                "A kernel that defers the flushes of {call} until the memory is reused (lazy unmap), or batches them"
+                "Use a kernel that defers flushes of {call} until the memory is reused (lazy unmap), or that batches them"
             );
-            let more = few("raise the memory limit, or read files (pread), not map them");
-            let other = few("a kernel that defers such flushes (lazy unmap), or batches them");
+            let more = few("raise the memory limit, or read files (pread) instead of mapping");
+            let other = few("use a kernel that defers such flushes (lazy unmap) or batches them");
             let left = RemainingInterrupts {
                 least: 0.0,
                 most: batched as f64,
@@ -281,7 +280,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
             false => format!("{cpus} CPUs"),
         };
         let said = format!(
-            "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} busy, and each flush interrupts {targets:.1} others"
+            "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} CPUs busy, and each flush interrupts {targets:.1} other CPUs"
         );
         let brief = few("pin ")
             .name(name)
@@ -305,8 +304,8 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         return Vec::new();
     }
     let said = format!(
-        "Run the threads of {name} as processes, one for each CPU: then no other CPU has their translations (arenas bound to \
-         CPUs do not help, because Linux interrupts every CPU that runs the process)"
+        "Split {name} into one process for each CPU, so that no other CPU has its translations (arenas bound to CPUs do not \
+         help, because Linux interrupts every CPU that runs the process)"
     );
     let gone = Range {
         least: (own as f64 / whole.whole as f64).min(1.0),
@@ -315,9 +314,9 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     vec![Proposal::new(
         "shard",
         said,
-        few("run the threads of ")
+        few("split ")
             .name(name)
-            .text(" as processes, one for each CPU"),
+            .text(" into one process for each CPU"),
         RemainingInterrupts::of(whole.interrupts, gone),
     )]
 }
@@ -340,11 +339,11 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
             ("one call over the whole span", "one over the whole span")
         }
         "munmap" => (
-            "one call over a span that is kept together, or leave unmapping to a thread that collects",
+            "one call over adjacent memory, or let one thread collect ranges and unmap them together",
             "one, or collect them",
         ),
         _ => (
-            "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)",
+            "one process_madvise with a list of ranges (Linux 6.16 or later flushes once for all of them)",
             "one process_madvise",
         ),
     };
@@ -421,8 +420,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     let (kind, what, brief) = match call {
         _ if is_stack => (
             "pool",
-            "keep threads in a pool instead of ending them: each gives its stack back as it ends"
-                .to_owned(),
+            "keep threads in a pool, because a thread that ends gives its stack back".to_owned(),
             few("keep threads in a pool").remark(" instead of ending them"),
         ),
         "munmap" => (
@@ -491,9 +489,9 @@ fn read(at: &str) -> Proposal {
         most: 1.0,
     };
     let said = format!(
-        "At {at}, read these files into memory that is used again (pread), instead of mapping and unmapping each"
+        "At {at}, read these files into a reused buffer (pread) instead of mapping and unmapping each"
     );
-    let brief = few_at("read these files (pread), not map them", "", at);
+    let brief = few_at("read these files (pread) instead of mapping them", "", at);
     let none = RemainingInterrupts {
         least: 0.0,
         most: 0.0,
@@ -516,7 +514,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
     }
     let (_, share) = touched(site)?;
     let said = format!(
-        "At {at}, MADV_FREE instead of MADV_DONTNEED, so that what is touched before memory is short need not be filled again"
+        "At {at}, use MADV_FREE instead of MADV_DONTNEED, so that pages touched again before memory runs short need no refill"
     );
     let all = site.interrupts as f64;
     Some(Proposal {
@@ -524,7 +522,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
         ..Proposal::new(
             "free",
             said,
-            few_at("MADV_FREE instead of MADV_DONTNEED", "", at),
+            few_at("use MADV_FREE instead of MADV_DONTNEED", "", at),
             RemainingInterrupts {
                 least: all,
                 most: all,
@@ -543,7 +541,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
         return None;
     }
     let said = format!(
-        "At {at}, huge pages for this memory (madvise with MADV_HUGEPAGE): one page fault for 512"
+        "At {at}, use huge pages for this memory (madvise with MADV_HUGEPAGE): one page fault replaces 512"
     );
     let all = site.interrupts as f64;
     let trap = (1.0 - zero_ns.0 / fault_ns.0).max(0.0);
@@ -556,7 +554,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
         ..Proposal::new(
             "huge",
             said,
-            few_at("huge pages for this memory", " (MADV_HUGEPAGE)", at),
+            few_at("use huge pages for this memory", " (MADV_HUGEPAGE)", at),
             RemainingInterrupts {
                 least: all,
                 most: all,

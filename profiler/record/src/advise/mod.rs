@@ -23,7 +23,7 @@ use changes::{LEAST, Program, Proposal, RemovableWork, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
-use crate::figures::{Range, count, counted, percents, time, was};
+use crate::figures::{Range, count, counted, percents, time};
 use crate::line::Line;
 use crate::scales::{Kernel, SampleScales};
 pub use knobs::Knob;
@@ -205,12 +205,12 @@ impl AdviceInputs<'_> {
         let left = (whole(now - gone.most), whole(now - gone.least));
         let now = whole(now);
         let counts = match none {
-            true if now == 0 => "no interrupts, but page faults and calls".to_owned(),
+            true if now == 0 => "fewer page faults and calls".to_owned(),
             true => stay(now),
             false => become_fewer(now, left),
         };
         let gain = share.map_or_else(String::new, |share| {
-            format!(", {} of the CPU time of {program}", percents(share))
+            format!("; saves {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
         // Gaps and targets need interrupts that were recorded whole. Costs only need timed ones.
@@ -299,15 +299,14 @@ fn with_others(least: u64, most: u64) -> String {
         (least, most) if least == most => count(most),
         (least, most) => format!("{} to {}", count(least), count(most)),
     };
-    format!(" (with {with} for the same memory by other calls)")
+    format!(" (including {with} for the same memory by other calls)")
 }
 
 /// Notes how few interrupts were recorded for the advice.
 fn recorded_for_that(interrupts: u64) -> String {
     format!(
-        " ({} {} recorded for that)",
-        counted(interrupts, "interrupt"),
-        was(interrupts)
+        " (based on only {})",
+        counted(interrupts, "recorded interrupt")
     )
 }
 
@@ -507,8 +506,8 @@ fn next(
     };
     let zeroing = prices.map_or(0.0, |prices| prices.zero_ns.0 / prices.fault_ns.0);
     let name = match filling.most > lock {
-        true if zeroing > 0.5 => "filling memory again, most of it zeroing",
-        true => "filling memory again",
+        true if zeroing > 0.5 => "refilling memory, mostly by zeroing",
+        true => "refilling memory",
         false => "mmap_lock",
     };
     let ns = filling.most.max(lock);

@@ -50,12 +50,16 @@ impl<'r> FaultCost<'r> {
             true => "It is not your TLB but page faults: ",
             false => "It is not your TLB; maybe page faults: ",
         });
-        let line = line.name(self.name.unwrap_or("all"));
+        let line = line.name(self.name.unwrap_or("all programs"));
         let spent = match sure {
             true => percents(share),
             false => format!("up to {}", percent(share.most)),
         };
-        Some(line.text(format!(" {spent}")).remark(" of its CPU time"))
+        let whole = match self.name {
+            Some(_) => " of its CPU time",
+            None => " of CPU time",
+        };
+        Some(line.text(format!(" {spent}")).remark(whole))
     }
 }
 
@@ -96,7 +100,9 @@ impl Answer<'_> {
         if let Some(filling) = &filling {
             line = line
                 .text(format!("{} system time", percent(filling.kernel)))
-                .text(format!("; {} faults", count(filling.faults)))
+                .text(format!("; {}", count(filling.faults)))
+                .remark(" page")
+                .text(" faults")
                 .remark(match filling.share {
                     Some(share) => format!(" ({})", percents(share)),
                     None => String::new(),
@@ -107,8 +113,13 @@ impl Answer<'_> {
         }
         if refaults > 0 {
             line = line
-                .text(format!("{} filled again", count(refaults)))
-                .remark(" what was given back");
+                .text(count(refaults))
+                .remark(match filling {
+                    Some(_) => "",
+                    None => " page faults",
+                })
+                .text(" refilled")
+                .remark(" memory given back");
         }
         let locks = self.from.seen.locks && (refaults > 0 || locked > 0.0);
         let lead = if filling.is_some() || refaults > 0 {

@@ -8,10 +8,10 @@ use crate::line::Line;
 use crate::report::ProgramRow;
 
 /// The verdict if all interrupts are too few to matter, however long each took.
-const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
+const SO_FEW: &str = "It is not your TLB: too few interrupts for 1 % of any program's time";
 
 /// The text in place of a verdict if most interrupts weren't recorded.
-const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
+const MISSED: &str = "Unknown: most interrupts in /proc/interrupts were not recorded";
 
 /// The verdict on shootdowns.
 pub(super) struct Verdict {
@@ -36,7 +36,7 @@ fn said(text: &str) -> Line {
 /// Adds that a program was left out, if the line has room.
 fn but_for(line: Line, program: &ProgramRow) -> Line {
     let named = line.clone().text("; ").name(&program.name);
-    named.text(" hardly timed").or(line)
+    named.text(" not measured").or(line)
 }
 
 impl Answer<'_> {
@@ -53,9 +53,9 @@ impl Answer<'_> {
         match self.first {
             Some(_) if self.judged.are_few() => self.too_few(),
             None if self.sender.is_some() && self.is_timed() => {
-                said("It is not your TLB: none of these came from or to what was recorded")
+                said("It is not your TLB: the recorded programs sent and took no interrupts")
             }
-            _ => said("It cannot be told what that is of any program's CPU time"),
+            _ => said("Unknown: no program's share of CPU time was measured"),
         }
     }
 
@@ -76,9 +76,9 @@ impl Answer<'_> {
                 .text(" sent too few")
                 .remark(" to lose 1 % of its time"),
             None => line
-                .text("so few")
+                .text("few")
                 .remark(" interrupts")
-                .text(" take under 1 %")
+                .text(", under 1 %")
                 .remark(" of all CPU time"),
         };
         but_for(line, left_out)
@@ -106,9 +106,7 @@ impl Answer<'_> {
             return Verdict::of(said(MISSED));
         }
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
-            return Verdict::of(said(
-                "It cannot be told: this recording has no events of shootdowns",
-            ));
+            return Verdict::of(said("Unknown: this recording has no events of shootdowns"));
         }
         let is_few = |program| self.judged.are_few() && self.judged.is_left_out(program);
         let Some((program, share)) = self.worst.filter(|(program, _)| !is_few(program)) else {
@@ -118,9 +116,10 @@ impl Answer<'_> {
         let line = if share.most < MATTERS {
             self.lost_little(program, share.most)
         } else if is_guessed {
-            said(&format!("It cannot be told: {} of ", count(program.timed)))
+            said(&format!("Unknown: {} of ", count(program.timed)))
                 .name(&program.name)
                 .text(format!("'s {} ", count(program.sent)))
+                .remark("interrupts ")
                 .text("timed")
                 .remark(format!(", so {}", percents(share)))
                 .remark(" of its time")
@@ -150,7 +149,7 @@ impl Answer<'_> {
         }
         line.text(match self.others.is_empty() {
             true => "no program loses 1 %",
-            false => "nothing recorded loses 1 %",
+            false => "no recorded program loses 1 %",
         })
         .remark(" of its time")
         .text(" (")

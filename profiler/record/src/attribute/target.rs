@@ -140,7 +140,7 @@ impl Attribution {
         }
         let took = now.saturating_sub(start);
         if flushes.is_empty() {
-            let of = self.functions.entry("not told".into()).or_default();
+            let of = self.functions.entry("unknown".into()).or_default();
             of.count += 1;
             of.ns += took;
             let name = self.programs[program].name.clone();

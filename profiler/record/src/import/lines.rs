@@ -47,7 +47,7 @@ impl<R: BufRead> Lines<R> {
             read += used;
             if read as u64 > ENDLESS {
                 let why = format!(
-                    "a line of more than {} MB is no text of a recorder",
+                    "not a recorder's text: a line is longer than {} MB",
                     ENDLESS >> 20
                 );
                 return Err(io::Error::other(why));

@@ -104,27 +104,27 @@ impl Import {
         taken.map_err(|error| wrong(error.to_string()))?;
         if start.is_empty() {
             return Err(wrong(
-                "this is empty, so whatever was to write it has failed or still runs: record again, as docs/record.md says".into(),
+                "this file is empty: its recorder failed or is still running; record again (docs/record.md)".into(),
             ));
         }
         if start.starts_with(b"quell recording ") {
             return Err(wrong(
-                "this is a recording of quell, whose end is read first: give it as a file, not through a pipe".into(),
+                "a recording of `quell record` cannot be read from a pipe; give the name of its file".into(),
             ));
         }
         if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {
             return Err(wrong(format!(
-                "this is perf's own file; `perf script -F +pid -i {name} > FILE` writes the text that is read here"
+                "this is perf's binary file; convert it with `perf script -F +pid -i {name} > FILE`"
             )));
         }
         if start.starts_with(b"\x17\x08\x44tracing") {
             return Err(wrong(format!(
-                "this is trace-cmd's own file; `trace-cmd report -i {name} > FILE` writes the text that is read here"
+                "this is trace-cmd's binary file; convert it with `trace-cmd report -i {name} > FILE`"
             )));
         }
         if start.starts_with(b"\x1f\x8b") || start.starts_with(b"\x28\xb5\x2f\xfd") {
             return Err(wrong(
-                "this is compressed: unpack it, or pipe it in with FILE `-`".into(),
+                "this file is compressed; unpack it, or pipe the unpacked text into `-`".into(),
             ));
         }
         Ok(Import {
@@ -448,7 +448,7 @@ impl Import {
             let (place, line) = match first {
                 Some((number, text)) => (
                     format!("{}, line {number}", self.name),
-                    format!(", and this line is none: `{text}`"),
+                    format!("; this line is not an event: `{text}`"),
                 ),
                 None => (self.name.clone(), String::new()),
             };
@@ -456,9 +456,8 @@ impl Import {
                 true => format!("the first {} MB of ", ENDLESS >> 20),
                 false => String::new(),
             };
-            let what = format!(
-                "no event is in {read}this file{line}; see docs/record.md for what writes one"
-            );
+            let what =
+                format!("no event in {read}this file{line}; docs/record.md shows how to record");
             return Err(SourceError { place, what });
         }
         if self.unreadable > 0 {
@@ -467,7 +466,7 @@ impl Import {
                 None => String::new(),
             };
             let note = format!(
-                "{} of {} lines of {} could not be read and were left out{place}",
+                "{} of {} lines of {} were not understood and are left out{place}",
                 self.unreadable, self.lines.number, self.name
             );
             self.ready.push_back(Item::Note(note.into()));

@@ -36,7 +36,7 @@ impl Tracefs {
             }
         }
         Err(match refused {
-            Some(place) => format!("{place} cannot be read without being root"),
+            Some(place) => format!("only root can read {place}"),
             None => match Self::mount() {
                 Ok(mounted) => return Ok(mounted),
                 Err(error) => format!(

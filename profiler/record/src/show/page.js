@@ -45,7 +45,7 @@
     };
     put([data.flame], 0, width, 0, false);
     flame.style.height = depth * 18 + "px";
-    by("found").textContent = wanted === "" ? "" : said(found, which) + " in what is found"
+    by("found").textContent = wanted === "" ? "" : said(found, which) + " in functions that match"
       + (whole > 0 ? ", " + (100 * found / whole).toFixed(1) + " %" : "");
   };
   by("by").onchange = draw;
@@ -92,7 +92,7 @@
       to.fillStyle = gap ? hatched(to, style) : style.getPropertyValue("--" + one.kind);
       to.fillRect(x, cpus.indexOf(one.cpu) * lane + (wait ? 12 : 2), Math.min(wide, left + room - x), gap ? 19 : wait ? 9 : 10);
     }
-    by("span").textContent = time(start) + " to " + time(start + long) + " of the " + time(end) + " in which most happened";
+    by("span").textContent = time(start) + " to " + time(start + long) + " of the " + time(end) + " with most events";
     canvas.onclick = event => {
       const at = start + (event.offsetX - left) / room * long;
       const cpu = cpus[Math.floor(event.offsetY / lane)];

@@ -71,25 +71,25 @@ pub fn page(
                 option value="1" { "time taken from targets" }
                 option value="2" { "time waited by initiators" }
             } }
-            label { "Search: " input #search type="search" placeholder="function"; }
-            button #whole type="button" { "Whole" }
+            label { "Find: " input #search type="search" placeholder="function"; }
+            button #whole type="button" { "Show all" }
             span #found .soft {}
         }
         div #flame .box role="img" aria-label="stacks that caused interrupts" {}
-        p #detail .soft { "Touch a frame to make it as wide as the page." }
-        h2 { "What the CPUs did" }
+        p #detail .soft { "Click a frame to zoom in." }
+        h2 { "CPUs over time" }
         (timeline_part(timeline))
-        h2 { "Who interrupts whom" }
+        h2 { "Senders and targets" }
         (matrix(report))
-        h2 { "Sites" }
+        h2 { "Call sites" }
         p .bar { label { "Filter: " input #filter type="search" placeholder="program, call or function"; } span #shown .soft {} }
         (sites(report))
         (others(report))
         @if !report.notes.is_empty() {
-            h2 { "What to know of these figures" }
+            h2 { "Notes" }
             ul #notes { @for note in &report.notes { li { (note) } } }
         }
-        p .soft { "Times are at least and at most: between the events inside and those around. The recording itself is in them." }
+        p .soft { "Times are lower and upper bounds, and include the cost of recording." }
     };
     let scripts = html! {
         script type="application/json" #data { (PreEscaped(data)) }
@@ -116,12 +116,12 @@ fn answer(report: &Report) -> maud::Markup {
 
 fn advice(report: &Report) -> maud::Markup {
     html! {
-        h2 { "What would help" }
+        h2 { "Advice" }
         @if report.advice.is_empty() {
-            p { "Nothing that promises more than the noise of this recording." }
+            p { "No change saves more than the noise of this recording." }
         } @else {
             div .wide { table #advice {
-                thead { tr { th { "change" } th .n { "interrupts now" } th .n { "then" } th .n { "CPU time saved" } th { "next limit" } } }
+                thead { tr { th { "change" } th .n { "interrupts now" } th .n { "after" } th .n { "CPU time saved" } th { "next limit" } } }
                 tbody { @for advice in report.advice.iter().take(12) {
                     tr {
                         td { (advice.text) }
@@ -138,7 +138,7 @@ fn advice(report: &Report) -> maud::Markup {
 
 fn changes(replayed: &Findings) -> maud::Markup {
     html! {
-        h2 { "What a change would do" }
+        h2 { "Predicted effect of changes" }
         @for line in &replayed.before { p { (line) } }
         @if !replayed.rows.is_empty() {
             div .wide { table #changes {
@@ -159,7 +159,7 @@ fn changes(replayed: &Findings) -> maud::Markup {
 fn timeline_part(timeline: &[TimelineSlice]) -> maud::Markup {
     html! {
         @if timeline.is_empty() {
-            p { "The recording has no events of interrupts as they begin and end." }
+            p { "The recording has no events for the start and end of interrupts." }
         } @else {
             p .bar {
                 label { "Zoom: " input #zoom type="range" min="0" max="1000" value="0"; }
@@ -172,7 +172,7 @@ fn timeline_part(timeline: &[TimelineSlice]) -> maud::Markup {
             }
             @let unrecorded = unrecorded(timeline);
             @if unrecorded > 0.0 {
-                p #recorded { (percent(1.0 - unrecorded)) " of this stretch was recorded; hatched time was not." }
+                p #recorded { (percent(1.0 - unrecorded)) " of this time was recorded. Hatched parts were not." }
             }
             div .wide { canvas #cpus height="40" role="img" aria-label="shootdowns and waits of each CPU over time" {} }
             p #slice .soft {}
@@ -203,13 +203,13 @@ fn matrix(report: &Report) -> maud::Markup {
         cells[place(from)][place(to)] += count;
     }
     let most = cells.iter().flatten().copied().max().unwrap_or(0).max(1);
-    let name = |at: usize| names.get(at).copied().unwrap_or("all others");
+    let name = |at: usize| names.get(at).copied().unwrap_or("others");
     html! {
         @if size == 0 {
-            p { "The recording does not tie interrupts to those who sent them." }
+            p { "The senders of the interrupts were not recorded." }
         } @else {
             div .wide { table #matrix {
-                thead { tr { th { "from \\ to" } @for at in 0..size { th .n { (name(at)) } } } }
+                thead { tr { th { "sender \\ target" } @for at in 0..size { th .n { (name(at)) } } } }
                 tbody { @for (at, row) in cells.iter().enumerate() {
                     tr { th { (name(at)) } @for cell in row {
                         td .n style=(format!("background:color-mix(in srgb, var(--taken) {:.0}%, transparent)", 70.0 * *cell as f64 / most as f64)) {
@@ -228,7 +228,7 @@ fn sites(report: &Report) -> maud::Markup {
         div .wide { table #sites {
             thead { tr {
                 th { "program" } th { "call" } th { "site, innermost first" } th .n { "flushes" } th .n { "interrupts" } th .n { "pages" }
-                th .n { "wait of each" } th .n { "taken in all" } th .n { "filled again" } th .n { "of its CPU time" }
+                th .n { "wait per flush" } th .n { "lost by targets" } th .n { "refilled" } th .n { "share of CPU time" }
             } }
             tbody { @for site in report.sites.iter().take(SITES) {
                 tr {
@@ -246,7 +246,7 @@ fn sites(report: &Report) -> maud::Markup {
             } }
         } }
         @if report.sites.len() > SITES {
-            p .soft { "The " (SITES) " with most interrupts, of " (count(report.sites.len() as u64)) "." }
+            p .soft { "The " (SITES) " of " (count(report.sites.len() as u64)) " sites with most interrupts." }
         }
     }
 }
@@ -254,9 +254,9 @@ fn sites(report: &Report) -> maud::Markup {
 fn others(report: &Report) -> maud::Markup {
     html! {
         @if !report.others.is_empty() {
-            h2 { "Interrupts that are no shootdowns" }
+            h2 { "Other interrupts" }
             div .wide { table #others {
-                thead { tr { th { "whose" } th { "functions" } th .n { "how often" } th .n { "time" } th .n { "callers' time" } } }
+                thead { tr { th { "cause" } th { "functions" } th .n { "count" } th .n { "time" } th .n { "callers' wait" } } }
                 tbody { @for other in &report.others {
                     tr {
                         td { (other.cause) }

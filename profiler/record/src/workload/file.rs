@@ -320,15 +320,15 @@ pub fn file(
     let most = threads.iter().map(Loop::rounds).max().unwrap_or(1);
     let touched: u64 = threads.iter().map(Loop::touched).sum();
     let mut text = format!(
-        "# Written from a recording of {program}: {kept} calls of its {}, with {asked} flushes that asked other CPUs.
-# Kept: how often each thread made which call, of how many bytes, how many pages it found (the most of calls that are
-# alike), how many threads there were, and the mean time between calls, which is computing here; pages that were copied after a
-# fork ({{ fork }}, written, {{ exit }}), and reclaim by the thread itself (a file's pages, read and paged out).
-# The order of calls: kept of {} of {} threads. In each round of another's loop each of its calls advances by its share.
-# Not kept: addresses and what areas shared, reads and writes beyond those that let a call find pages, maps beyond those that an
-# unmap needs; a protect that asked others takes writing away.
-# Left out of this recording: {} calls of other processes, {} calls of rare kinds or more threads, {} calls that no
-# statement stands for, {} events that the recorder lost.
+        "# Written from a recording of {program}: {kept} calls of its {}, with {asked} flushes of other CPUs.
+# Kept: the calls of each thread with their number, size and pages (the maximum of similar calls); the number of threads;
+# the mean time between calls, as computing; pages copied after a fork ({{ fork }}, written, {{ exit }}); reclaim by the thread
+# itself (a file's pages, read and paged out).
+# The order of calls is kept for {} of {} threads. The loops of the others mix their calls in proportion.
+# Not kept: addresses, sharing between areas, and reads, writes and maps that no call needs. A protect that flushed other
+# CPUs removes the right to write.
+# Left out: {} calls of other processes, {} calls of rare kinds or further threads, {} calls without a matching statement,
+# {} events that the recorder lost.
 ",
         match processes {
             1 => "busiest process".to_owned(),
@@ -350,7 +350,7 @@ mechanism = \"S4\"
 cpus = {cpus}
 
 [parameters]
-rounds = {{ unit = \"count\", default = {most}, least = 1, most = {most}, meaning = \"How many rounds a thread makes at most.\" }}
+rounds = {{ unit = \"count\", default = {most}, least = 1, most = {most}, meaning = \"The most rounds that a thread makes.\" }}
 
 {}[memory]
 touched = {touched}

@@ -41,8 +41,8 @@ use crate::stack::Stacks;
 pub enum NoWorkload {
     /// No process made a call that becomes a statement.
     #[error(
-        "no call of madvise, munmap, mprotect or mremap is in this recording{}; record the events syscalls:sys_enter_* and \
-         syscalls:sys_exit_* of these calls, too (docs/record.md says how)", of_program(.0.as_deref())
+        "the recording has no madvise, munmap, mprotect or mremap calls{}; record syscalls:sys_enter_* and syscalls:sys_exit_* of \
+         these calls, too (docs/record.md)", of_program(.0.as_deref())
     )]
     NoCalls(Option<String>),
 }

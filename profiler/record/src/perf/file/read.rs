@@ -77,9 +77,9 @@ impl Recording {
         if magic != MAGIC {
             let common = MAGIC.len() - 2;
             return Err(refuse(if magic.get(..common) == Some(&MAGIC[..common]) {
-                "this recording is of another version; record again, or read it with the quell that made it".to_owned()
+                "another version of quell made this recording; read it with that version, or record again".to_owned()
             } else {
-                "it is no recording of quell; `quell record -o FILE` writes one".to_owned()
+                "not a recording of quell; `quell record -o FILE` writes one".to_owned()
             }));
         }
         let mut recording = Self {
@@ -137,7 +137,7 @@ impl Recording {
             self.end = begin;
         } else {
             self.symbols = Some(Symbols::default());
-            let note = "the recorder did not close this file: what came last is missing";
+            let note = "The recorder was killed before it closed this file, so the last events are missing.";
             self.ready.push_back(Item::Note(note.into()));
         }
         self.at = MAGIC.len() as u64;

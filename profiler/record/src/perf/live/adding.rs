@@ -71,7 +71,7 @@ impl SumReader {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
         let sums = Sums::open(flush).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM) => "it takes CAP_BPF and CAP_PERFMON".to_owned(),
+            Some(libc::EPERM) => "this needs CAP_BPF and CAP_PERFMON".to_owned(),
             _ => error.to_string(),
         })?;
         Ok(Self {

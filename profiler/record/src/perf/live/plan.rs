@@ -147,8 +147,8 @@ fn all_calls(tracefs: &Tracefs, names: &mut NameTable) -> Option<[u64; 2]> {
 fn without_filter(wanted: &EventRequest, asked: &Filter) -> String {
     let EventRequest { event, .. } = wanted;
     let done = match asked.or_all {
-        true => "all of it is recorded, which costs more",
-        false => "these are left to the other events that were asked for",
+        true => "all of its events are recorded, which costs more",
+        false => "it is not recorded, and other events take its place",
     };
     format!(
         "This kernel refuses the filter \"{}\" of {event}: {done}.",

@@ -455,7 +455,7 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
     if !found.is_empty() {
         let more = found.len().saturating_sub(NAMED);
         found.truncate(NAMED);
-        host.scope += &format!(" and what it had started: {}", found.join(", "));
+        host.scope += &format!(" and its descendants: {}", found.join(", "));
         if more > 0 {
             host.scope += &format!(", and {more} more");
         }

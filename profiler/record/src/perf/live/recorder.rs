@@ -161,7 +161,7 @@ impl Recorder {
                 }
                 Err(why) => {
                     notes.push(format!(
-                        "Flushes are not added up in the kernel: {why}. What happened while events were not recorded is estimated."
+                        "Flushes are not summed in the kernel: {why}. Flushes while events were not recorded are estimated."
                     ));
                     None
                 }
@@ -409,7 +409,7 @@ impl Recorder {
             state.open_ns = Some(now_ns());
         }
         if next == Phase::Off {
-            self.note("Even to count interrupts cost more than was allowed: for a part of the time only /proc/interrupts did.");
+            self.note("Counting interrupts cost more than --overhead allows, so for a part of the time only /proc/interrupts counted them.");
         }
         if let Some(adding) = &mut self.adding {
             match next {
@@ -591,7 +591,7 @@ impl Recorder {
             exact.extend(queued.map(|event| (event, adding.interrupts())));
             if adding.lost > 0 {
                 let lost = adding.lost;
-                self.note(&format!("{lost} flushes came from more places than are kept apart, and are not in the sums."));
+                self.note(&format!("The sums lack {lost} flushes, because there were too many different call sites."));
             }
         }
         // Closing takes the kernel about a second. We look up names meanwhile.

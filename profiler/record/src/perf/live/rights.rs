@@ -43,12 +43,12 @@ fn help(error: &io::Error) -> String {
     let paranoid = paranoid.unwrap_or_default();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "; it takes root, or CAP_PERFMON with a tracefs that may be read (CAP_SYS_ADMIN, or `chmod -R a+rX /sys/kernel/tracing`), or kernel.perf_event_paranoid at -1 (it is {}); in a container, its \
+            "; run as root, or with CAP_PERFMON and a readable tracefs (CAP_SYS_ADMIN, or `chmod -R a+rX /sys/kernel/tracing`), or set kernel.perf_event_paranoid to -1 (it is {}); in a container, the \
              seccomp profile must allow perf_event_open",
             paranoid.trim()
         ),
         Some(libc::EMFILE) => {
-            "; each event takes two files on each CPU: raise `ulimit -n`".to_owned()
+            "; each event needs two files on each CPU: raise `ulimit -n`".to_owned()
         }
         Some(libc::ENOSYS) => "; this kernel was built without perf events".to_owned(),
         _ => String::new(),

@@ -56,7 +56,10 @@ pub(super) fn resolve(
         Scope::Cgroup(path) => {
             let mut pids = Vec::new();
             gather(&path, &mut pids).map_err(|error| {
-                RecordError::Absent(format!("{} is no control group: {error}", path.display()))
+                RecordError::Absent(format!(
+                    "{} is not a control group: {error}",
+                    path.display()
+                ))
             })?;
             host.scope = format!("control group {}", path.display());
             (pids, None)

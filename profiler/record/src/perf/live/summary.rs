@@ -51,14 +51,12 @@ impl Summary {
     /// Returns the cost of the recording as a share.
     ///
     /// It's the largest of three: the share of all CPU time, the share of the recorded programs' CPU time, and the
-    /// measured share if it's certain. Infinite if the programs used no time beside the cost.
+    /// measured share. Infinite if the programs used no time beside the cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
-        let measured = self.measured.filter(|measured| measured.is_certain());
-        of_all
-            .max(of_used)
-            .max(measured.map_or(0.0, |measured| measured.share))
+        let measured = self.measured.map_or(0.0, |measured| measured.share);
+        of_all.max(of_used).max(measured)
     }
 
     /// Formats the cost. Uses milliseconds if the programs ran too briefly for a percentage.
@@ -91,35 +89,37 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {}: the recorder used {:.1} ms, and recording took {:.1} ms from programs, while everything else used {:.0} ms \
-             of CPU time{}; {}; recorded during {:.1} % of {:.1} s, in {} turns; {} events lost",
+            "overhead {}: of CPU time, the recorder used {:.1} ms, recording took {:.1} ms from programs, and everything else used \
+             {:.0} ms{}; {}; recorded during {:.1} % of {:.1} s, in {} turns; {} events lost",
             self.overhead_text(),
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
             match self.used {
                 Some(used) => format!(
-                    ", {:.0} ms of it what was recorded, which lost {:.1} ms",
+                    " ({:.0} ms of it the recorded programs, which lost {:.1} ms)",
                     ms(used),
                     ms(self.hit)
                 ),
                 None => String::new(),
             },
             match self.measured {
-                Some(measured) if measured.is_certain() =>
-                    format!("that was measured, as {measured}"),
-                measured => format!(
-                    "that is an estimate: an event costs {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a \
-                     stack, {:.0} ns with a copy of one{}",
+                Some(MeasuredCost {
+                    share,
+                    error,
+                    pairs,
+                }) => format!(
+                    "measured as {:.1} % (within {:.1}) by {pairs} pairs of turns with and without recording",
+                    share * 100.0,
+                    error * 100.0
+                ),
+                None => format!(
+                    "estimated: an event costs {:.0} ns if counted, {:.0} ns if recorded, {:.0} ns with a stack, {:.0} ns with a \
+                     copy of one",
                     self.price.counted_ns,
                     self.price.plain_ns,
                     self.price.recorded_ns,
                     self.price.unwound_ns,
-                    match measured {
-                        Some(measured) =>
-                            format!("; the programs varied too much to measure it ({measured})"),
-                        None => String::new(),
-                    }
                 ),
             },
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,

@@ -48,7 +48,7 @@ impl Functions {
 pub(super) fn read(path: &Path) -> Result<Functions, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     if !file.metadata().is_ok_and(|data| data.is_file()) {
-        return Err("it is no ordinary file".to_owned());
+        return Err("not a regular file".to_owned());
     }
     // We read the file piece by piece instead of mapping it. If it shrinks meanwhile, we get an error and not a signal.
     let cache = ReadCache::new(file);

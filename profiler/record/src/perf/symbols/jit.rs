@@ -39,7 +39,7 @@ fn read_from(path: &Path) -> io::Result<Map> {
     use std::io::Read;
     let file = std::fs::File::open(path)?;
     if !file.metadata()?.is_file() {
-        let what = format!("{} is no ordinary file", path.display());
+        let what = format!("{} is not a regular file", path.display());
         return Err(io::Error::other(what));
     }
     let mut bytes = Vec::new();

@@ -34,7 +34,7 @@ impl Symbols {
         let table = self.kernel.get_or_insert_with(|| match kernel::read() {
             Ok(table) => Some(table),
             Err(why) => {
-                notes.push(format!("the kernel's functions have no names: {why}"));
+                notes.push(format!("No names for the kernel's functions: {why}."));
                 None
             }
         });
@@ -56,7 +56,7 @@ impl Symbols {
             match &read {
                 Err(why) => self
                     .notes
-                    .push(format!("{path}: its functions have no names: {why}")),
+                    .push(format!("No names for functions of {path}: {why}.")),
                 Ok(functions) if functions.is_empty() => self.stripped.push(path.clone()),
                 Ok(_) => {}
             }
@@ -79,7 +79,7 @@ impl Symbols {
                     if map.unreadable > 0 {
                         let (lines, path) = (map.unreadable, map.path.display());
                         notes.push(format!(
-                            "{path}: {lines} lines are not understood, the rest is used"
+                            "{path}: {lines} lines were not understood and are left out."
                         ));
                     }
                     Some(map.table)
@@ -88,7 +88,7 @@ impl Symbols {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => {
                     notes.push(format!(
-                        "code that process {pid} compiled has no names: {error}"
+                        "No names for code that process {pid} compiled: {error}."
                     ));
                     None
                 }
@@ -107,7 +107,7 @@ impl Symbols {
                 more => format!(" and {more} other files"),
             };
             notes.push(format!(
-                "functions of {first}{others} have no names: they were stripped, and no debug files are installed for them"
+                "No names for functions of {first}{others}: symbols are stripped, and no debug files are installed."
             ));
         }
         notes
