@@ -63,8 +63,8 @@ pub struct Edit {
 pub enum EditError {
     /// An anchor, or its `within`, is missing or not unique.
     #[error(
-        "{file}: \"{at}\" stands there {found} times, not once ({why}): these are not the sources that the edit was \
-         written for, or `within` must say which is meant"
+        "{file}: found \"{at}\" {found} times instead of once ({why}); use the sources that the edit was written for, or name \
+         the right place with `within`"
     )]
     Anchor {
         /// The file.
@@ -78,7 +78,7 @@ pub enum EditError {
     },
     /// The anchor doesn't follow `within`, or the end doesn't follow the anchor.
     #[error(
-        "{file}: no \"{missing}\" after \"{after}\" ({why}): these are not the sources that the edit was written for"
+        "{file}: no \"{missing}\" after \"{after}\" ({why}); use the sources that the edit was written for"
     )]
     Missing {
         /// The file.
@@ -92,8 +92,8 @@ pub enum EditError {
     },
     /// The edit is empty or meaningless.
     #[error(
-        "{file}: the edit at \"{at}\" must have an anchor, and put something: one of `with`, `before` and `after` at \
-         least, none of them empty; `through` says how far `with` goes"
+        "{file}: the edit at \"{at}\" needs an anchor and at least one of `with`, `before` and `after`, none of them empty; \
+         `through` names the end of the text that `with` replaces"
     )]
     Meaningless {
         /// The file.

@@ -210,7 +210,7 @@ fn meaning(code: u64) -> &'static str {
         1 => "a test failed",
         2 => "its options were wrong",
         3 => "it panicked",
-        4 => "a CPU waited for another without end",
+        4 => "a CPU waited for another forever",
         _ => "unknown",
     }
 }

@@ -71,7 +71,7 @@ impl Images {
 fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
     let bytes = usage::read(kernel)?;
     let image =
-        flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "no kernel's ELF file"))?;
+        flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "not a kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
     files::replace(&flat, &image)?;
     Ok(flat)

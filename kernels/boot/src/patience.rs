@@ -85,9 +85,10 @@ impl QuietPeriod {
         };
         if self.ran > limit {
             let seconds = limit.as_secs();
-            return Some(format!("no word for {seconds} s of its processor time"));
+            return Some(format!("no output for {seconds} s of its processor time"));
         }
-        (self.asleep >= ASLEEP).then(|| format!("asleep, and no word, at {ASLEEP} looks in a row"))
+        (self.asleep >= ASLEEP)
+            .then(|| format!("asleep and without output at {ASLEEP} checks in a row"))
     }
 }
 
@@ -112,7 +113,7 @@ impl EmulatorWait {
     pub fn look(&mut self) -> Option<String> {
         if self.since.elapsed() > LAST_RESORT {
             let seconds = LAST_RESORT.as_secs();
-            return Some(format!("no word for {seconds} s, the last resort"));
+            return Some(format!("no output for {seconds} s, the longest limit"));
         }
         self.silence
             .look(EmulatorUsage::read(self.process), self.limit)

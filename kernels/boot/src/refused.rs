@@ -31,21 +31,21 @@ pub fn check(
         && !is_rule(name)
     {
         return Err(format!(
-            "option `break={name}`: there are {} and the mutants of `quell explore --mutants` that are rules",
+            "option `break={name}`: unknown; use {}, or a mutant of `quell explore --mutants` that is a rule of the engine",
             MISTAKES_OF_THE_MACHINE.join(", ")
         ));
     }
     let team = options.team.unwrap_or(usize::from(cpus));
     if team > usize::from(cpus) {
         return Err(format!(
-            "option `team={team}`: the machine has {cpus} CPUs; --cpus gives it more"
+            "option `team={team}`: the machine has only {cpus} CPUs; give it more with --cpus"
         ));
     }
     if let Some(bits) = options.tag_bits
         && (1 << bits) - 1 <= u32::from(cpus)
     {
         return Err(format!(
-            "option `tag_bits={bits}`: {} tags are too few for {cpus} CPUs",
+            "option `tag_bits={bits}`: {} tags are too few for {cpus} CPUs; use more bits or fewer CPUs",
             (1u32 << bits) - 1
         ));
     }

@@ -18,7 +18,7 @@ pub enum UsageError {
     )]
     NoKernel,
     /// The named directory for modules contains none.
-    #[error("{} holds no modules: name the directory that has `kernel` in it", directory.display())]
+    #[error("{} contains no modules: name the directory that contains `kernel`", directory.display())]
     NoModules {
         /// The given path.
         directory: PathBuf,
@@ -52,12 +52,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
     let unfit = |error: std::io::Error| UsageError::unfit(path, error);
     let about = std::fs::metadata(path).map_err(unfit)?;
     if !about.is_file() {
-        return Err(UsageError::unfit(path, "no ordinary file"));
+        return Err(UsageError::unfit(path, "not a regular file"));
     }
     if about.len() > LONGEST {
         return Err(UsageError::unfit(
             path,
-            "longer than 256 MB: no image of a kernel",
+            "not a kernel's image: longer than 256 MB",
         ));
     }
     std::fs::read(path).map_err(unfit)

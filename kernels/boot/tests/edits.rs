@@ -179,7 +179,7 @@ fn an_anchor_that_is_not_where_it_is_meant_is_named_with_the_place() {
     }
     let error = within().apply("\treturn 0;\n").unwrap_err().to_string();
     assert!(
-        error.contains("\"int some(void)\" stands there 0 times"),
+        error.contains("found \"int some(void)\" 0 times"),
         "{error}"
     );
     let twice = [C, C].concat();

@@ -179,14 +179,14 @@ fn compare(
     } else {
         print!("{}", table::markdown(&rows));
         println!(
-            "\nThe port adds {} lines and takes {} away; the kernel has {text_ostd} bytes of instructions before, \
+            "\nThe port adds {} lines and removes {}; the kernel has {text_ostd} bytes of instructions before, \
              {text_quell} after.",
             size.added, size.removed
         );
     }
     let complete = rows.len() == table::ROWS * arguments.cpus.len();
     if !complete {
-        eprintln!("error: the kernels did not measure all that is compared");
+        eprintln!("error: rows are missing, because the kernels did not measure everything");
     }
     let more: Vec<&Row> = rows.iter().filter(|row| !row.holds()).collect();
     for row in &more {
@@ -198,7 +198,7 @@ fn compare(
     let smaller = size.added < size.removed;
     if !smaller {
         eprintln!(
-            "error: the port adds {} lines and takes {} away: it is to take more away than it adds",
+            "error: the port adds {} lines and removes {}: it must remove more than it adds",
             size.added, size.removed
         );
     }

@@ -162,7 +162,7 @@ impl Conformance {
         let image = flavour.image();
         if !image.is_file() {
             let name = flavour.name();
-            bail!("{} is not there: `build {name}` makes it", image.display());
+            bail!("{} is missing: `build {name}` makes it", image.display());
         }
         let forget = forget(self.forget.as_deref(), flavour)?;
         let mechanisms = (flavour != Flavour::Stock).then_some(self.mechanisms);

@@ -191,7 +191,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
             Some(program) => add(place, &program, &mut files)?,
             None => packed
                 .skipped
-                .push(format!("{program}, which some programs call, is not here")),
+                .push(format!("{program} is missing, which some programs call")),
         }
     }
     // In a self-test, the kernel reads this file into pages that the program may not write.

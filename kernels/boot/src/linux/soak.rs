@@ -213,13 +213,13 @@ impl Request {
     fn pack(&self) -> anyhow::Result<ProgramImage> {
         if self.flavour == Flavour::Stock {
             bail!(
-                "the kernel `stock` has no engine that could be on: it is any other with the engine off"
+                "the kernel `stock` has no engine: use another kernel, which runs with the engine on and off"
             );
         }
         let image = self.flavour.image();
         if !image.is_file() {
             let name = self.flavour.name();
-            bail!("{} is not there: `build {name}` makes it", image.display());
+            bail!("{} is missing: `build {name}` makes it", image.display());
         }
         let packed = programs::pack(&self.only, self.seconds)?;
         for what in &packed.skipped {

@@ -181,7 +181,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let operations = case.workload.operations(timed.done);
     let traced_operations = case.workload.operations(traced.done);
     if operations == 0 || traced_operations == 0 {
-        return Err("nothing was done".to_string());
+        return Err("no operation was done".to_string());
     }
     // While every CPU sleeps, the clock advances but executes nothing. If only the first CPU works, we subtract the
     // time that it sleeps, in which other CPUs at most spin.

@@ -85,7 +85,7 @@ pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow
 fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
     let bytes = usage::read(image)?;
     let release = release(&bytes)
-        .ok_or_else(|| UsageError::unfit(image, "no image of a Linux kernel for x86-64"))?;
+        .ok_or_else(|| UsageError::unfit(image, "not an image of a Linux kernel for x86-64"))?;
     let modules = match modules {
         Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
         Some(directory) => {
@@ -96,8 +96,8 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
     };
     if modules.is_none() {
         remark!(
-            "the modules of Linux {release} are not beside {}: without swap and files, unless it \
-             has them built in; name their directory with --modules",
+            "no modules of Linux {release} beside {}: swap and files work only if they are built in; \
+             name the modules' directory with --modules",
             image.display()
         );
     }
@@ -149,7 +149,7 @@ fn fetched() -> Option<PathBuf> {
 fn download() -> anyhow::Result<PathBuf> {
     for program in ["apt-cache", "apt-get", "dpkg"] {
         toolchain::which(program).with_context(|| {
-            format!("--fetch needs {program}, which is not here: name an image with --kernel")
+            format!("--fetch needs {program}, which is not installed: name an image with --kernel")
         })?;
     }
     let found = Command::new("apt-cache")
@@ -157,8 +157,8 @@ fn download() -> anyhow::Result<PathBuf> {
         .output()
         .context("starting apt-cache")?;
     let package = newest(&String::from_utf8_lossy(&found.stdout)).context(
-        "the package lists know no Linux 6.12 cloud kernel: run apt-get update, or name an image \
-         with --kernel",
+        "no Linux 6.12 cloud kernel in the package lists: run apt-get update, or name an image with \
+         --kernel",
     )?;
     // We unpack it beside its place, so that an interrupted run leaves nothing incomplete there.
     let (place, partial) = (cache().join("debian"), cache().join("debian.partial"));

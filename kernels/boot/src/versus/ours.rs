@@ -81,7 +81,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
     };
     let operations = case.workload.operations(count("done")?);
     if operations == 0 {
-        return Err("nothing was done".to_string());
+        return Err("no operation was done".to_string());
     }
     let per = |count: u64| count as f64 / operations as f64;
     // Loading a root without keeping its entries flushes, and so does leaving it for the kernel's.
@@ -108,8 +108,8 @@ fn side(case: &Case, event: &Value) -> Outcome {
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
     (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(
-            "{faults} faults in {operations} operations: the program read on through \
-             translations that were left behind, so nothing was read again"
+            "only {faults} faults in {operations} operations: the program read through stale \
+             translations, so no page was read again"
         )
     })
 }

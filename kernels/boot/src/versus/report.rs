@@ -8,15 +8,15 @@ use serde::Serialize;
 
 /// The meaning of the rows, and the measures that make them comparable.
 const NOTES: [&str; 7] = [
-    "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
-     waiting included; a CPU that waits gives its turn away, so waiting adds little.",
-    "Interrupts are those that were sent: function calls (Linux's row CAL, in which its own flushes are) and, with the \
-     engine, those of its vector. Function calls that flush nothing are among them on both kernels.",
-    "Invalidations come from a second, traced run of each workload, because tracing takes \
-     instructions; interrupts and instructions come from the run without.",
-    "An invalidation is one page, or one whole flush however much it drops. Linux flushes \
-     everything where it has many pages to flush: compare whole_flushes too.",
-    "Where one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
+    "Counts are per operation. Instructions are the sum over all CPUs in the measured window. They include waiting, which \
+     adds little, because a waiting CPU gives up its turn.",
+    "Interrupts are sent ones: function calls (Linux's row CAL, which includes its own flushes) and, with the engine, those \
+     of its vector. On both kernels they include function calls that flush nothing.",
+    "Invalidations come from a second, traced run of each workload, because tracing takes instructions. Interrupts and \
+     instructions come from the run without tracing.",
+    "An invalidation is one page, or one full flush of any size. Linux uses a full flush for many pages: compare \
+     whole_flushes, too.",
+    "If one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
     "The emulated processor has no PCID, so every switch between processes flushes.",
     "quell's own kernel has neither a file system nor a block layer nor accounting, reads page by page and frees \
      memory in other amounts. Its rows show the engine's work there and do not compare with Linux.",
@@ -296,7 +296,7 @@ impl Report {
         }
         lines.extend(self.table(linux));
         lines.extend([
-            "quell's own kernel, which has no file system and does not compare with Linux:"
+            "quell's own kernel (it has no file system, so do not compare these rows with Linux):"
                 .to_string(),
             String::new(),
         ]);
@@ -315,8 +315,8 @@ impl Report {
         match self.boots {
             1 => String::new(),
             boots => format!(
-                ", Linux's the medians of {boots} boots that begin at other points between two ticks of its timer, with \
-                 the least and the most where they differ"
+                "; Linux's are medians of {boots} boots, each started at another point of a timer tick, with minimum and \
+                 maximum if they differ"
             ),
         }
     }
