@@ -19,11 +19,11 @@ Examples:
   quell explore                            all scenarios, machines and policies, a small budget
   quell explore unmap-access --exhaustive  every schedule of one scenario
   quell explore --mutants                  every known mistake must be found
-  quell explore --schedules 2000           what CI runs: more than ten million schedules
+  quell explore --schedules 2000           more than ten million schedules, as CI runs
   quell explore --generate --minutes 10    programs that the adversary writes itself
   quell explore --generate --mutants       the mistakes, found without any scenario
-  quell explore found.toml                 search a program that was written down
-  quell explore mine.toml --param rounds=2 search the runs of a workload file, made small
+  quell explore found.toml                 search a program from a file
+  quell explore mine.toml --param rounds=2 search the runs of a workload file, with few rounds
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
     /// Scenarios, workloads, or files with programs or workloads; with --mutants, the mutants [default: all scenarios
@@ -61,7 +61,7 @@ pub struct ExploreArgs {
     /// Try every schedule: one of each set of equivalent ones, and each state of the machine once
     #[arg(long, conflicts_with = "minutes")]
     pub exhaustive: bool,
-    /// With --exhaustive: give a case up after this many runs, including those cut short
+    /// With --exhaustive: stop searching a case after this many runs, including those cut short
     #[arg(
         long,
         value_name = "N",
@@ -93,8 +93,8 @@ pub struct ExploreArgs {
     /// Search random programs instead of the scenarios
     #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy"])]
     pub generate: bool,
-    /// With --generate: start from the programs in this folder, and keep there programs that reach something new, break
-    /// the contract or kill a mutant
+    /// With --generate: start from the programs in this folder, and add programs that reach something new, break the
+    /// contract or kill a mutant
     #[arg(long, value_name = "DIR", requires = "generate")]
     pub corpus: Option<PathBuf>,
     /// With --mutants: print the table of search/adversary/results/mutants.txt; with --generate as well, that of
@@ -113,7 +113,7 @@ pub struct ExploreArgs {
     /// Print results as JSON
     #[arg(long)]
     pub json: bool,
-    /// Print how often each transition of the protocol fired
+    /// Print how often the search reached each transition of the protocol
     #[arg(long)]
     pub coverage: bool,
 }

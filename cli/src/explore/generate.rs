@@ -225,7 +225,7 @@ fn row(killed: &KilledMutant) -> [String; 6] {
         name,
         match found {
             Some(find) => find.violation.clause.to_string(),
-            None => "promises of clearing".into(),
+            None => "promises of zeroing".into(),
         },
         of(&|find| find.recorded.kind.name.to_string()),
         of(&|find| find.recorded.program.operations().to_string()),

@@ -66,7 +66,8 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
             false if args.names.is_empty() => Vec::new(),
             false => {
                 return Err(usage(
-                    "--generate writes its own programs: names are for --mutants alone".to_string(),
+                    "--generate writes its own programs: leave the names out, or add --mutants"
+                        .to_string(),
                 ));
             }
         };
@@ -74,7 +75,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     if args.mutants && args.minutes.is_some() {
         return Err(usage(
-            "--mutants takes no --minutes: its budgets are schedules, except with --generate"
+            "--minutes does not work with --mutants alone: use --schedules, or add --generate"
                 .to_string(),
         ));
     }
@@ -117,7 +118,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     };
     if let (Some(shard), true) = (args.shard, mine.is_empty()) {
         return Err(usage(format_args!(
-            "--shard {shard}: there are no more than {} cases: make fewer parts",
+            "--shard {shard}: this part is empty, because there are only {} cases; use fewer parts",
             all.len()
         )));
     }
@@ -146,7 +147,7 @@ fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode 
     if !stop.load(Relaxed) {
         return found.into();
     }
-    note!("interrupted: not all cases were searched to their end");
+    note!("interrupted: the search of some cases is incomplete");
     match violated {
         true => found.into(),
         false => ExitCode::from(INTERRUPTED),
@@ -165,7 +166,10 @@ fn search_and_keep(
 ) -> anyhow::Result<ExitCode> {
     let known = file.results.known();
     if known > 0 {
-        note!("{known} cases are in {} already", place.shown());
+        note!(
+            "skipping {known} cases that are already in {}",
+            place.shown()
+        );
     }
     cases.retain(|(index, _)| !file.results.has(*index));
     let (places, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();

@@ -54,7 +54,7 @@ pub fn list(as_json: bool) {
     say!("{}\n", tables::machines());
     let policies = POLICIES.map(|policy| PolicyText(policy).to_string());
     paragraph(format_args!(
-        "policies searched unless others are named: {}\n",
+        "policies that a search uses by default: {}\n",
         policies.join(", ")
     ));
     say!("{}", tables::mistakes());
@@ -151,7 +151,7 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
         .filter(|r| r.report.failure.is_some())
         .count();
     say!(
-        "{} of {} in {:.1} s, {rate:.0} a second; {}",
+        "{} of {} in {:.1} s, {rate:.0} per second; {}",
         several(schedules, "schedule"),
         several(results.len(), "case"),
         elapsed.as_secs_f64(),
@@ -160,7 +160,7 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
     if outcome == Outcome::GivenUp && !args.exhaustive {
         let missed = found.iter().filter(|row| !row.never_fired.is_empty());
         paragraph(format_args!(
-            "{} never reached the events that the table names: take more --schedules",
+            "{} never reached the events named in the table: run more --schedules",
             several(missed.count(), "case")
         ));
     }
@@ -169,11 +169,11 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
             continue;
         };
         let whose = match pace.over_manager {
-            true => "programs over the memory manager",
-            false => "programs of the engine's own",
+            true => "scenarios of the memory manager",
+            false => "scenarios of the engine alone",
         };
         say!(
-            "{whose}: {rate:.0} schedules a CPU second, of {:.0} decisions each",
+            "{whose}: {rate:.0} schedules per CPU second, with {:.0} decisions each",
             pace.decisions_each()
         );
     }

@@ -126,7 +126,7 @@ fn mutants(campaign: &Campaign) {
                 find.recorded.kind.name,
                 find.recorded.program.operations(),
             ),
-            None => say!("| `{name}` | promises of clearing | | | {programs} | {schedules} |"),
+            None => say!("| `{name}` | promises of zeroing | | | {programs} | {schedules} |"),
         }
     }
     for mutant in &campaign.alive {

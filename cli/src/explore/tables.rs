@@ -74,9 +74,9 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
         let result = match () {
             () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
             () if exhaustive_asked && !exhaustive => {
-                "holds so far, given up before the end".to_string()
+                "holds so far, but not every schedule was run".to_string()
             }
-            () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
+            () if !missed.is_empty() => format!("never reached: {}", missed.join(", ")),
             () if exhaustive => {
                 let states: u64 = group.iter().map(|r| r.states).sum();
                 let all: f64 = group.iter().map(|r| r.stands_for).sum();
@@ -106,7 +106,7 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
 
 /// Returns a table of how often each transition of the protocol fired.
 pub fn fired(coverage: &Coverage) -> Table {
-    let mut rows = Table::new([words("transition"), number("fired, times")]);
+    let mut rows = Table::new([words("transition"), number("count")]);
     for (reach, count) in coverage.iter() {
         rows.row([reach.label().to_string(), count.to_string()]);
     }

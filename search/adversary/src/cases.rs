@@ -69,7 +69,7 @@ impl Choice<'_> {
                 None if is_file(name) => cases.push(written(name, read)?),
                 None => {
                     return Err(format!(
-                        "there is no scenario or workload `{name}`{}; quell explore --list and quell list workloads name them all",
+                        "no scenario or workload `{name}`{}; `quell explore --list` and `quell list workloads` list them",
                         hint(
                             name,
                             Scenario::ALL
@@ -82,7 +82,7 @@ impl Choice<'_> {
             }
         }
         if workloads == 0 && (self.cpus.is_some() || !self.parameters.is_empty()) {
-            return Err("--param and --cpus are for workloads, and none is named".into());
+            return Err("--param and --cpus need a workload: name one".into());
         }
         if self.names.is_empty() {
             scenarios.extend(Scenario::ALL);
@@ -109,7 +109,7 @@ impl Choice<'_> {
             }
         }
         match cases.is_empty() {
-            true => Err("none of these scenarios runs on these machines".into()),
+            true => Err("none of these scenarios runs on these machines; `quell explore --list --json` shows the machines of each".into()),
             false => Ok(cases),
         }
     }

@@ -153,7 +153,7 @@ impl MachineKind {
     pub fn find(name: &str) -> Result<&'static MachineKind, String> {
         Self::named(name).ok_or_else(|| {
             let near = hint(name, Self::ALL.iter().map(|kind| kind.name));
-            format!("there is no machine `{name}`{near}; quell explore --list names them all")
+            format!("no machine `{name}`{near}; `quell explore --list` lists them")
         })
     }
 

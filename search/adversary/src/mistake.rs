@@ -182,7 +182,7 @@ impl Mistake {
     pub fn find(name: &str) -> Result<Mistake, String> {
         Mistake::named(name).ok_or_else(|| {
             let near = hint(name, Mistake::all().map(Mistake::name));
-            format!("there is no mutant `{name}`{near}; quell explore --list names them all")
+            format!("no mutant `{name}`{near}; `quell explore --list` lists them")
         })
     }
 

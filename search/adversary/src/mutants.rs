@@ -41,7 +41,7 @@ impl Kill {
     pub fn scenario(&self) -> &'static str {
         match self {
             Kill::Run(case, _) => case.scenario.name,
-            Kill::Clearing(_) => "promises of clearing",
+            Kill::Clearing(_) => "promises of zeroing",
         }
     }
 

@@ -32,7 +32,7 @@ pub fn rehearse<'p>(performance: &'p WorkloadRun, name: &'p str) -> Result<Scena
     }
     if run.decisions >= MOST_DECISIONS {
         return Err(format!(
-            "one run takes more than {MOST_DECISIONS} decisions of the search: let it do less"
+            "one run takes more than {MOST_DECISIONS} decisions of the search: use smaller parameters"
         ));
     }
     // Other schedules may need more steps because of contention.

@@ -54,10 +54,12 @@ pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
             let delta = u32::from_str_radix(delta, 16).ok()?;
             Some((delta, u8::from_str_radix(action, 16).ok()?))
         };
-        let (delta, action) = read().ok_or_else(|| format!("`{choice}` is no choice"))?;
-        decision = decision
-            .checked_add(delta)
-            .ok_or_else(|| format!("`{choice}` leads too far"))?;
+        let (delta, action) = read().ok_or_else(|| {
+            format!("`{choice}` in the replay code: expected two hexadecimal numbers like 1f.2")
+        })?;
+        decision = decision.checked_add(delta).ok_or_else(|| {
+            format!("`{choice}` in the replay code: the number of decisions is too large")
+        })?;
         deviations.push((decision, action));
     }
     Ok(deviations)
@@ -71,7 +73,7 @@ pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String>
     parse_code_of(code, |name| {
         Scenario::named(name).ok_or_else(|| {
             let near = hint(name, Scenario::ALL.iter().map(|known| known.name));
-            format!("there is no scenario `{name}`{near}")
+            format!("no scenario `{name}`{near}; `quell explore --list` lists them")
         })
     })
 }
@@ -87,7 +89,7 @@ pub fn parse_code_of<'p>(
     let parts: Vec<&str> = code.trim().split(':').collect();
     let [scenario, machine, policy, choices] = parts[..] else {
         return Err(format!(
-            "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:deviations"
+            "`{code}` is not a replay code: expected scenario:machine:policy[!mistake]:deviations"
         ));
     };
     let scenario = named(scenario)?;

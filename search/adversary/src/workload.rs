@@ -54,7 +54,9 @@ impl WorkloadRun {
     /// Returns why it doesn't run on that many CPUs, or not here: a sentence without its subject, the workload's name.
     pub fn new(workload: Workload, cpus: usize) -> Result<WorkloadRun, String> {
         if !(1..=MAX_CPUS).contains(&cpus) {
-            return Err(format!("runs here on 1 to {MAX_CPUS} CPUs, not on {cpus}"));
+            return Err(format!(
+                "runs under the adversary on 1 to {MAX_CPUS} CPUs, not on {cpus}"
+            ));
         }
         let workload = workload.fitted(cpus)?;
         let [bytes, nodes, slow] = workload
@@ -63,7 +65,7 @@ impl WorkloadRun {
         let [touched, slow] = [bytes, slow].map(|bytes| bytes.div_ceil(4096));
         if touched.max(slow) > MOST_FRAMES {
             return Err(format!(
-                "needs {} pages of memory; a machine of the adversary has at most {MOST_FRAMES}: let it touch less",
+                "needs {} pages of memory; a machine of the adversary has at most {MOST_FRAMES}: use smaller parameters",
                 touched.max(slow)
             ));
         }
@@ -75,7 +77,7 @@ impl WorkloadRun {
             (2, 0) => [near, near],
             _ => {
                 return Err(format!(
-                    "needs {nodes} memory nodes and slow memory; a machine of the adversary has two nodes in all"
+                    "needs {nodes} memory nodes and slow memory; a machine of the adversary has at most two nodes"
                 ));
             }
         };

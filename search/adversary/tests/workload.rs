@@ -79,7 +79,7 @@ fn what_cannot_be_done_here_is_told() {
     assert!(
         rehearse(&long, "long")
             .unwrap_err()
-            .contains("let it do less")
+            .contains("use smaller parameters")
     );
     let large = Workload::from_name("demand").expect("built in");
     assert!(

@@ -276,7 +276,7 @@ fn a_file_that_cannot_go_on_says_where() {
     let told = run(&performance(large, 1)).expect_err("too much");
     assert!(
         told.to_string()
-            .contains("at most 4096 MB: let it touch less"),
+            .contains("at most 4096 MB: use smaller parameters"),
         "{told}"
     );
 }

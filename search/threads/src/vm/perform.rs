@@ -109,7 +109,7 @@ impl ProgramRun {
         if touched > MOST_BYTES {
             let (needed, most) = (touched.div_ceil(1 << 20), MOST_BYTES >> 20);
             return Err(self.unfit(format!(
-                "needs {needed} MB of memory; a machine of threads has at most {most} MB: let it touch less"
+                "needs {needed} MB of memory; a machine of threads has at most {most} MB: use smaller parameters"
             )));
         }
         let memory = self.workload.memory(self.cpus);
