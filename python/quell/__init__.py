@@ -222,10 +222,10 @@ def sweep(
         try:
             library = __import__(frame)
         except ImportError as missing:
-            raise ImportError(f"frame={frame!r} needs it: pip install {frame}, or ask for records") from missing
+            raise ImportError(f"frame={frame!r} needs {frame}: pip install {frame}, or use frame='records'") from missing
     numbers = [] if cpus is None else _listed(cpus)
     if cpus is not None and not numbers:
-        raise ValueError("cpus: a list without a number")
+        raise ValueError("cpus: the list is empty")
     for number in numbers:
         _within("cpus", number, 1, _MOST_CPUS)
     _within("seeds", seeds, 1, _MOST)
@@ -328,7 +328,7 @@ def _on_ray(on: Optional[str], address: Optional[str]) -> bool:
     if on not in (None, "ray"):
         raise ValueError(f'on {on}: expected "ray", or nothing for this host')
     if on is None and address is not None:
-        raise ValueError(f'address {address}: it is for on="ray"')
+        raise ValueError(f'address {address}: only with on="ray"')
     return on == "ray"
 
 

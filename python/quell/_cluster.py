@@ -48,12 +48,12 @@ def work(
     try:
         import ray
     except ImportError as missing:
-        raise ImportError('on="ray" needs it: pip install ray, or quell with [ray]') from missing
+        raise ImportError('on="ray" needs ray: pip install ray, or quell with [ray]') from missing
     ours = not ray.is_initialized()
     if ours:
         ray.init(address=address or os.environ.get("RAY_ADDRESS") or "local", log_to_driver=False)
     elif address is not None:
-        raise ValueError(f"address {address}: this process is connected to a cluster already; leave address out")
+        raise ValueError(f"address {address}: this process is already connected to a cluster; leave out address")
     waiting: dict[Any, int] = {}
     try:
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))

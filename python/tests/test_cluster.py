@@ -159,7 +159,7 @@ def test_what_is_wrong_is_told_before_anything_is_sent(monkeypatch):
         quell.sweep("dontned", on="ray")
     with pytest.raises(ValueError, match="unmap-acces"):
         quell.explore("unmap-acces", on="ray")
-    with pytest.raises(ValueError, match="connected to a cluster already"):
+    with pytest.raises(ValueError, match="already connected to a cluster"):
         quell.explore("unmap-access", on="ray", address="local")
 
 

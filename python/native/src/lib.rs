@@ -163,7 +163,7 @@ impl GridRequest {
         match grid.size() {
             0 => Err(refused("no runs: a list of values is empty, or seeds is 0")),
             size if size > MOST_CELLS => Err(refused(format_args!(
-                "more than {MOST_CELLS} runs: take fewer values or seeds"
+                "more than {MOST_CELLS} runs: use fewer values or seeds"
             ))),
             _ => Ok(grid),
         }
