@@ -79,7 +79,7 @@ pub struct BootArgs {
     /// Count instructions: the run repeats byte for byte, and takes several times as long
     #[arg(long)]
     icount: bool,
-    /// Execute the guest with QEMU's translation, the host's processor, the latter where it works, or Bochs
+    /// Execute the guest on this emulator or processor
     #[arg(long, value_enum, default_value = "tcg")]
     accel: Accelerator,
     /// Run each emulated CPU on its own thread: other interleavings, slower waits
@@ -100,8 +100,8 @@ pub struct BootArgs {
     repeat: u32,
     /// Add to the kernel's command line: policy=POLICY (`quell list policies`), parameters=NAME:VALUE,… of the
     /// workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that they run out),
-    /// break=request|here|broadcast|nmi or a mutant's name from `quell explore --mutants` (leaves a step out: the run
-    /// must then fail)
+    /// break=request|here|broadcast|nmi, or break= and a mutant's name from `quell explore --mutants` (leaves out a step,
+    /// so that the run must fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
     /// End a silent emulator after this many seconds of its own processor time, and print where its CPUs are
@@ -176,7 +176,7 @@ impl BootArgs {
             .find(|word| word.contains(char::is_whitespace))
         {
             return Err(usage(format_args!(
-                "--option `{word}`: one option each, without blanks"
+                "--option `{word}`: expected one option without blanks; repeat --option for more"
             )));
         }
         words.extend(self.options.iter().cloned());
@@ -217,17 +217,17 @@ impl BootArgs {
             && !HAS.contains(other)
         {
             return Err(usage(format_args!(
-                "--arch {other}: Bochs has none; use --accel tcg"
+                "--arch {other}: Bochs emulates only x86-64; use --accel tcg"
             )));
         }
         if self.icount || self.threads {
             return Err(usage(
-                "Bochs counts instructions on one thread anyway: leave --icount and --threads out",
+                "--accel bochs: Bochs always counts instructions on one thread; leave out --icount and --threads",
             ));
         }
         if self.print_command {
             return Err(usage(
-                "Bochs boots from files made for the run: --print-command is for QEMU",
+                "--accel bochs: Bochs needs files made for the run; use --print-command with QEMU",
             ));
         }
         Ok(HAS)
@@ -377,7 +377,7 @@ fn show(event: &Value) {
     match text("event") {
         "boot" => {
             say!("  processor has {}", list("present"));
-            say!("  and lacks {}", list("absent"));
+            say!("  processor lacks {}", list("absent"));
         }
         "test" => {
             let passed = event["passed"].as_bool().unwrap_or(false);
@@ -419,7 +419,7 @@ fn show(event: &Value) {
         ),
         "failed" => say!("  FAIL {}: {}", text("what"), text("why")),
         "watchdog" => say!(
-            "  FAIL cpu {} waited {} ms for another",
+            "  FAIL cpu {} waited {} ms for another CPU",
             event["cpu"],
             event["waited_ms"]
         ),

@@ -95,7 +95,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     }
     if let (Some(time), false) = (held_out::expected(&tables, threads), args.json) {
         note!(
-            "{} with {}: expected to take {} on {}, if they are as fast as those on which it was timed",
+            "{} with {}: about {} on {}, if this host is as fast as the one that was timed",
             output::several(tables.len(), "table"),
             output::several(tables.iter().flat_map(held_out::Table::jobs).count(), "run"),
             progress::length(time),
@@ -179,21 +179,21 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
                 "{}: {}",
                 table.name,
                 match &factors[..] {
-                    [] => "no figure from before has a unit that the model has".into(),
-                    factors => format!("fitted to before: {}", factors.join(", ")),
+                    [] => "not fitted, because no figure from before the change has a unit of the model".into(),
+                    factors => format!("fitted to the figures from before the change: {}", factors.join(", ")),
                 }
             ));
         }
         paragraph(format_args!(
-            "{hits} of {} ratios are predicted within {:.0} %. None was used to calibrate the model; docs/held-out.md \
-             explains the misses.",
+            "{hits} of {} ratios are predicted within {:.0} %. No published figure here was used to calibrate the model; \
+             docs/held-out.md explains the misses.",
             rows().count(),
             held_out::NEAR * 100.0
         ));
         paragraph(skill.words());
         if let (Some(hits), Some(skill)) = (calibrated_hits, &calibrated_skill) {
             paragraph(format_args!(
-                "With path costs fitted to figures from before, {hits} are. {}",
+                "With path costs fitted to the figures from before the change: {hits}. {}",
                 skill.words()
             ));
         }
@@ -234,7 +234,7 @@ impl HeldOutArgs {
                 None => {
                     let names = || built_in.iter().map(|table| table.name.as_str());
                     return Err(usage(format_args!(
-                        "no table `{wanted}`{}; built in are {}; a path names a folder with a published.toml",
+                        "no table `{wanted}`{}; built in are {}; or give the path of a folder with a published.toml",
                         hint(wanted, names()),
                         names().collect::<Vec<_>>().join(", ")
                     )));

@@ -77,7 +77,7 @@ impl Host {
             ],
             [
                 format!("{quell} reproduce --details"),
-                "show the table below with every figure and its source, misses first".into(),
+                "show the table below with all figures and sources, misses first".into(),
             ],
         ]
     }

@@ -16,8 +16,8 @@ use crate::usage::usage;
 
 /// Boot any x86-64 kernel on an emulated machine whose TLBs do the worst that the manual allows
 ///
-/// A judge looks at each access, and needs nothing from the kernel. It reports an access through a translation that
-/// the tables no longer allow, although the system call that took it away has returned (C3 of docs/contract.md).
+/// A judge checks each access without help from the kernel. It reports an access through a translation that the tables
+/// no longer allow, if the system call that removed it has returned (C3 of docs/contract.md).
 #[derive(Debug, Args)]
 pub struct HuntArgs {
     /// Hunt in this kernel's image; `quell` is the project's own kernel, built on demand
@@ -45,14 +45,14 @@ pub struct HuntArgs {
     /// Set the seed of all random choices: when CPUs alternate, what TLBs keep. The same seed repeats the same run
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Set how much TLBs keep and guess: 0 nothing, 9 everything that the manual allows
+    /// Set how much TLBs keep and speculate, from 0 (nothing) to 9 (everything that the manual allows)
     #[arg(long, default_value_t = 9, value_name = "0..9", value_parser = clap::value_parser!(u8).range(0..=9))]
     aggressive: u8,
     /// Boot the same machine without the hunt, to compare times
     #[arg(long, conflicts_with = "aggressive")]
     plain: bool,
-    /// Accept reads through read-only translations: for a kernel that leaves those of clean pages behind on purpose (lazy
-    /// unmap). Always so for `quell`
+    /// Accept reads through read-only translations, for a kernel that keeps those of clean pages on purpose (lazy
+    /// unmap). Always on for `quell`
     #[arg(long)]
     lazy_unmap: bool,
     /// Stop after this many findings
@@ -176,7 +176,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     }
     if found > 0 {
         if !args.json {
-            say!("again: {again}");
+            say!("to repeat this: {again}");
         }
         return Ok(ExitCode::FAILURE);
     }
@@ -188,7 +188,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                 .as_ref()
                 .is_none_or(|why| !why.ends_with("stopped"))
         {
-            say!("no hunt; {:.1} s", outcome.seconds);
+            say!("ran without the hunt in {:.1} s", outcome.seconds);
             return Ok(ExitCode::SUCCESS);
         }
         for line in &outcome.last_lines {
@@ -208,7 +208,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
         "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; {} of {} changes judged; \
-         {} lawful stale accesses",
+         {} stale accesses allowed",
         counts.hits, counts.guesses, counts.returned, counts.changes, counts.stale
     )
 }

@@ -322,7 +322,7 @@ mod live {
                 ),
             }],
             verdicts: vec![Verdict {
-                target: "chosen against peak write bandwidth, from 2 MB on",
+                target: "chosen strategy compared with peak write bandwidth, from 2 MB",
                 bound: 0.9,
                 ratio: 0.985,
                 at_bytes: 1 << 30,

@@ -61,7 +61,7 @@ struct Cli {
 enum Command {
     /// Compare published figures with the model's predictions (`quell` alone does this)
     Reproduce(reproduce::ReproduceArgs),
-    /// Compare published tables that nothing was calibrated for with the model's predictions
+    /// Compare published tables that were not used for calibration with the model's predictions
     HeldOut(held_out::HeldOutArgs),
     /// Run one workload on one machine with one policy
     Run(run::RunArgs),

@@ -10,6 +10,7 @@ use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
 use crate::output::{self, paragraph, say};
+use crate::reproduce::short;
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -124,7 +125,7 @@ pub fn run(args: ListArgs) -> Result<()> {
     let wants = |what| args.what.is_none_or(|wanted| wanted == what);
     if let (Some(machine), false) = (&args.machine, wants(ListTopic::Parameters)) {
         return Err(usage(format_args!(
-            "--machine {machine}: only `quell list parameters` has values of a machine"
+            "--machine {machine}: only `quell list parameters` shows values of a machine"
         )));
     }
     if args.json {
@@ -193,7 +194,7 @@ fn workloads() {
         paragraph(format_args!(
             "{} ({}): {}",
             workload.name(),
-            workload.mechanism(),
+            short(workload.mechanism()),
             workload.title()
         ));
         say!("{}\n", workload_table(&workload));
@@ -224,7 +225,7 @@ fn known_machines() {
     say!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
     say!("{}\n", machine_table());
     paragraph(
-        "A file of your own may start from one: based_on = \"NAME\", then only what differs.",
+        "To base a file of your own on one of these, write based_on = \"NAME\" and only the values that differ.",
     );
     paragraph("quell list parameters --machine NAME shows every value with its source.\n");
 }
@@ -235,7 +236,7 @@ pub fn machine_table() -> Table {
         words("name"),
         words("machine"),
         number("CPUs"),
-        number("values guessed"),
+        number("guessed values"),
     ]);
     for machine in machines::names().filter_map(built_in) {
         rows.row([
@@ -256,7 +257,7 @@ fn guessed(kernel: &KernelFile) -> usize {
 
 /// Returns a table of the built-in kernels.
 pub fn kernel_table() -> Table {
-    let mut rows = Table::new([words("name"), words("kernel"), number("values guessed")]);
+    let mut rows = Table::new([words("name"), words("kernel"), number("guessed values")]);
     for kernel in kernels::names().filter_map(built_in_kernel) {
         rows.row([
             kernel.name().to_owned(),
@@ -338,7 +339,7 @@ pub fn value_table(machine: &MachineFile) -> Table {
     let mut rows = Table::new([
         words("section.key"),
         number("value"),
-        words("known"),
+        words("status"),
         words("source"),
     ]);
     for &parameter in Parameter::ALL {

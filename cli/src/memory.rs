@@ -12,7 +12,7 @@ pub struct Allocator;
 #[cold]
 fn exhausted(bytes: usize) -> ! {
     fail(format_args!(
-        "error: out of memory ({bytes} bytes more): take fewer CPUs, pages or threads, or raise the limit (`ulimit -v`)"
+        "error: out of memory ({bytes} bytes more): use fewer CPUs, pages or threads, or raise the limit (`ulimit -v`)"
     ))
 }
 

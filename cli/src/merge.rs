@@ -39,7 +39,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let outcome = if kept::is_search(first.first()) {
         if let Some(option) = args.summary.asked() {
             return Err(usage(format_args!(
-                "{option} is for sweeps, and these are parts of a search"
+                "{option}: only for parts of a sweep, and these are parts of a search"
             )));
         }
         let merged = ResultsFile::merge(first, others, place.path())?.results;
@@ -64,9 +64,9 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
 fn told<W: Header>(merged: &Results<W>, place: &Destination) -> bool {
     let (known, missing, each) = (merged.known(), merged.missing(), W::EACH);
     match missing {
-        0 => say!("results: {}, all {known} {each}s", place.shown()),
+        0 => say!("results: {}, complete: {known} {each}s", place.shown()),
         _ => say!(
-            "results: {}, {known} {each}s; {missing} are missing",
+            "results: {}, incomplete: {known} {each}s, {missing} missing",
             place.shown()
         ),
     }

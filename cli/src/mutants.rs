@@ -16,7 +16,7 @@ pub fn in_copy() -> anyhow::Result<Option<ExitCode>> {
     }
     let root = toolchain::source("../..")?;
     if !run::is_built(&root) {
-        note!("building the copy that makes mistakes: once, and when the source changes");
+        note!("building a copy of quell with the mutants (only once, and when the source changes)");
     }
     let program = run::program(&root, "quell-cli", "quell")?;
     let mut command = Command::new(&program);

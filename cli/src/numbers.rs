@@ -46,7 +46,7 @@ fn listed(text: &str) -> Result<Vec<usize>, String> {
             .map_err(|_| "expected numbers like 1,2,24 or 1..64")?;
         match number {
             1..=1024 => Ok(number),
-            _ => Err(format!("{number} is not in 1..=1024")),
+            _ => Err(format!("{number} is not from 1 to 1024")),
         }
     };
     let mut cpus = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(cpus("4..20,1"), Ok(vec![1, 4, 8, 16]));
         assert!(cpus("8..4").unwrap_err().contains("above the last"));
         assert!(cpus("1..").unwrap_err().contains("1..64"));
-        assert!(cpus("0,1").unwrap_err().contains("1..=1024"));
+        assert!(cpus("0,1").unwrap_err().contains("1 to 1024"));
         assert!(cpus("5000").unwrap_err().contains("1024"));
         assert!(cpus("a").is_err() && cpus("1,,2").is_err() && cpus("").is_err());
     }

@@ -160,7 +160,7 @@ fn read(workload: &mut Workload, path: &Path) -> Result<()> {
             if switch { "yes" } else { "no" }.to_owned()
         } else {
             return Err(usage(format_args!(
-                "{shown}:{at}: {}: expected a whole number, a text like \"64M\", true or false, found {}",
+                "{shown}:{at}: {}: expected a whole number, a text like \"64M\", true or false; found {}",
                 key.get_ref(),
                 found(content)
             )));

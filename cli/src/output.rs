@@ -324,7 +324,7 @@ impl Destination {
         let opened = options.write(true).create(true).truncate(false).open(&path);
         opened.map_err(|error| {
             usage(format_args!(
-                "{option} {}: {error}; {option} FILE chooses another place",
+                "{option} {}: {error}; name another file with {option} FILE",
                 path.display()
             ))
         })?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 
+use quell::Mechanism;
 use quell_clock::MachineFile;
 use quell_conformance::{PolicyText, parse_policy};
 use quell_experiments::numbers::digits;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use crate::options::{KERNELS, MACHINES};
 use crate::output::{self, paragraph, say};
+use crate::reproduce::short;
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -29,8 +31,8 @@ pub struct PredictArgs {
     /// Use this machine: a file from `quell measure host`, or a built-in name
     #[arg(long, value_name = "FILE", default_value = HOST_FILE, value_parser = MACHINES, hide_possible_values = true)]
     machine: String,
-    /// Name the mechanisms that the kernel already has, as a policy (`quell list policies`) [default: by the release
-    /// that runs here]; or use the path costs of a kernel, as a name or file (`quell list kernels`)
+    /// Name the mechanisms that the kernel already has, as a policy (`quell list policies`) [default: those of the
+    /// running release]; or use the path costs of a kernel, as a name or file (`quell list kernels`)
     #[arg(long, value_name = "POLICY|NAME|FILE", value_parser = KERNELS, hide_possible_values = true)]
     kernel: Vec<String>,
     /// Print one JSON object instead of a table
@@ -52,7 +54,7 @@ struct Document<'a> {
 fn machine(text: &str) -> Result<MachineFile> {
     if text == HOST_FILE && !Path::new(text).exists() {
         return Err(usage(format_args!(
-            "there is no {HOST_FILE} here: `quell measure host` writes it; or name a machine with --machine ({})",
+            "no {HOST_FILE} here: write it with `quell measure host`, or name a machine with --machine ({})",
             machines::names().collect::<Vec<_>>().join(", ")
         )));
     }
@@ -106,7 +108,7 @@ fn print(
     violations: u64,
 ) {
     paragraph(format_args!(
-        "What each mechanism would save on {} ({}), kernel {}.\n",
+        "Savings of each mechanism on {} ({}), kernel {}.\n",
         machine.name(),
         machine.title(),
         kernel.release
@@ -115,8 +117,9 @@ fn print(
     for line in lines {
         if let Some(why) = &line.refused {
             paragraph(format_args!(
-                "  {} {}: {why}",
-                line.mechanism, line.workload
+                "  {} ({}): {why}",
+                mechanism(line),
+                line.workload
             ));
         }
     }
@@ -125,19 +128,29 @@ fn print(
             "  saved already: this kernel has the mechanism; \"without\" predicts a kernel without it",
         );
     }
-    say!("\nThis rests on:");
+    say!("\nAssumptions:");
     for assumption in assumptions {
         paragraph(format_args!("  - {assumption}"));
     }
     if violations > 0 {
-        say!("\nThe contract was broken {violations} times: do not trust this, and report it.");
+        say!(
+            "\nThe contract was broken {violations} times. Do not trust these predictions, and report the error."
+        );
     }
+}
+
+/// Returns the short name of a line's mechanism.
+fn mechanism(line: &Line) -> &'static str {
+    let of = Mechanism::ALL
+        .into_iter()
+        .find(|of| of.name() == line.mechanism);
+    of.map_or(line.mechanism, short)
 }
 
 /// Returns a table of the savings, one row for each workload.
 pub fn prediction_table(lines: &[Line]) -> Table {
     let mut table = Table::new([
-        words(""),
+        words("mechanism"),
         words("workload"),
         number("CPUs"),
         words("figure"),
@@ -145,7 +158,7 @@ pub fn prediction_table(lines: &[Line]) -> Table {
         number("with"),
         number("time saved, %"),
         number("interrupts").spare(),
-        words(""),
+        words("note"),
     ]);
     let shown = |value: Option<f64>| value.map_or("-".into(), digits);
     for line in lines {
@@ -155,7 +168,7 @@ pub fn prediction_table(lines: &[Line]) -> Table {
             None => "",
         };
         table.row([
-            line.mechanism.to_owned(),
+            mechanism(line).to_owned(),
             line.what.to_owned(),
             line.cpus.to_string(),
             line.metric.unwrap_or("-").to_owned(),

@@ -44,7 +44,7 @@ pub struct ReproduceArgs {
     /// Show only the cost of the guards: the checks that make each mechanism safe
     #[arg(long, conflicts_with = "report")]
     guards: bool,
-    /// Print only the table of docs/headlines.md, or with --guards that of model/experiments/results/guards.txt
+    /// Print only the table of docs/headlines.md; with --guards, the table of model/experiments/results/guards.txt
     #[arg(long, conflicts_with_all = ["json", "report"])]
     markdown: bool,
     /// Run only this mechanism, S0 to S4, or this workload
@@ -76,7 +76,7 @@ impl ReproduceArgs {
             let only = self.only.as_deref().unwrap_or_default();
             let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
             return Err(usage(format_args!(
-                "--only {only}: no such experiment{}; there are S0 to S4 and {}",
+                "--only {only}: no such experiment{}; use S0 to S4 or {}",
                 hint(only, names.iter().copied()),
                 names.join(", ")
             )));
@@ -108,7 +108,7 @@ struct Json<'a> {
 /// An introduction for new users.
 const INTRODUCTION: &str = "\
 quell keeps translation caches (TLBs) coherent on many CPUs, and zeroes memory.
-Here its mechanisms run on machines in software, beside what was published:
+Below, its mechanisms on machines in software are compared with published figures:
 ";
 
 /// Returns the command as the user types it, which differs in a checkout.
@@ -129,7 +129,7 @@ fn percent(change: f64) -> String {
 }
 
 /// Returns a short name that explains a mechanism.
-fn short(mechanism: Mechanism) -> &'static str {
+pub fn short(mechanism: Mechanism) -> &'static str {
     match mechanism {
         Mechanism::Batch => "batching of shootdowns",
         Mechanism::Extents => "zeroing of extents",
@@ -258,13 +258,13 @@ pub fn guard_table(rows: &[guards::Row]) -> Table {
     let mut table = Table::new([
         words(""),
         words("guard"),
-        words("without it"),
-        words("left out by").spare(),
+        words("risk without it"),
+        words("mutant").spare(),
         words("experiment"),
         number("gain, %"),
         number("the guard costs, %"),
-        words("because of").spare(),
-        words("broken without"),
+        words("explanation").spare(),
+        words("breaches without it"),
     ]);
     for row in rows {
         table.row([
@@ -322,12 +322,12 @@ fn print_details(rows: &[Row]) {
 }
 
 fn print_guards(rows: &[guards::Row]) {
-    paragraph("Cost of the guards, beside each mechanism's gain\n");
+    paragraph("Cost of the guards, compared with each mechanism's gain\n");
     say!("{}\n", guard_table(rows));
     paragraph(
-        "Gain: time saved by the mechanism, guard included. Cost: time with the guard against the same run without it, in \
-         which the contract may break: mean, least and most of several seeds. Less than 0.1 % is chance. 0 broken: \
-         this workload does not show the mistake; `quell explore --mutants NAME` does (docs/how-far.md).",
+        "Gain: time saved by the mechanism, guard included. Cost: additional time with the guard, compared with the same \
+         run without it: mean, minimum and maximum of several seeds. Differences below 0.1 % are chance. Breaches 0: this \
+         workload does not show the mistake; `quell explore --mutants NAME` does (docs/how-far.md).",
     );
 }
 
@@ -443,7 +443,7 @@ impl End {
         paragraph(safety(self.runs, self.violations));
         if args.details {
             paragraph(format_args!(
-                "{:.0} s, {:.1} million accesses/s a core.",
+                "{:.0} s, {:.1} million accesses/s per core.",
                 self.seconds,
                 self.rate / 1e6
             ));
@@ -467,8 +467,8 @@ fn safety(runs: usize, violations: u64) -> String {
             "Safe: in {runs} runs every access of every CPU was checked, and the contract held."
         ),
         count => format!(
-            "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine and policy names \
-             each breach."
+            "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine and policy lists each \
+             breach."
         ),
     }
 }
@@ -476,9 +476,9 @@ fn safety(runs: usize, violations: u64) -> String {
 /// Prints the meaning of the table's figures.
 fn explain(rows: &[Row]) {
     paragraph(format_args!(
-        "Each row is a published measurement of a change to a kernel, before and after, beside the same engine \
-         code running on a machine in software whose costs come from published \"before\" figures alone: {} \
-         of {} changes are predicted within their tolerance.",
+        "Each row compares a published measurement of a kernel change with the same engine code on a machine in software. \
+         The machine's costs come only from published figures before the change. {} of {} changes are predicted within \
+         their tolerance.",
         hits(&rows.iter().collect::<Vec<_>>()),
         rows.len()
     ));

@@ -73,7 +73,7 @@ impl ResultsPart {
 fn place_of(place: &Path) -> Result<PathBuf> {
     match fs::metadata(place) {
         Ok(there) if !there.is_file() => Err(usage(format_args!(
-            "--results {}: not a file, which results that are read again are kept in; name one",
+            "--results {}: not a regular file, so the results could not be read again; name one",
             place.display()
         ))),
         Ok(_) => Ok(fs::canonicalize(place)?),
@@ -116,7 +116,7 @@ fn is_at(file: &File, place: &Path) -> bool {
 
 fn taken(place: &Path) -> anyhow::Error {
     usage(format_args!(
-        "--results {}: another command writes its results there; name another file, or wait for it",
+        "--results {}: another command writes to this file; name another one, or wait",
         place.display()
     ))
 }
@@ -142,7 +142,7 @@ impl<W: Header> ResultsFile<W> {
             Some(known) if known.is_of(&none) => known,
             Some(_) => {
                 return Err(usage(format_args!(
-                    "{} holds the results of {} of other {}s: name another file with --results, or remove it",
+                    "{} contains results of {} with other {}s; name another file with --results, or remove it",
                     place.display(),
                     W::WHAT,
                     W::EACH,
@@ -179,12 +179,12 @@ impl<W: Header> ResultsFile<W> {
             all.merge(read(ResultsPart::open(path)?)?)
                 .map_err(|apart| match apart {
                     MergeError::OtherWhole => usage(format_args!(
-                        "{shown} belongs to {} of other {}s than {shown_first}",
+                        "{shown} is from {} with other {}s than {shown_first}",
                         W::WHAT,
                         W::EACH,
                     )),
                     MergeError::Differ(index) => anyhow::anyhow!(
-                        "{shown}: {} {index} has another result than in another file",
+                        "{shown}: the result of {} {index} differs from that in another file",
                         W::EACH
                     ),
                 })?;

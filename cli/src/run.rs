@@ -52,7 +52,7 @@ pub struct RunArgs {
     /// Write a trace of all CPUs to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Leave a guard out, to see its cost and what breaks: the name of a mutant from `quell explore --mutants`; may be
+    /// Leave out a guard, to see its cost and the breaches: the name of a mutant from `quell explore --mutants`; may be
     /// repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Vec<&'static Mutant>,
@@ -150,7 +150,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let figure = &outcome.measure;
     if !figure.value.is_finite() {
         note!(
-            "{}: its figure `{}` came out as {}: it divides by something that was zero in this run",
+            "{}: the figure `{}` is {}, because its formula divides by zero in this run",
             workload.name(),
             figure.metric,
             figure.value
@@ -219,11 +219,11 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
 /// Returns a table of the times of calls in the measured window.
 fn latency_table(outcome: &Outcome) -> Table {
     let mut rows = Table::new([
-        words("calls while measured"),
-        number("times"),
+        words("call, while measured"),
+        number("count"),
         number("median, ns"),
         number("99 %, ns"),
-        number("worst, ns"),
+        number("maximum, ns"),
     ]);
     for call in CallLatency::all(outcome) {
         rows.row([
@@ -251,8 +251,8 @@ pub fn engine_rows(engine: &Stats) -> impl Iterator<Item = (&'static str, &'stat
 /// Returns a table of these names, meanings and counts, without counts of 0.
 pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Table {
     let mut rows = Table::new([
-        words("counted while measured"),
-        number("times"),
+        words("counter, while measured"),
+        number("count"),
         words("meaning"),
     ]);
     for (name, meaning, count) in counts {

@@ -29,7 +29,7 @@ pub struct ScaleArgs {
     /// Compare this policy; may be repeated [default: baseline, the workload's own mechanism, and all]
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
     policies: Vec<Policy>,
-    /// Run on these numbers of CPUs, separated by commas; a single number means the powers of two up to it
+    /// Run on these numbers of CPUs, separated by commas; a single number stands for all powers of two up to it
     #[arg(long, default_value = "1024", value_name = "LIST")]
     cpus: Cpus,
     /// Show each figure as a ratio to that of the first policy

@@ -266,7 +266,7 @@ impl Table {
             .collect();
         if !left_out.is_empty() {
             let note = format!(
-                "Not shown for lack of width: {}. A wider terminal, a pipe and --json show them.",
+                "Not shown for lack of width: {}. Use a wider terminal, a pipe or --json to see them.",
                 left_out.join("; ")
             );
             for line in wrap(&note, limit) {

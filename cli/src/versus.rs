@@ -35,7 +35,7 @@ struct LinuxArgs {
     /// Boot this Linux kernel image for x86-64, for example /boot/vmlinuz-6.12.0-cloud-amd64
     #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
     kernel: Option<PathBuf>,
-    /// Use the kernel's modules from here [default: where its package has put them]
+    /// Use the kernel's modules from this directory [default: the one of its package]
     #[arg(long, value_name = "DIR", requires = "kernel")]
     modules: Option<PathBuf>,
     /// Fetch Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
@@ -67,15 +67,15 @@ struct LinuxArgs {
     /// Use this policy in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
     #[arg(long, default_value = "all", value_parser = quell_conformance::parse_policy)]
     policy: Policy,
-    /// Multiply the work of each workload by this
+    /// Multiply the work of each workload by this factor
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Do a fifth of the work, less exactly
+    /// Do a fifth of the work, with less exact results
     #[arg(long)]
     quick: bool,
-    /// Boot each Linux this many times, each time at another point of a timer tick; rows are medians, with least and
-    /// most
+    /// Boot each Linux this many times, each time at another point of a timer tick; rows are medians, with minimum and
+    /// maximum
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=99))]
     boots: u16,
@@ -91,7 +91,7 @@ struct LinuxArgs {
     /// Build, and print QEMU's command lines instead of running them
     #[arg(long)]
     print_command: bool,
-    /// Only check whether everything needed is here
+    /// Only check whether everything needed is installed
     #[arg(long, conflicts_with_all = ["json", "markdown"])]
     check: bool,
     /// End a silent emulator after this many seconds of its own processor time, and print where its CPUs are
@@ -174,7 +174,9 @@ fn print(report: &Report) {
     }
     say!("{}", table(report, report.with_linux()));
     if report.has_own() {
-        say!("quell's own kernel, which has no file system and is no comparison with Linux\n");
+        say!(
+            "quell's own kernel: it has no file system, so do not compare these rows with Linux\n"
+        );
         say!("{}", table(report, RowFilter::Quell));
     }
     for why in &report.without_rows {

@@ -513,7 +513,7 @@ fn a_search_of_every_schedule_that_gives_up_is_no_success() {
     quell(&few)
         .assert()
         .code(3)
-        .stdout(contains("given up before the end"));
+        .stdout(contains("not every schedule was run"));
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept.jsonl");
     let merged = folder.path().join("merged.jsonl");
@@ -531,7 +531,7 @@ fn a_case_that_needs_more_schedules_is_neither_success_nor_failure() {
     quell(&["explore", "vm-idle-unmap", "--schedules", "2"])
         .assert()
         .code(3)
-        .stdout(contains("never fired: ").and(contains("take more --schedules")));
+        .stdout(contains("never reached: ").and(contains("run more --schedules")));
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn a_figure_that_divides_by_nothing_is_no_success() {
     quell(&["run", path.to_str().unwrap(), "--param", "iterations=2"])
         .assert()
         .code(1)
-        .stderr(contains("divides by something that was zero"));
+        .stderr(contains("divides by zero"));
 }
 
 #[test]

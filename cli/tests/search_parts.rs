@@ -77,7 +77,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
         &["part-2.jsonl", "part-1.jsonl"],
         &["--results", "two.jsonl"],
     );
-    assert!(String::from_utf8_lossy(&two.stdout).contains("are missing"));
+    assert!(String::from_utf8_lossy(&two.stdout).contains(" missing"));
     let merged = merge(
         &["part-3.jsonl", "two.jsonl", "part-1.jsonl"],
         &["--results", "merged.jsonl"],
@@ -102,12 +102,12 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     // A part doesn't belong to a search with another seed, nor to a sweep.
     search(at, &["--seed", "2", "--results", "other.jsonl"]);
     let other = merge(&["whole.jsonl", "other.jsonl"], &["--results", "x.jsonl"]);
-    refused(&other, "other.jsonl belongs to a search of other cases");
+    refused(&other, "other.jsonl is from a search with other cases");
     let plot = merge(
         &["whole.jsonl"],
         &["--results", "x.jsonl", "--csv", "x.csv"],
     );
-    refused(&plot, "--csv is for sweeps");
+    refused(&plot, "--csv: only for parts of a sweep");
     let grid = ["sweep", "munmap", "--param", "iterations=1", "--seeds", "1"];
     let sweep = quell(at, &[&grid[..], &["--results", "sweep.jsonl"]].concat());
     assert!(sweep.status.success(), "{}", errors(&sweep));
@@ -123,7 +123,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     assert_ne!(differs, rows);
     fs::write(at.join("differs.jsonl"), format!("{head}\n{differs}")).expect("a file");
     let differs = merge(&["whole.jsonl", "differs.jsonl"], &["--results", "x.jsonl"]);
-    assert!(errors(&differs).contains("has another result than in another file"));
+    assert!(errors(&differs).contains("differs from that in another file"));
 }
 
 #[test]
@@ -142,7 +142,10 @@ fn a_search_goes_on_where_it_was_interrupted() {
     fs::write(at.join("cut.jsonl"), cut).expect("a file");
     let again = search(at, &["--results", "cut.jsonl"]);
     let told = errors(&again);
-    assert!(told.contains("10 cases are in cut.jsonl already"), "{told}");
+    assert!(
+        told.contains("skipping 10 cases that are already in cut.jsonl"),
+        "{told}"
+    );
     assert_eq!(said(&again), said(&whole));
     assert!(fs::read_to_string(at.join("cut.jsonl")).expect("results") == file);
 
@@ -150,7 +153,7 @@ fn a_search_goes_on_where_it_was_interrupted() {
     let changed = BROKEN.replace("policy = \"all\"", "policy = \"S4\"");
     fs::write(at.join("broken.toml"), changed).expect("a file");
     let other = search(at, &["--results", "cut.jsonl"]);
-    refused(&other, "a search of other cases");
+    refused(&other, "a search with other cases");
     let minutes = ["explore", "unmap-access", "--minutes", "1"];
     let timed = quell(at, &[&minutes[..], &["--results", "x.jsonl"]].concat());
     refused(&timed, "--minutes");
@@ -179,7 +182,7 @@ fn results_take_the_place_of_files_alone() {
     let search = |results| quell(at, &[&search[..], &["--results", results]].concat());
     symlink("/dev/null", at.join("device")).expect("a link");
     symlink("kept.jsonl", at.join("link")).expect("a link");
-    refused(&search("device"), "--results device: not a file");
+    refused(&search("device"), "--results device: not a regular file");
     // The file is created where the link points, whether it exists already or not.
     for _ in 0..2 {
         let kept = search("link");
@@ -196,7 +199,7 @@ fn results_take_the_place_of_files_alone() {
     );
     refused(
         &quell(at, &["merge", "kept.jsonl", "--results", "device"]),
-        "--results device: not a file",
+        "--results device: not a regular file",
     );
 
     // A part is read once, so it may come from a pipe. We read no further than the longest line of results.

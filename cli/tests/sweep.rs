@@ -125,7 +125,7 @@ fn parts_that_are_merged_are_the_file_of_one_machine() {
     );
     assert!(!refused.status.success());
     assert!(
-        errors(&refused).contains("run 0 has another result"),
+        errors(&refused).contains("the result of run 0 differs"),
         "{}",
         errors(&refused)
     );
@@ -167,7 +167,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     fs::write(at.join("cut.jsonl"), cut).expect("a file");
     let again = sweep(at, &["--results", "cut.jsonl"]);
     assert!(
-        errors(&again).contains("10 runs are in cut.jsonl already"),
+        errors(&again).contains("skipping 10 runs that are already in cut.jsonl"),
         "{}",
         errors(&again)
     );
@@ -177,7 +177,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     let other = sweep(at, &["--results", "cut.jsonl", "--param", "stride=2"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(
-        errors(&other).contains("a sweep of other runs"),
+        errors(&other).contains("a sweep with other runs"),
         "{}",
         errors(&other)
     );

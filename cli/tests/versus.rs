@@ -135,7 +135,7 @@ fn a_mistake_is_named_before_anything_is_built_or_booted() {
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     // If the emulator is missing, that error comes first.
-    let known = ["no image of a Linux kernel", "is not installed"];
+    let known = ["not an image of a Linux kernel", "is not installed"];
     assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
 }
 

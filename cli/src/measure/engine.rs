@@ -20,7 +20,7 @@ pub struct EngineArgs {
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Time each operation this often; prints the medians of samples on an unshared core
+    /// Time each operation this many times; prints the medians of samples on an unshared core
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: u32,
     /// Measure the cost of the guards instead: each operation with and without its guard, in a copy of the sources that
@@ -61,7 +61,7 @@ fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
     if args.json {
         output::object(json!({ "guards": values(&guards) }));
     } else {
-        say!("Cost of the guards (the rest: quell reproduce --guards):");
+        say!("Cost of the guards on this host (more: quell reproduce --guards)");
         say!("{}", guard_table(&guards));
     }
     Ok(ExitCode::SUCCESS)
@@ -72,7 +72,7 @@ fn print(costs: &Costs) {
     match costs.shootdowns {
         Some(one) => {
             paragraph(format_args!(
-                "\nOne shootdown of {SHOOTDOWN_PAGES} pages, initiator's latency, one target:"
+                "\nOne shootdown of {SHOOTDOWN_PAGES} pages, one target, latency for the initiator:"
             ));
             let mut rows = Table::new([words("  flush"), number("ns"), number("cycles")]);
             for (name, cost) in [
@@ -94,12 +94,12 @@ fn print(costs: &Costs) {
             };
             say!("  asynchronous < concurrent < serial: {verdict}");
         }
-        None => say!("\nNo shootdowns: this process may use one core only."),
+        None => say!("\nNo shootdowns: this process may use only one core."),
     }
     paragraph(format_args!(
-        "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few stores here. \
-         Cycles are ticks of the time-stamp counter. The core was shared in {:.0} % of the samples; ns and cycles \
-         are medians of the others, quartiles are of all.",
+        "\nThe machine's CPUs are threads: a root load, an invalidation and an interrupt cost only a few stores. Cycles are \
+         ticks of the time-stamp counter. The core was shared in {:.0} % of the samples. Columns ns and cycles are medians of \
+         the other samples; quartiles are of all.",
         costs.shared_core * 100.0
     ));
 }
@@ -111,8 +111,8 @@ pub fn cost_table(rows: &[Row]) -> Table {
         number("ns"),
         number("cycles"),
         number("quartiles, ns").spare(),
-        number("must be, ns"),
-        words(""),
+        number("limit, ns"),
+        words("verdict"),
         words("instead of"),
         number("ns"),
     ]);
@@ -140,11 +140,11 @@ pub fn cost_table(rows: &[Row]) -> Table {
 /// Returns a table of each guard's cost: the operation with its guard and without it.
 pub fn guard_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
-        words("operation, and the guard in it"),
+        words("operation: guard"),
         number("ns"),
-        number("without it, ns"),
-        number("the guard costs, ns"),
-        words("left out by"),
+        number("without guard, ns"),
+        number("cost of guard, ns"),
+        words("mutant"),
     ]);
     for row in rows {
         table.row([

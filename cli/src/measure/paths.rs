@@ -57,7 +57,7 @@ impl PathsArgs {
             words("operation"),
             number("alone, ns"),
             number("two threads, ns"),
-            number("model without, ns"),
+            number("in the model, ns"),
             number("kernel's code, ns"),
         ]);
         for cost in &profile.costs {
@@ -72,8 +72,8 @@ impl PathsArgs {
         }
         say!("{table}");
         paragraph(format_args!(
-            "Linux {}; the model's part is that of {}. The least time of each operation counts. With two threads, each \
-             works on its own memory in one process.",
+            "Linux {}; model: {}. Times are the minimum of many runs. With two threads, each works on its own memory in one \
+             process.",
             profile.release, profile.machine
         ));
         Ok(ExitCode::SUCCESS)

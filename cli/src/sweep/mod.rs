@@ -167,7 +167,7 @@ impl SweepArgs {
         };
         if grid.size() > MOST_CELLS {
             return Err(usage(format_args!(
-                "more than {MOST_CELLS} runs: take fewer values or seeds"
+                "more than {MOST_CELLS} runs: use fewer values or seeds"
             )));
         }
         Ok(grid)
@@ -192,7 +192,10 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
         .collect();
     let known = file.results.known();
     if known > 0 {
-        note!("{known} runs are in {} already", place.shown());
+        note!(
+            "skipping {known} runs that are already in {}",
+            place.shown()
+        );
     }
     let kept = ResultsWriter::new(&mut file);
     let (begun, spent) = (Instant::now(), cpu_time::of_process());
@@ -206,7 +209,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     {
         let (took, cores) = (begun.elapsed(), rayon::current_num_threads());
         note!(
-            "{} in {:.1} s, in which {cores} cores were used to {:.0} %",
+            "{} in {:.1} s; {cores} cores were {:.0} % busy",
             several(missing.len(), "run"),
             took.as_secs_f64(),
             100.0 * (after - before).div_duration_f64(took) / cores as f64

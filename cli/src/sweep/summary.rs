@@ -99,7 +99,7 @@ pub fn print(results: &Results<Head>, places: &SummaryPlaces) -> Result<bool> {
                 say!("plot: {}", place.shown());
             }
             None => {
-                note!("no plot: no numeric parameter, and not --cpus, has two values with figures")
+                note!("no plot: neither --cpus nor a numeric parameter has two values with figures")
             }
         }
     }
@@ -114,7 +114,7 @@ pub fn print(results: &Results<Head>, places: &SummaryPlaces) -> Result<bool> {
         }
     }
     if failed > 3 {
-        note!("failed: {} more", failed - 3);
+        note!("{} more runs failed", failed - 3);
     }
     say!("breaches of the contract: {violations}");
     Ok(violations == 0 && failed == 0)

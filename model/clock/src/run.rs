@@ -95,7 +95,7 @@ fn way_out(why: &quell::Unsupported) -> &'static str {
         | quell::Unsupported::GlobalTagsWithoutBroadcast => {
             "change tlb.tags (\"none\" works with either) or broadcast.hardware in its file"
         }
-        _ => "take fewer CPUs, or a machine with more tags",
+        _ => "use fewer CPUs, or a machine with more tags",
     }
 }
 

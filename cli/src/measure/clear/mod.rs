@@ -56,7 +56,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .map_err(|_| "expected a number of bytes such as 64M or 1G".to_string())?;
     match number.checked_mul(1 << shift) {
         Some(n) if n >= 64 << 10 => Ok(n),
-        _ => Err("expected at least 64K: below, nothing differs between the strategies".into()),
+        _ => Err("expected at least 64K: the strategies do not differ below".into()),
     }
 }
 

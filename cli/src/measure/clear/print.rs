@@ -45,11 +45,11 @@ pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice
 /// Returns a table of the engine's choices, calibrated and by rule.
 pub fn choice_table(report: &Report) -> Table {
     let mut table = Table::new([
-        number("from"),
-        words("read next"),
-        words("by rule"),
-        words("not read next"),
-        words("by rule"),
+        number("from length"),
+        words("if read next"),
+        words("default rule"),
+        words("if not read next"),
+        words("default rule"),
     ]);
     for row in &report.plan.0 {
         table.row([
@@ -67,7 +67,7 @@ pub fn choice_table(report: &Report) -> Table {
 pub fn read_table(report: &Report) -> Table {
     let mut table = Table::new([
         number("extent"),
-        words("way"),
+        words("strategy"),
         number("clear, us"),
         number("read, us"),
         number("both, us"),
@@ -87,14 +87,19 @@ pub fn read_table(report: &Report) -> Table {
 
 /// Returns the speed of demand faults in the running kernel.
 pub fn fault_table(report: &Report) -> Table {
-    let mut table = Table::new([number("page"), words("way"), number("GB/s"), words("")]);
+    let mut table = Table::new([
+        number("page"),
+        words("method"),
+        number("GB/s"),
+        words("note"),
+    ]);
     for fault in &report.demand_fault {
         let refused = fault.note.as_ref().filter(|_| fault.gbps.is_none());
         table.row([
             bytes_label(fault.page_bytes),
             fault.way.to_string(),
             fault.gbps.map_or("-".into(), |gbps| format!("{gbps:.1}")),
-            refused.map_or(String::new(), |why| format!("refused: {why}")),
+            refused.map_or(String::new(), |why| format!("not measured: {why}")),
         ]);
     }
     table
@@ -103,11 +108,11 @@ pub fn fault_table(report: &Report) -> Table {
 /// Returns a table of the targets, and whether each was met.
 pub fn verdict_table(report: &Report) -> Table {
     let mut table = Table::new([
-        words(""),
+        words("verdict"),
         words("target"),
         number("ratio"),
         number("bound"),
-        number("at"),
+        number("extent"),
     ]);
     for v in &report.verdicts {
         table.row([
@@ -162,7 +167,7 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
     );
     if let Some(all) = &report.all_cores {
         part(
-            format!("Clearing, {} cores at once, GB/s in all", all.cores),
+            format!("Clearing, {} cores at once, GB/s in total", all.cores),
             Some(speed_table(
                 &all.rows,
                 &[("memset", &all.memset)],
@@ -185,15 +190,16 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
         Some(choice_table(report)),
     );
     part(
-        "Clear, then read the faulting page and two pages on either side".into(),
+        "Time to clear an extent, then read the faulting page and its two neighbours on each side"
+            .into(),
         Some(read_table(report)),
     );
     part(
-        "Demand faults of the running kernel".into(),
+        "Speed of demand faults in the running kernel".into(),
         Some(fault_table(report)),
     );
     part("Targets".into(), Some(verdict_table(report)));
-    part(format!("{:.0} s", report.seconds), None);
+    part(format!("measured in {:.0} s", report.seconds), None);
     parts
 }
 

@@ -54,7 +54,7 @@ fn known_name(name: &str) -> Result<String, String> {
         Ok(name.to_owned())
     } else {
         Err(format!(
-            "there is no such benchmark{}; there are: {}",
+            "no such benchmark{}; there are {}",
             hint(name, names.iter().copied()),
             names.join(", ")
         ))
@@ -76,7 +76,7 @@ impl HostArgs {
         let dir = self.dir.unwrap_or_else(std::env::temp_dir);
         if !dir.is_dir() {
             return Err(usage(format_args!(
-                "--dir {}: not a directory; name one that is there",
+                "--dir {}: not a directory; name an existing one",
                 dir.display()
             )));
         }
@@ -84,7 +84,7 @@ impl HostArgs {
         if let Some(path) = &self.machine_file {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == "discard") {
                 return Err(usage(format_args!(
-                    "--machine-file {}: it is made from the benchmark discard, which --only leaves out",
+                    "--machine-file {}: needs the benchmark discard, which --only leaves out",
                     path.display()
                 )));
             }

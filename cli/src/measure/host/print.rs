@@ -35,7 +35,7 @@ fn flushes(events: FlushEvents) -> String {
         (events.local + events.local_mm, "local"),
         (events.remote_received, "received"),
         (events.switch_flushed, "at switch"),
-        (events.full, "of them full"),
+        (events.full, "full"),
         (events.switch_kept, "kept at switch"),
     ];
     let shown: Vec<_> = named
@@ -63,7 +63,7 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
         number("median"),
         number("quartiles").spare(),
         number("quiet"),
-        number("against"),
+        number("speed-up"),
         number("TLB interrupts"),
         number("shootdowns, %"),
         words("flush events").spare(),
@@ -196,7 +196,7 @@ pub fn report(report: &Report) {
                 .unwrap_or_default();
             paragraph(format_args!("  not measured: {row}{}", refusal.reason));
             if let Some(remedy) = &refusal.remedy {
-                paragraph(format_args!("    would need: {remedy}"));
+                paragraph(format_args!("    needs: {remedy}"));
             }
         }
         for row in &benchmark.rows {
@@ -213,7 +213,7 @@ pub fn report(report: &Report) {
     beside(report);
     if report.interrupted {
         paragraph(format_args!(
-            "\ninterrupted: what is above was measured before the signal"
+            "\ninterrupted: the results above were measured before the signal"
         ));
     }
     for line in &report.not_restored {
@@ -225,9 +225,9 @@ pub fn report(report: &Report) {
 fn shared_core(report: &Report) {
     if let Some(shared) = report.shared_core {
         paragraph(format_args!(
-            "\nthe measuring core was shared in {:.0} % of the samples (a loop that fills it took longer than it can); column \
-             \"quiet\": the median of those in which it was not and no interrupt was missing; \"~\": of those that had most of \
-             the core, because it was hardly ever their own; \"-\": too few samples.",
+            "\nOther work shared the measuring core in {:.0} % of the samples: a loop took longer than on a free core. Column \
+             \"quiet\" is the median of the other samples, without those that miss an interrupt. \"~\": the core was hardly ever \
+             free, so these are the samples that had most of it. \"-\": too few samples.",
             shared * 100.0
         ));
     }
@@ -237,9 +237,9 @@ fn shared_core(report: &Report) {
 fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         paragraph(format_args!(
-            "\nthe model, calibrated on single steps and on one page discarded, beside rows that it was not made from \
-             (quiet samples of both; the target is {:.0} %). Noise: how far the rounds of the row lie apart, or of the \
-             row of one page; beyond {:.0} % nothing is judged. The host's, over all rows: {} %.",
+            "\nPredictions of the model for rows that were not used to calibrate it (single steps and one discarded page were). \
+             Quiet samples only; the target is an error within {:.0} %. Noise is the difference between rounds of this row or of \
+             the one-page row; above {:.0} % a row is not judged. Noise of this host over all rows: {} %.",
             TOLERANCE * 100.0,
             NOISY * 100.0,
             or_dash(report.noise, |noise| format!("{:.0}", noise * 100.0))
@@ -254,7 +254,7 @@ fn beside(report: &Report) {
     if let Some(file) = &report.machine_file {
         match &file.path {
             Some(path) => paragraph(format_args!(
-                "\nmachine file: {path}; `quell predict --machine {path}` predicts the savings of each mechanism here"
+                "\nmachine file: {path}; for the savings of each mechanism on this host, run `quell predict --machine {path}`"
             )),
             None => paragraph(format_args!("\nno machine file was written")),
         }
@@ -268,7 +268,7 @@ fn price(report: &Report) {
     let Some(found) = &report.shootdown else {
         if report.benchmarks.iter().any(|b| !b.rows.is_empty()) {
             paragraph(format_args!(
-                "\nthe price of a shootdown, and with it the column \"shootdowns\", needs the benchmark discard"
+                "\nThe price of a shootdown and the column \"shootdowns\" need the benchmark discard."
             ));
         }
         return;
@@ -300,8 +300,8 @@ fn price(report: &Report) {
     }
     if found.ns.is_some() {
         paragraph(format_args!(
-            "column \"shootdowns\": interrupts / targets x this price, as a part of the row's time; an estimate, because the \
-             price was measured with a target that only spins. \"against\": how many times faster than the usual form."
+            "Column \"shootdowns\": interrupts / targets x this price, as a share of the row's time. It is an estimate, because the \
+             price was measured with a target that only spins. Column \"speed-up\": compared with the usual form."
         ));
     }
 }

@@ -127,13 +127,13 @@ fn page(
     let content = html! {
         h1 { "Five ways to keep translations coherent for less" }
         p {
-            "When a kernel takes a page away, every CPU that may have cached its translation must forget it. "
-            "Five published changes to kernels make that, or the zeroing of the page that comes instead, cheaper. "
-            "Here one engine does all five, on a machine in software whose costs come from figures published "
-            em { "before" } " each change, and every access of every run is checked against the contract."
+            "When a kernel unmaps a page, every CPU that may have cached its translation must drop it. "
+            "Five published kernel changes make this cheaper, or the zeroing of the next page. "
+            "Here one engine does all five, on a machine in software. Its costs come from figures published "
+            em { "before" } " each change. Every access of every run is checked against the contract."
         }
         div .cards {
-            div .card { b { (hits) " of " (rows.len()) } "changes predicted within the tolerance that the table states" }
+            div .card { b { (hits) " of " (rows.len()) } "changes predicted within the tolerance in the table" }
             div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
         }
         p { (skill(rows).words()) }
@@ -160,8 +160,8 @@ fn before_after(rows: &[Row]) -> Markup {
     html! {
         h2 { "Before and after" }
         p {
-            "All bars of an experiment are on one scale. Where the experiment is smaller than the published one, "
-            "each side is shown in percent of its own figure before the change."
+            "All bars of an experiment have the same scale. If the experiment is smaller than the published one, "
+            "each side is in percent of its own figure before the change."
         }
         (charts::key([("published", "--before"), ("model", "--after"), ("model, everything on", "--all")]))
         @for mechanism in mechanisms {
@@ -247,13 +247,13 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
         upward: VerticalScale::Evenly,
     };
     html! {
-        h2 { "Gain against CPUs" }
+        h2 { "Gain by number of CPUs" }
         figure {
             (chart.draw())
             figcaption {
                 "The time of one MADV_DONTNEED and touch, as a ratio to that of the baseline: below 1 is faster. One CPU "
-                "drops and touches a page; all others spin in the same process, so each must flush. The Haswell server, "
-                "continued to 1024 CPUs with the distances of its file."
+                "drops and touches a page. All others spin in the same process, so each must flush. Machine: the Haswell server, "
+                "extended to 1024 CPUs with the distances of its machine file."
             }
         }
     }
@@ -282,7 +282,7 @@ fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
         .unwrap_or(1);
     html! {
         h2 { "One shootdown" }
-        p { "One " code { "MADV_DONTNEED" } " on CPU 0 of 4, under each policy, on one scale. The dashed line is its return to the program." }
+        p { "One " code { "MADV_DONTNEED" } " on CPU 0 of 4, under each policy, on the same scale. At the dashed line it returns to the program." }
         (charts::key(timeline::KEY))
         @for (policy, episode) in &episodes {
             figure {
@@ -298,19 +298,19 @@ const SHOWN: usize = 6;
 
 fn sensitivity(plans: &[Experiment], results: &Results) -> Markup {
     html! {
-        h2 { "How much hangs on guesses" }
+        h2 { "Sensitivity to guesses" }
         p {
-            "Parameters of the machine files without a source are marked as assumed. Here each of them is "
-            "halved and made half as large again, in a shorter run of the experiment; shown is by how many percentage points "
-            "the predicted change moves, for those that move it most."
+            "Parameters of the machine files without a source are marked as assumed. Here each of them is multiplied by 0.5 "
+            "and by 1.5, in a shorter run of the experiment. The bars show by how many percentage points the predicted change "
+            "moves, for the parameters that move it most."
         }
-        (charts::key([("halved", "--c1"), ("half as large again", "--c2")]))
+        (charts::key([("times 0.5", "--c1"), ("times 1.5", "--c2")]))
         @for plan in plans {
             h3 { (plan.headline.mechanism.name()) " " (plan.headline.experiment) ", " (plan.headline.case)
                 span .soft { " on " (plan.headline.machine) ", " (plan.headline.metric) } }
             @let rows = moves(plan, results);
             @if rows.is_empty() {
-                p .soft { "No guess of this machine moves it by a tenth of a point." }
+                p .soft { "No guess of this machine moves the change by 0.1 points." }
             } @else {
                 figure { (charts::tornado(&rows)) }
             }

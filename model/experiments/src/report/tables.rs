@@ -46,7 +46,7 @@ pub fn figures(rows: &[Row]) -> Markup {
         p {
             "The table compares the change that the mechanism makes to the same kernel on the same machine. "
             "Misses come first, with their known reasons. "
-            "\"Before\" is how far the model is off on the kernel before the change."
+            "\"Before off\" is the model's error for the kernel before the change."
         }
         table #figures {
             thead {
@@ -96,30 +96,30 @@ pub fn what_guards_cost(rows: &[guards::Row]) -> Markup {
         @if !rows.is_empty() {
             h2 { "Cost of the guards" }
             p {
-                "Closing a hole takes time on a fast path. Each guard here is left out of the same run: its cost is the time with it against "
-                "the time without it, beside the mechanism's gain with it. Without it the contract may break; "
-                "where it does not, this workload does not come across the hole."
+                "A guard makes a mechanism safe, and costs time on a fast path. Each cost here is the difference between a run with "
+                "the guard and the same run without it. Without the guard the contract may break. With 0 breaches, this workload "
+                "does not show the mistake."
             }
             table #guards {
                 thead { tr {
-                    th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain, %" } th .n { "cost, %" }
-                    th { "because of" } th .n { "broken without" }
+                    th { "" } th { "guard" } th { "risk without it" } th { "experiment" } th .n { "gain, %" } th .n { "cost, %" }
+                    th { "explanation" } th .n { "breaches without it" }
                 } }
                 @for row in rows {
                     tr {
                         (cell("", "", &html! { b { (row.mechanism) } }))
                         (cell("guard", "", &html! { (row.guard) br; span .soft { (row.without.join(", ")) } }))
-                        (cell("without it", "", &html! { (row.clause) ": " (row.hole) }))
+                        (cell("risk without it", "", &html! { (row.clause) ": " (row.hole) }))
                         (cell("experiment", "", &html! {
                             (row.experiment) ", " (row.case) br;
                             span .soft { (policy(&row.policy_before)) " → " (policy(&row.policy_after)) }
                         }))
                         (number("gain, %", row.gain_text()))
                         (cell("cost, %", "r", &html! { (row.cost_text()) }))
-                        (cell("because of", "", &html! {
+                        (cell("explanation", "", &html! {
                             @match &row.failed { Some(why) => (why), None => (row.explained()) }
                         }))
-                        (cell("broken without", "r", &html! { (row.broken_text()) }))
+                        (cell("breaches without it", "r", &html! { (row.broken_text()) }))
                     }
                 }
             }
@@ -136,12 +136,12 @@ pub fn legend() -> Markup {
                 dt { (mechanism.name()) } dd { (mechanism.title()) "." }
             }
             dt { "published" } dd { "Measurements of the change's authors, on the kernel before and after it." }
-            dt { "model" } dd { "The same two kernels on the machine in software. Its costs were set on figures from before the change alone, so the change is a prediction." }
+            dt { "model" } dd { "The same two kernels on the machine in software. Its costs come only from figures before the change, so the change is a prediction." }
             dt { "all on" } dd { "The same run with all five mechanisms." }
-            dt { "hit, miss" } dd { "Whether the predicted change is within the tolerance below of the published one, and has its sign." }
-            dt { "S0+S2 → S0+S2+S3" } dd { "The mechanisms that are on before and after the change; " code { "quell list policies" } " explains the words behind them." }
-            dt { "guard" } dd { "Work on a fast path that closes a hole through which the contract would break." }
-            dt { "contract, breach" } dd { "Eight rules, C1 to C8, such as: no CPU reads or writes a page through a translation after the page has a new owner. Every access is checked; a breach is one that broke a rule." }
+            dt { "hit, miss" } dd { "Whether the predicted change is within the tolerance of the published one, and has the same sign." }
+            dt { "S0+S2 → S0+S2+S3" } dd { "The mechanisms that are on before and after the change; " code { "quell list policies" } " explains the other words." }
+            dt { "guard" } dd { "A check, wait, fence or flush that makes a mechanism safe." }
+            dt { "contract, breach" } dd { "Eight rules, C1 to C8, such as: no CPU reads or writes a page through a translation after the page has a new owner. Every access is checked. A breach is an access that broke a rule." }
         }
     }
 }
@@ -171,8 +171,8 @@ pub fn mechanisms(plans: &[Experiment], rows: &[Row], results: &Results) -> Mark
     html! {
         h2 { "Gain of each mechanism" }
         p {
-            "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. "
-            "The published kernels had some mechanisms before the change: where the prediction above differs from the bold one, "
+            "Each mechanism alone, and all together, compared with all off, in percent of the figure. Bold: the mechanism of the experiment. "
+            "The published kernels had some mechanisms before the change. If the prediction above differs from the bold one, "
             "the last column names the compared policy. Readers run on fewer CPUs here than above."
         }
         table #mechanisms {

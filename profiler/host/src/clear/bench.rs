@@ -108,8 +108,8 @@ impl Bench {
         let each = wanted.min(free / 2 / cpus.len() as u64) & !(HUGE - 1);
         if each < 2 * SPAN {
             bail!(
-                "{} MB of memory are available for {} CPUs; at least {} MB are needed \
-                 (run it on fewer CPUs with taskset)",
+                "{} MB of memory are available for {} CPUs, but {} MB are needed: run on fewer CPUs \
+                 (taskset)",
                 free >> 20,
                 cpus.len(),
                 (cpus.len() as u64 * 4 * SPAN) >> 20

@@ -103,7 +103,7 @@ fn sample(case: Case) -> Result<f64, String> {
     let mapping = if case.hugetlb {
         Mapping::giant(bytes).map_err(|error| {
             format!(
-                "no 1 GB page is set aside (root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages): {error}"
+                "no 1 GB page is reserved (as root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages): {error}"
             )
         })?
     } else {
@@ -113,7 +113,7 @@ fn sample(case: Case) -> Result<f64, String> {
     if case.page_bytes == HUGE {
         mapping
             .advise(first, bytes, Advice::LinuxHugepage)
-            .map_err(|error| format!("this kernel gives no transparent huge pages: {error}"))?;
+            .map_err(|error| format!("this kernel provides no transparent huge pages: {error}"))?;
     } else if !case.hugetlb {
         // A kernel without huge pages refuses the advice, and doesn't need it.
         let _ = mapping.advise(first, bytes, Advice::LinuxNoHugepage);
@@ -132,7 +132,7 @@ fn sample(case: Case) -> Result<f64, String> {
     let huge = mapping.huge_bytes(first, bytes) as usize;
     if case.page_bytes == HUGE && huge < bytes / 10 * 9 {
         return Err(format!(
-            "the kernel gave huge pages for only {} of {} MB",
+            "the kernel provided huge pages for only {} of {} MB",
             huge >> 20,
             bytes >> 20
         ));

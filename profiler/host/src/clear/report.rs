@@ -173,7 +173,7 @@ impl Report {
             .filter_map(|r| Some((r.total_ns / total("stores", r.bytes)?, r.bytes)))
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(ratio, at_bytes)| Verdict {
-                target: "clear, then read the fault's neighbourhood: time against plain stores",
+                target: "clear and read around the fault: time, compared with plain stores",
                 bound: NO_SLOWER,
                 ratio,
                 at_bytes,
@@ -181,19 +181,19 @@ impl Report {
             });
         [
             least(
-                "chosen against page by page, from 64 KB on",
+                "chosen strategy compared with page by page, from 64 KB",
                 2.2,
                 64 << 10,
                 &|b| at(&self.page_by_page, b),
             ),
             least(
-                "chosen against the best strategy, every length",
+                "chosen strategy compared with the best, every length",
                 0.95,
                 0,
                 &|b| at(&self.rows, b),
             ),
             least(
-                "chosen against peak write bandwidth, from 2 MB on",
+                "chosen strategy compared with peak write bandwidth, from 2 MB",
                 0.9,
                 2 << 20,
                 &|_| self.peak_write_gbps,

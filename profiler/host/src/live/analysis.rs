@@ -92,7 +92,7 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
         note: None,
     };
     let Some(row) = one_target else {
-        price.note = Some("no second CPU to shoot at".into());
+        price.note = Some("this process may use only one CPU".into());
         return price;
     };
     let one_target_ns = row.undisturbed();
@@ -122,7 +122,7 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
                 let why = if busy {
                     "other programs were busy meanwhile; run again on a quiet machine"
                 } else {
-                    "too few samples; give it more --seconds"
+                    "too few samples; measure longer (--seconds)"
                 };
                 price.note = Some(why.into());
             }

@@ -51,13 +51,13 @@ const BATCHED: Case = Case {
     // Takes every other page, as on the host.
     parameters: &["iterations=100", "pages=32", "stride=2"],
     factor: 1.0,
-    leaves_out: "the model has no call with 32 ranges, so its one range spans them; and a page that goes costs as much there as alone",
+    leaves_out: "the model has no call with 32 ranges, so its one range spans them, and there each discarded page costs as much as alone",
     ..SINGLE
 };
 
 const SPANNING: Case = Case {
     row: "32ranges/spanning_madvise/spin0",
-    leaves_out: "a page that goes costs as much there as alone",
+    leaves_out: "in the model each discarded page costs as much as alone",
     ..BATCHED
 };
 
@@ -159,7 +159,7 @@ impl Case {
             )),
             None if most > NOISY => {
                 let why = format!(
-                    "rounds lie {:.0} % apart, more than {:.0} %",
+                    "rounds differ by {:.0} %, more than {:.0} %",
                     most * 1e2,
                     NOISY * 1e2
                 );
@@ -254,8 +254,8 @@ mod tests {
         let (still, rough) = (Some(0.01), Some(NOISY + 0.01));
         assert_eq!(noise(row(still, true), row(Some(0.1), true)), Ok(0.1));
         for (row, one_page, found, why) in [
-            (row(rough, true), row(still, true), rough, "apart"),
-            (row(still, true), row(rough, true), rough, "apart"),
+            (row(rough, true), row(still, true), rough, "rounds differ"),
+            (row(still, true), row(rough, true), rough, "rounds differ"),
             (row(still, true), row(still, false), still, "shared"),
             (row(None, true), row(still, true), None, "too few"),
         ] {

@@ -89,7 +89,7 @@ impl Row {
         let mut warnings = Vec::new();
         if self.ns.samples < FEW_SAMPLES {
             warnings.push(format!(
-                "{} samples only: the spread says little; give it more --seconds",
+                "only {} samples, so the spread is uncertain: measure longer (--seconds)",
                 self.ns.samples
             ));
         }
@@ -231,12 +231,18 @@ mod tests {
         row.check = |row| (row.vmstat["pswpout"] < row.ops).then(|| "stayed".into());
         row.conclude();
         let said = |row: &Row, what: &str| row.warnings.iter().filter(|w| w.contains(what)).count();
-        assert_eq!((said(&row, "samples only"), said(&row, "stayed")), (1, 0));
+        assert_eq!(
+            (said(&row, "spread is uncertain"), said(&row, "stayed")),
+            (1, 0)
+        );
         row.merge(more);
-        assert_eq!((said(&row, "samples only"), said(&row, "stayed")), (1, 1));
+        assert_eq!(
+            (said(&row, "spread is uncertain"), said(&row, "stayed")),
+            (1, 1)
+        );
         assert_eq!(said(&row, "50 % of the time"), 1);
         let (third, _) = rounds();
         row.merge(third);
-        assert_eq!(said(&row, "samples only"), 0, "seven samples now");
+        assert_eq!(said(&row, "spread is uncertain"), 0, "seven samples now");
     }
 }

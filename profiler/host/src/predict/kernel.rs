@@ -28,7 +28,7 @@ pub struct Kernel {
 /// The error for an architecture whose Linux is not in the table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "which mechanisms Linux has on {0} is not known here; say with --kernel what this kernel does"
+    "unknown which mechanisms Linux has on {0}; name those of this kernel with --kernel POLICY"
 )]
 pub struct KernelUnknown(String);
 

@@ -179,11 +179,11 @@ impl Case {
     fn refusal(&self, machine: &MachineFile) -> Option<String> {
         let cpus = machine.count(Parameter::Cpus);
         if self.cpus(machine) > cpus {
-            return Some("the machine has one CPU: nothing is ever shot down".into());
+            return Some("the machine has one CPU, so there are no shootdowns".into());
         }
         match self.needs {
             Needs::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
-                Some("the machine has one memory node: nothing migrates".into())
+                Some("the machine has one memory node, so no page migrates".into())
             }
             _ => None,
         }
@@ -304,13 +304,13 @@ fn assumptions(machine: &MachineFile, kernel: &Kernel) -> Vec<String> {
     let assumed = machine.assumed().count();
     let mut all = vec![
         format!(
-            "the kernel ({}) does what the policy `{}` says, and `{}` when it pages dirty memory out",
+            "the kernel ({}) follows the policy `{}`, or `{}` when it pages out dirty memory",
             kernel.release,
             PolicyText(kernel.policy),
             PolicyText(kernel.dirty)
         ),
         format!(
-            "{assumed} of the machine's {total} figures are marked as assumed; each has its source in the machine file"
+            "{assumed} of the machine's {total} figures are assumptions; the machine file names the source of each"
         ),
     ];
     all.extend(
@@ -333,9 +333,7 @@ fn assumptions(machine: &MachineFile, kernel: &Kernel) -> Vec<String> {
             )
         }),
     );
-    all.push(
-        "workloads are the published ones in shape, not in size: less memory, fewer rounds".into(),
-    );
-    all.push("other CPUs only spin or do the same; devices, locks of a real kernel and other programs are not modelled".into());
+    all.push("workloads are like the published ones, but with less memory and fewer rounds".into());
+    all.push("other CPUs spin or do the same work; devices, locks of a real kernel and other programs are not modelled".into());
     all
 }

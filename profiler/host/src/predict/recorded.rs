@@ -21,7 +21,7 @@ const MERGED: [u64; 3] = [4, 16, 64];
 const CALLS: u64 = 10_000;
 
 /// The headings of the table of changes.
-const HEADINGS: [&str; 4] = ["change", "interrupts gone", "time saved", "limits next"];
+const HEADINGS: [&str; 4] = ["change", "interrupts saved", "time saved", "next limit"];
 
 /// A replay and its origin.
 pub struct ReplayedProgram {
@@ -125,20 +125,23 @@ impl ReplayedProgram {
         let replay = &self.replay;
         let price = match &replay.price {
             Some(price) => format!(
-                "an initiator waits {}, a target loses {}, as recorded",
+                "as recorded, an initiator waits {} and a target loses {}",
                 range(price.waited_ns),
                 range(price.taken_ns)
             ),
-            None => "interrupts cost half to twice what that machine's do, because the recording does not tell".into(),
+            None => {
+                "an interrupt's cost was not recorded, so it is half to twice that of this machine"
+                    .into()
+            }
         };
         let share = match self.thinned {
             1 => String::new(),
-            by => format!(", one in {} of each kind", count(by)),
+            by => format!(" (one in {} of each kind)", count(by)),
         };
         let mut told = page::Findings {
             before: vec![format!(
-                "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
-                 {} interrupts, recorded of these calls were {}.",
+                "Repeated the calls of {}{share} on a machine in software ({}; {price}), with a kernel like Linux {} (policy {}): {} \
+                 interrupts; recorded: {}.",
                 self.program,
                 self.title,
                 replay.kernel,
@@ -151,12 +154,12 @@ impl ReplayedProgram {
         };
         if replay.violations > 0 {
             told.before.push(format!(
-                "The contract was broken {} times: do not trust this, and report it.",
+                "The contract was broken {} times. Do not trust this prediction, and report the error.",
                 replay.violations
             ));
         }
         if !replay.reproduces() {
-            let far = "That is too far from what was recorded (a quarter) for anything to be predicted by it.";
+            let far = "These numbers differ by more than a quarter, so no change is predicted.";
             told.before.push(far.into());
             return told;
         }
@@ -180,9 +183,9 @@ impl ReplayedProgram {
                 }
             )
         };
-        let nothing = |who| format!("Nothing that {who} could do is above the noise here.");
+        let nothing = |what| format!("No effect of {what} is above the noise.");
         if !mattering().any(|change| by_kernel(&change.what)) {
-            told.after.push(nothing("a kernel"));
+            told.after.push(nothing("another kernel"));
         }
         let by_calls = |what: &ChangeKind| matches!(what, ChangeKind::Merged { .. });
         if !mattering().any(|change| by_calls(&change.what)) {
@@ -200,13 +203,13 @@ fn said(what: ChangeKind) -> String {
     match what {
         ChangeKind::Mechanism { name, in_kernel } => {
             let has = if in_kernel {
-                " (this kernel has it: saved already)"
+                " (saved already: this kernel has it)"
             } else {
                 ""
             };
-            format!("{name}: {}{has}", title(name))
+            format!("{} ({name}){has}", title(name))
         }
-        ChangeKind::Merged { calls } => format!("one call for {calls}"),
+        ChangeKind::Merged { calls } => format!("one call instead of {calls}"),
     }
 }
 

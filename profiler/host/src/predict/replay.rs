@@ -162,9 +162,7 @@ pub enum NoReplay {
     #[error("the replay does not run on the machine in software: {0}")]
     Failed(String),
     /// No call sent an interrupt that a change could save.
-    #[error(
-        "no call in the recording asked another CPU to flush: there is nothing that a change could take away"
-    )]
+    #[error("no recorded call made another CPU flush, so no change can save interrupts")]
     Nothing,
 }
 

@@ -61,7 +61,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         )?;
     }
     if others.is_empty() {
-        lab.warn("one CPU only: nothing is ever shot down, and the price of a shootdown cannot be measured");
+        lab.warn("only one CPU: there are no shootdowns, so their price cannot be measured");
     }
     let map = Mapping::anonymous(2 * RANGES * page)?;
     // Otherwise the kernel would have to split huge pages first. Kernels without huge pages refuse the advice, and

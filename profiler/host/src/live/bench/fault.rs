@@ -73,7 +73,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             };
             lab.refuse_row(
                 "1g",
-                format!("no 1 GiB page to be had: {error}"),
+                format!("no 1 GiB page is available: {error}"),
                 Some(remedy),
             );
             Ok(())

@@ -114,7 +114,7 @@ fn limit_did_not_bite(row: &Row) -> Option<String> {
         .sum();
     (taken < row.ops / 4).then(|| {
         format!(
-            "reclaim took only {taken} pages while {} were read: the limit did not bite",
+            "reclaim took only {taken} pages while {} were read: the limit had no effect",
             row.ops
         )
     })
