@@ -1,6 +1,6 @@
-//! `cargo xtask mutate`: tests generated mutants of the engine.
+//! `cargo xtask mutate`: tries mutants that are derived from the sources.
 
-use quell_mutants::judge::{Effort, Verdict, judge, record};
+use quell_mutants::judge::{Check, Effort, Verdict, judge, record};
 use quell_mutants::kept::{self, Entry, Kind, PLACE};
 use quell_mutants::sources::{self, Mutant};
 use quell_mutants::{build, tree};
@@ -16,11 +16,13 @@ use std::{fmt, io, thread};
 pub struct Request {
     /// The numbers of the mutants to try; all if empty.
     only: Vec<u32>,
-    /// Only the mutants of this file.
+    /// Those of files whose path contains this.
     file: Option<String>,
-    /// The number of unlisted mutants to draw by the seed.
+    /// The number of mutants to draw by the seed.
     sample: Option<usize>,
     seed: u64,
+    /// Schedules of generated programs for each.
+    schedules: Option<u64>,
     jobs: Option<usize>,
     json: bool,
     list: bool,
@@ -47,6 +49,7 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
             "--file" => asked.file = Some(value()?.clone()),
             "--sample" => asked.sample = Some(number(value()?)?),
             "--seed" => asked.seed = number(value()?)?,
+            "--schedules" => asked.schedules = Some(number(value()?)?),
             "--jobs" => asked.jobs = Some(number(value()?)?),
             "--json" => asked.json = true,
             "--list" => asked.list = true,
@@ -95,21 +98,15 @@ fn told(number: u32, mutant: &Mutant) -> String {
     )
 }
 
-/// Returns the numbers of the mutants to try.
-fn chosen(
-    asked: &Request,
-    mutants: &[Mutant],
-    kept: &BTreeMap<u32, &Entry>,
-    untyped: &BTreeMap<u32, String>,
-) -> Vec<u32> {
+/// Returns the numbers of the chosen mutants.
+fn chosen(asked: &Request, mutants: &[Mutant], untyped: &BTreeMap<u32, String>) -> Vec<u32> {
     let fits = |(number, mutant): &(u32, &Mutant)| {
         !untyped.contains_key(number)
             && (asked.only.is_empty() || asked.only.contains(number))
             && asked
                 .file
                 .as_ref()
-                .is_none_or(|file| mutant.name.file == *file)
-            && (asked.sample.is_none() || !kept.contains_key(number))
+                .is_none_or(|file| mutant.name.file.contains(file))
     };
     let mut numbers: Vec<u32> = (1..)
         .zip(mutants)
@@ -172,14 +169,19 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
         }
     }
     let judges = build::judges(root, !asked.tests)?;
-    let numbers = chosen(asked, &mutants, &kept, &untyped);
+    let mut numbers = chosen(asked, &mutants, &untyped);
+    let drawn = numbers.len();
+    if asked.sample.is_some() {
+        numbers.retain(|number| !kept.contains_key(number));
+    }
     let jobs = asked
         .jobs
         .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
     let effort = Effort {
         few: 12,
         more: 40,
-        last: asked.thorough.then_some((2000, 2)),
+        generated: (asked.schedules.unwrap_or(100_000), asked.seed.max(1)),
+        last: asked.thorough.then_some(2000),
     };
     // For up to 60 mutants, recording everything costs more than it saves.
     let record = match numbers.len() > 60 {
@@ -196,7 +198,10 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
             println!("{line}");
         }
     };
-    let verdicts = judge(&judges, record.as_ref(), &numbers, effort, jobs, tell)?;
+    let files: Vec<(u32, &str)> = { numbers.iter() }
+        .map(|&number| (number, &*mutants[number as usize - 1].name.file))
+        .collect();
+    let verdicts = judge(&judges, record.as_ref(), &files, effort, jobs, tell)?;
     let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
     wrong.extend(became.iter().filter_map(|(number, verdict)| {
         let entry = kept.get(number).copied();
@@ -207,19 +212,26 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
         ))
     }));
     if !asked.json {
-        let count = |fits: &dyn Fn(&u32, &Verdict) -> bool| {
-            became
-                .iter()
-                .filter(|(number, verdict)| fits(number, verdict))
-                .count()
+        let count = |fits: &dyn Fn(&Verdict) -> bool| became.values().filter(|it| fits(it)).count();
+        let killed = |check| {
+            count(&|verdict| match verdict {
+                Verdict::Killed(by, _) | Verdict::NeverEnded(by) => *by == check,
+                Verdict::Survived | Verdict::Unreached => false,
+            })
         };
+        let listed = { became.iter() }
+            .filter(|(number, verdict)| verdict.lives() && kept.contains_key(number))
+            .count();
         println!(
-            "{} mutants tried: {} killed, {} never ended, {} live, of which {} are kept; {} do not compile",
+            "{drawn} mutants, {} tried with {} generated schedules each: {} killed by scenarios, {} by generated \
+             programs, {} by tests; {} live that {PLACE} explains, {} others; {} do not compile",
             became.len(),
-            count(&|_, verdict| matches!(verdict, Verdict::Killed(_))),
-            count(&|_, verdict| matches!(verdict, Verdict::NeverEnded(_))),
-            count(&|_, verdict| verdict.lives()),
-            count(&|number, verdict| verdict.lives() && kept.contains_key(number)),
+            effort.generated.0,
+            killed(Check::Scenarios),
+            killed(Check::Generator),
+            killed(Check::Tests),
+            drawn - became.len() + listed,
+            count(&Verdict::lives) - listed,
             untyped.len(),
         );
     }

@@ -117,7 +117,7 @@ pub const STEPS: &[Step] = &[
           "quell-conformance", "--package", "quell-experiments", "--package", "quell-threads", "--lib", "--tests", "--",
           "--include-ignored", "mutants"],
         "every mistake that is made on purpose is found: by the adversary, by threads, by the suite of kernels"),
-    step("engine-mutants", Apart, &["cargo", "xtask", "mutate", "--sample", "6", "--seed", "1"],
+    step("engine-mutants", Apart, &["cargo", "xtask", "mutate", "--file", "engine/quell/src", "--sample", "6", "--seed", "1"],
         "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all"),
     step("kernels", Apart, &["cargo", "run", "--release", "--quiet", "--bin", "quell-linux", "--", "both"],
         "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without").boots(),

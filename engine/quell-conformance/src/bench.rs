@@ -5,6 +5,20 @@ use quell::{Extent, Frame, Hardware, KernelEntries, Page};
 use quell_zero::Clear;
 
 /// The rights of a program to a page.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame};
+/// use quell_conformance::Rights;
+/// /// The entry that a kernel's `Bench::set` encodes and writes.
+/// fn entry(frame: Frame, rights: Rights) -> Entry {
+///     let stores = rights == Rights::Write;
+///     Entry { present: true, frame, writable: stores, dirty: stores, accessed: true, ..Entry::ABSENT }
+/// }
+/// assert!(entry(Frame(42), Rights::Write).writable);
+/// assert!(!entry(Frame(42), Rights::Read).writable);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rights {
     /// Loads.
@@ -16,6 +30,8 @@ pub enum Rights {
 /// Provides memory, table entries and accesses, which the suite needs besides [`Hardware`].
 ///
 /// Every method may be called on every CPU at any time.
+///
+/// See [the crate's example](crate).
 ///
 /// # Safety
 /// [`Bench::take_frames`] returns memory that nothing else uses. [`Bench::new_root`] returns a root of the machine's

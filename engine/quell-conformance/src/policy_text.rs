@@ -103,6 +103,14 @@ enum Expected {
 }
 
 /// The reason that a text isn't a policy. It names the wrong part, and lists the valid words.
+///
+/// # Examples
+///
+/// ```
+/// use quell_conformance::parse_policy;
+/// let error = parse_policy("S0+S7").unwrap_err();
+/// assert!(error.to_string().starts_with("`S7` is not a mechanism"));
+/// ```
 #[derive(Clone, Copy)]
 pub struct PolicyError {
     expected: Expected,
@@ -328,6 +336,15 @@ fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
 }
 
 /// Displays a policy in the shortest text that reads back as the same policy.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Mechanism, Policy};
+/// use quell_conformance::PolicyText;
+/// let policy = Policy::ALL.without(Mechanism::LazyUnmap);
+/// assert_eq!(PolicyText(policy).to_string(), "all-S3");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyText(pub Policy);
 

@@ -7,6 +7,21 @@ use core::sync::atomic::Ordering::SeqCst;
 use quell::{AddressSpace, Engine, Word};
 
 /// The result of one check.
+///
+/// # Examples
+///
+/// ```
+/// use quell_conformance::Check;
+/// /// The line that a kernel logs for a check.
+/// fn line(check: Check) -> String {
+///     match check.failures {
+///         0 => format!("ok {}", check.name),
+///         cpus => format!("FAILED on {cpus} CPUs: {}: {}", check.name, check.saw),
+///     }
+/// }
+/// let check = Check { name: "C1 C7 words_are_shared", failures: 0, saw: "", kept: None };
+/// assert_eq!(line(check), "ok C1 C7 words_are_shared");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
     /// The check's name, after the clauses of the contract.
@@ -20,6 +35,8 @@ pub struct Check {
 }
 
 /// The suite, shared by all CPUs.
+///
+/// See [the crate's example](crate).
 pub struct Suite<'e, 'm, H: Bench> {
     engine: &'e Engine<'m, H>,
     shared: Shared<H>,

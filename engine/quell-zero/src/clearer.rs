@@ -7,17 +7,52 @@ use crate::zeroed::{Clearable, Zeroed};
 use quell::{Extent, Frame};
 
 /// Statistics of one [`Clearer::extent`].
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame, PAGE_BYTES};
+/// use quell_zero::{ClearPolicy, Clearer};
+/// # use quell_zero::{Clear, Strategy};
+/// # struct Machine;
+/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # let machine = Machine;
+/// let policy = ClearPolicy::default();
+/// let page = Extent { first: Frame(512), frames: 512 };
+/// // SAFETY: no other code uses the page.
+/// let stats = unsafe { Clearer::new(&machine, &policy).extent(page, Some(Frame(600)), || ()) };
+/// // Before the neighbourhood of frame 600, after it, and the neighbourhood itself.
+/// assert_eq!(stats.pieces, 3);
+/// assert_eq!(stats.hot_bytes, 5 * PAGE_BYTES);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClearStats {
     /// Calls of [`Clear::zero`].
     pub pieces: u64,
     /// Bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
-    /// Bytes cleared around the caches, if the plan's strategies bypass them.
+    /// Bytes cleared with stores that may bypass the caches, saturating. See [`Temperature::Bypassing`].
     pub bypassing_bytes: u64,
 }
 
 /// Zeroes a machine's memory according to a policy.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{ClearPolicy, Clearer, Plan};
+/// # use quell_zero::{Clear, Strategy};
+/// # struct Machine;
+/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # let machine = Machine;
+/// let policy = ClearPolicy::cooperative(Plan::default()); // at most 32 MB at once
+/// let huge = Extent { first: Frame(0), frames: 1 << 18 }; // 1 GB
+/// let mut preemption_points = 0;
+/// // SAFETY: no other code uses the memory.
+/// unsafe { Clearer::new(&machine, &policy).extent(huge, None, || preemption_points += 1) };
+/// assert_eq!(preemption_points, 31);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Clearer<'a, M> {
     machine: &'a M,
@@ -32,9 +67,10 @@ impl<'a, M: Clear> Clearer<'a, M> {
 
     /// Zeroes every byte of `extent` exactly once (C8).
     ///
-    /// `fault` is the frame that is read next, if any: we clear it and its neighbours last and hot. `preempt` is called
-    /// between two pieces, never before the first or after the last. It may reschedule, and the thread may continue on
-    /// another CPU. If the caller then releases the memory, a CPU that acquires it sees the zeros.
+    /// `fault` is the frame for which a page fault waits, if any. We clear it and its neighbours last and through the
+    /// caches, so that they are in the cache when the program reads them. `preempt` is called between two pieces, never
+    /// before the first or after the last. It may reschedule, and the thread may continue on another CPU. If the caller
+    /// publishes the memory with a release store, a CPU that reads that store with an acquire load sees the zeros.
     ///
     /// # Safety
     /// The caller owns the extent, which is memory of the machine: no other code accesses it until the call returns.
@@ -63,7 +99,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         done
     }
 
-    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns the proof as a type.
+    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns it as [`Zeroed`].
     pub fn frame<F: Clearable>(
         &self,
         frame: F,

@@ -133,6 +133,8 @@ impl Default for ClearPolicy {
 }
 
 /// A run of frames that is cleared without a preemption point inside.
+///
+/// See the example of [`ClearPolicy`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// The frames.
@@ -147,6 +149,17 @@ pub struct Piece {
 const AFTER: usize = 1;
 
 /// The pieces of one extent, from [`ClearPolicy::pieces`].
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::ClearPolicy;
+/// let policy = ClearPolicy { cap_bytes: Some(8 << 20), ..ClearPolicy::default() };
+/// let extent = Extent { first: Frame(0), frames: 5120 }; // 20 MB
+/// let pieces = policy.pieces(extent, None);
+/// assert!(pieces.map(|piece| piece.extent.frames).eq([2048, 2048, 1024]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     policy: &'a ClearPolicy,

@@ -93,6 +93,18 @@ impl Default for Plan {
 ///
 /// The rule of [`Chooser::defaults`] uses only the last level. A calibration needs all levels, to choose the lengths
 /// that are worth measuring.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::{Available, Caches, Chooser, Strategy, Temperature};
+/// let available = Available::STORES.with(Strategy::Clzero);
+/// let caches = Caches { last: 32 << 20, ..Caches::default() };
+/// let plan = Chooser { available, caches }.defaults();
+/// assert_eq!(plan.strategy(Temperature::Hot, 2 << 20), Strategy::Stores);
+/// // An extent as long as the last-level cache doesn't stay in it.
+/// assert_eq!(plan.strategy(Temperature::Hot, 32 << 20), Strategy::Clzero);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Caches {
     /// The first-level data cache.
@@ -104,6 +116,20 @@ pub struct Caches {
 }
 
 /// A measurement: the time of one strategy for one extent.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::{Available, Chooser, Sample, Strategy, Temperature};
+/// let sample = |strategy, ticks| {
+///     Sample { strategy, temperature: Temperature::Bypassing, bytes: 2 << 20, ticks }
+/// };
+/// let samples = [sample(Strategy::RepStos, 90_000), sample(Strategy::Clzero, 60_000)];
+/// let available = Available::STORES.with(Strategy::RepStos).with(Strategy::Clzero);
+/// let chooser = Chooser { available, ..Chooser::default() };
+/// let plan = chooser.calibrated(&chooser.defaults(), &samples);
+/// assert_eq!(plan.strategy(Temperature::Bypassing, 2 << 20), Strategy::Clzero);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// The strategy that was used.
@@ -133,6 +159,18 @@ impl Sample {
 }
 
 /// Chooses strategies for a machine.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::{Available, Caches, Chooser, Strategy, Temperature};
+/// // On the machine itself: `quell_arch::zero::available()` and `quell_arch::zero::caches()`.
+/// let available = Available::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal64);
+/// let chooser = Chooser { available, caches: Caches::default() };
+/// let plan = chooser.defaults();
+/// assert_eq!(plan.strategy(Temperature::Hot, 2 << 20), Strategy::RepStos);
+/// assert_eq!(plan.strategy(Temperature::Bypassing, 2 << 20), Strategy::NonTemporal64);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chooser {
     /// The strategies that may be used.

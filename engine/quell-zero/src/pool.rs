@@ -18,6 +18,33 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use quell::Word;
 
 /// A [`Clearable`] that fits into one word of a [`Pool`].
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{Clearable, Pooled};
+/// /// A frame from the kernel's allocator.
+/// struct OwnedFrame(u64);
+/// // SAFETY: the allocator gives each frame to one owner.
+/// unsafe impl Clearable for OwnedFrame {
+///     fn extent(&self) -> Extent {
+///         Extent { first: Frame(self.0), frames: 1 }
+///     }
+/// }
+/// impl Pooled for OwnedFrame {
+///     fn into_raw(self) -> u64 {
+///         self.0
+///     }
+///     unsafe fn from_raw(raw: u64) -> Self {
+///         OwnedFrame(raw)
+///     }
+/// }
+/// let raw = OwnedFrame(42).into_raw();
+/// // SAFETY: the number comes from `into_raw` and is used once.
+/// let frame = unsafe { OwnedFrame::from_raw(raw) };
+/// assert_eq!(frame.extent().first, Frame(42));
+/// ```
 pub trait Pooled: Clearable + Sized {
     /// Converts the value into a number below [`u64::MAX`], which now owns it.
     fn into_raw(self) -> u64;
@@ -99,6 +126,8 @@ impl<W: Word> Budget<W> {
 }
 
 /// The result of [`Pool::fill`].
+///
+/// See the example of [`Pool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillResult {
     /// Frames cleared and put into the pool.
@@ -108,6 +137,8 @@ pub struct FillResult {
 }
 
 /// The reason why [`Pool::fill`] stopped.
+///
+/// See the example of [`Pool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
     /// No slot is free.
@@ -121,6 +152,39 @@ pub enum StopReason {
 /// A pool of frames known to be zero, all of one length.
 ///
 /// All operations may be called from any CPU at any time, from interrupt handlers too.
+///
+/// # Examples
+///
+/// ```
+/// use quell::PAGE_BYTES;
+/// use quell_zero::{Budget, ClearPolicy, Clearer, FillResult, Pool, StopReason};
+/// use std::sync::atomic::AtomicU64;
+/// # use quell::{Extent, Frame};
+/// # use quell_zero::{Clear, Clearable, Pooled, Strategy};
+/// # struct Machine;
+/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # struct OwnedFrame(u64);
+/// # // SAFETY: the machine has no memory.
+/// # unsafe impl Clearable for OwnedFrame {
+/// #     fn extent(&self) -> Extent { Extent { first: Frame(self.0), frames: 1 } }
+/// # }
+/// # impl Pooled for OwnedFrame {
+/// #     fn into_raw(self) -> u64 { self.0 }
+/// #     unsafe fn from_raw(raw: u64) -> Self { OwnedFrame(raw) }
+/// # }
+/// # let (machine, policy, mut numbers) = (Machine, ClearPolicy::default(), 0..);
+/// # let mut allocate = || numbers.next().map(OwnedFrame);
+/// let mut slots = [(); 8].map(|()| AtomicU64::new(0));
+/// let pool = Pool::<_, OwnedFrame>::new(&mut slots, PAGE_BYTES);
+/// // In an idle thread, with a budget of three pages for now:
+/// let budget = Budget::new(1, 3 * PAGE_BYTES, 0);
+/// let clearer = Clearer::new(&machine, &policy);
+/// let result = pool.fill(&clearer, &budget, 0, &mut allocate, || ());
+/// assert_eq!(result, FillResult { frames: 3, stopped: StopReason::Budget });
+/// // In a fault:
+/// let frame = pool.take().unwrap();
+/// assert_eq!((frame.get().0, pool.len()), (0, 2));
+/// ```
 pub struct Pool<'a, W, F> {
     slots: &'a [W],
     /// The number of slots that are filled or reserved, which is never less than the number of frames in the slots. We

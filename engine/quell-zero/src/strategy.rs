@@ -3,6 +3,15 @@
 use core::fmt;
 
 /// A kind of instruction that zeroes memory.
+///
+/// # Examples
+///
+/// ```
+/// use quell_zero::Strategy;
+/// assert_eq!(Strategy::RepStos.to_string(), "rep-stosb");
+/// assert!(Strategy::RepStos.keeps_hot());
+/// assert!(!Strategy::Clzero.keeps_hot()); // around the caches
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -83,6 +92,19 @@ impl fmt::Display for Strategy {
 }
 
 /// Whether cleared memory is read next.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{ClearPolicy, Temperature};
+/// let policy = ClearPolicy::default();
+/// let extent = Extent { first: Frame(0), frames: 512 };
+/// // A program reads frame 0 next: it and two neighbours stay in the caches.
+/// let pieces = policy.pieces(extent, Some(Frame(0)));
+/// let pieces = pieces.map(|piece| (piece.temperature, piece.extent.frames));
+/// assert!(pieces.eq([(Temperature::Bypassing, 509), (Temperature::Hot, 3)]));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Temperature {
     /// The caller reads it next: clear it through the caches.

@@ -68,6 +68,14 @@ impl Frame {
 }
 
 /// The size of one mapping on x86-64 and on AArch64 with its 4 KB granule.
+///
+/// # Examples
+///
+/// ```
+/// use quell::PageSize;
+/// assert_eq!(PageSize::Large.pages(), 512);
+/// assert_eq!(PageSize::Huge.bytes(), 1 << 30);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PageSize {
     /// 4 KB: an entry of the lowest level.

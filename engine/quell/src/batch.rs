@@ -39,6 +39,20 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
 /// The reason why entries change. It determines when the batch flushes.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, Page, PageRange, Purpose};
+/// machine.access(Page(5));
+/// let mut batch = engine.batch(Purpose::Reclaim);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// batch.unlocked(); // the lock of the table was dropped
+/// assert!(machine.caches(Page(5))); // with S0, reclaim flushes only at the end
+/// batch.finish().for_each(drop);
+/// assert!(!machine.caches(Page(5)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// The changes of one request of the program: unmap, protect, fork, a fault.
@@ -53,6 +67,24 @@ pub enum Purpose {
 }
 
 /// A reference to an address space: `&AddressSpace<H>`, `Arc<AddressSpace<H>>`, or one of the embedder's own.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Batch, Frame, Page, PageRange, Purpose, Scope, SpaceRef};
+/// use std::sync::Arc;
+/// /// Reports a changed page of a space, whichever reference the kernel uses.
+/// fn page_changed<S: SpaceRef>(batch: &mut Batch<'_, S>, space: S, page: Page) {
+///     batch.changed(space, PageRange::base(page, 1), Scope::Leaf);
+/// }
+/// let space = Arc::new(space);
+/// let mut batch = engine.batch(Purpose::Call);
+/// page_changed(&mut batch, Arc::clone(&space), Page(5));
+/// assert_eq!(Arc::strong_count(&space), 2); // the batch keeps the space alive
+/// batch.finish();
+/// assert_eq!(Arc::strong_count(&space), 1);
+/// ```
 pub trait SpaceRef: Deref<Target = AddressSpace<<Self as SpaceRef>::Hardware>> {
     /// The machine of the space.
     type Hardware: Hardware;

@@ -96,6 +96,26 @@ pub struct TlbRules {
 }
 
 /// The changes of a present entry that need an absent one and a flush between.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Break, Entry, Frame, Need, TlbRules, flush_needed};
+/// let old = Entry { present: true, frame: Frame(42), ..Entry::ABSENT };
+/// let new = Entry { frame: Frame(43), ..old };
+/// let breaks_first = |break_before_make| {
+///     let rules = TlbRules {
+///         break_before_make,
+/// #         keeps_absent: false,
+/// #         keeps_refused: false,
+/// #         user_excludes_kernel: false,
+///         // …
+///     };
+///     matches!(flush_needed(rules, &old, &new), Need::Flush(flush) if flush.break_first)
+/// };
+/// assert!(breaks_first(Break::Translation)); // AArch64
+/// assert!(!breaks_first(Break::Size)); // x86-64: the page keeps its size
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Break {
     /// No change: a CPU uses the old or the new translation until it has flushed (RISC-V).
@@ -112,6 +132,25 @@ pub enum Break {
 }
 
 /// The smallest flush that a change needs.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame, Need, Scope, flush_needed};
+/// # use quell::{Break, TlbRules};
+/// # let riscv = TlbRules {
+/// #     break_before_make: Break::Never,
+/// #     keeps_absent: true,
+/// #     keeps_refused: true,
+/// #     user_excludes_kernel: true,
+/// # };
+/// let read_only = Entry { present: true, frame: Frame(42), ..Entry::ABSENT };
+/// let writable = Entry { writable: true, ..read_only };
+/// // A CPU that was refused a store may keep the old entry; nothing else goes wrong.
+/// assert_eq!(flush_needed(riscv, &read_only, &writable), Need::Local(Scope::Leaf));
+/// // Here a CPU could go on storing.
+/// assert!(matches!(flush_needed(riscv, &writable, &read_only), Need::Flush(_)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// No flush.
@@ -125,6 +164,24 @@ pub enum Need {
 }
 
 /// A flush on every CPU that may hold an entry.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame, Need, Scope, flush_needed};
+/// # use quell::{Break, TlbRules};
+/// # let x86 = TlbRules {
+/// #     break_before_make: Break::Size,
+/// #     keeps_absent: false,
+/// #     keeps_refused: false,
+/// #     user_excludes_kernel: true,
+/// # };
+/// // A table replaces a large page of the kernel.
+/// let page = Entry { present: true, global: true, frame: Frame(512), ..Entry::ABSENT };
+/// let Need::Flush(flush) = flush_needed(x86, &page, &Entry::table(Frame(42))) else { panic!() };
+/// assert!(flush.break_first); // clear the entry, flush, then write the new one
+/// assert!(flush.every_tag && flush.scope == Scope::Tables);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
     /// The reach of the flush: leaf entries alone, or also the walker caches and every translation below the entry.

@@ -26,6 +26,14 @@ pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
 const WORDS: usize = MAX_CPUS / 64;
 
 /// A CPU's number. CPUs are numbered from 0 without gaps.
+///
+/// # Examples
+///
+/// ```
+/// use quell::CpuId;
+/// let interrupt_ids = [0, 2, 4, 6]; // of the interrupt controller
+/// assert_eq!(interrupt_ids[CpuId(3).index()], 6);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CpuId(pub u16);
 

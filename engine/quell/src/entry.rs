@@ -92,6 +92,21 @@ impl Level {
 /// On x86-64 it's the index into the PAT. On AArch64 bits 0 to 2 are the index into MAIR, bits 3 and 4 the shareability
 /// (XORed with "inner shareable"), and bit 5 is the non-secure bit. On RISC-V it's the PBMT field. On x86-64 an entry
 /// that points to a table has a memory type, too, for the walker's own accesses.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Entry, Frame, MemoryType};
+/// // The local APIC on x86-64: entry 3 of the PAT is uncached after reset.
+/// let registers = Entry {
+///     present: true,
+///     writable: true,
+///     frame: Frame::containing(0xfee0_0000),
+///     memory: MemoryType(3),
+///     ..Entry::ABSENT
+/// };
+/// assert_ne!(registers.memory, MemoryType::NORMAL);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MemoryType(pub u8);
 

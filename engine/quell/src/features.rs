@@ -15,6 +15,16 @@ use crate::policy::Mechanism;
 use core::fmt;
 
 /// The way in which the machine tags TLB entries with their address space.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Features, Tagging, Unsupported};
+/// let arm = Features { tagging: Tagging::Global { bits: 8 }, broadcast: true, full_above: 512 };
+/// assert_eq!(arm.check(64), Ok(()));
+/// // With ASIDs of 8 bits there are 255 tags, too few for 256 CPUs.
+/// assert_eq!(arm.check(256), Err(Unsupported::FewTags { tags: 255, cpus: 256 }));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagging {
     /// No tags: a switch of the root drops every entry that isn't global.
@@ -94,6 +104,16 @@ impl Features {
 }
 
 /// The reason why an engine can't run on a machine.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{Engine, Policy, Unsupported};
+/// let machine = OneCpu::default(); // the kernel's own type, which implements `Hardware`
+/// let refused = Engine::new(&machine, &[], &[], Policy::ALL).err();
+/// assert_eq!(refused, Some(Unsupported::Cpus { cpus: 0 }));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unsupported {

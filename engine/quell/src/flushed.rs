@@ -9,6 +9,18 @@ use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
 
 /// Yields frames whose flush is over, so they may be reused. They come out of the batch's own list.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, Page, PageRange, Purpose};
+/// let mut free_list = vec![Frame(7)];
+/// let mut batch = engine.batch(Purpose::Call);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// free_list.extend(batch.finish()); // they may be reused
+/// assert_eq!(free_list, [Frame(7), Frame(42)]);
+/// ```
 #[must_use = "frames that are not taken out are dropped"]
 pub struct Flushed<'b, L: FrameList = InPlace<Frame>> {
     frames: &'b mut L,
@@ -37,6 +49,24 @@ impl<L: FrameList> Drop for Flushed<'_, L> {
 }
 
 /// Yields frames whose flush is deferred until reuse. Each needs a [`DeferredFlush`](crate::DeferredFlush).
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose};
+/// machine.access(Page(5));
+/// let deferred_flush = DeferredFlush::new(); // of frame 42, in the frame table
+/// deferred_flush.begin();
+/// let mut batch = engine.batch(Purpose::Lazy);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// let Outcome::Deferred(frames) = batch.finish_deferred() else { panic!() };
+/// deferred_flush.defer(frames.stamp());
+/// assert!(frames.eq([Frame(42)]));
+/// assert!(machine.caches(Page(5))); // not flushed yet
+/// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
+/// assert!(!machine.caches(Page(5)));
+/// ```
 #[must_use = "frames that are not taken out are dropped, and may be reused before their deferred flush is made"]
 pub struct Deferred<'b, L: FrameList = InPlace<Frame>> {
     frames: Flushed<'b, L>,

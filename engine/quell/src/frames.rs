@@ -64,6 +64,19 @@ pub trait FrameList {
 /// A list of up to `N` frames in the batch itself, in uninitialised memory.
 ///
 /// They come out in the order in which they were added.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, InPlace, Page, PageRange, Purpose};
+/// let mut batch = engine.batch_into(Purpose::Call, InPlace::<Frame, 2>::new());
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// batch.unmapped(&space, PageRange::base(Page(6), 1), Frame(43));
+/// assert!(batch.is_full()); // it must be finished before the next frame
+/// assert!(batch.finish().eq([Frame(42), Frame(43)]));
+/// assert!(batch.is_empty());
+/// ```
 pub struct InPlace<F, const N: usize = CAPACITY>(InlineQueue<F, N>);
 
 impl<F, const N: usize> InPlace<F, N> {

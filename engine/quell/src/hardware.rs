@@ -34,6 +34,18 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 /// A hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Frame, Tag};
+/// /// The value of CR3 that loads a root under a tag, on x86.
+/// fn cr3(root: Frame, tag: Tag) -> u64 {
+///     root.address() | u64::from(tag.0)
+/// }
+/// assert_eq!(cr3(Frame(0x42), Tag(3)), 0x42003);
+/// assert_eq!(cr3(Frame(0x42), Tag::KERNEL), 0x42000);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u16);
 
@@ -43,6 +55,16 @@ impl Tag {
 }
 
 /// The reach of an invalidation beyond leaf entries.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Request, Scope};
+/// let page = Request::range(PageRange::base(Page(5), 1), Scope::Leaf);
+/// // A table of 512 entries was unlinked, too.
+/// let table = Request::range(PageRange::base(Page(512), 512), Scope::Tables);
+/// assert_eq!(page.merge(table).scope(), Scope::Tables);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Scope {
     /// Only leaf entries changed. The walker caches may keep upper levels.
@@ -57,14 +79,17 @@ pub enum Scope {
 /// # Examples
 ///
 /// ```
-/// use quell::{Invalidate, Page, PageRange, Scope, Tag};
-/// let what = Invalidate::Range {
+/// # use quell::example::OneCpu;
+/// use quell::{Hardware, Invalidate, Page, PageRange, Scope, Tag};
+/// # let machine = OneCpu::default();
+/// machine.access(Page(5));
+/// // On x86, one `invlpg`:
+/// machine.invalidate(Invalidate::Range {
 ///     tag: Tag(3),
 ///     range: PageRange::base(Page(5), 1),
 ///     scope: Scope::Leaf,
-/// };
-/// // On x86: `invlpg`, or INVPCID of type 0 for another tag than the loaded one.
-/// # let _ = what;
+/// });
+/// assert!(!machine.caches(Page(5)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invalidate {
@@ -97,6 +122,20 @@ pub enum Invalidate {
 }
 
 /// The address of the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes one.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{CpuId, Hardware, PerCpu, PlaceOf};
+/// /// `Hardware::per_cpu` of a kernel that keeps the states in an array.
+/// fn per_cpu<H: Hardware>(states: &'static [PerCpu<'static, H>], cpu: CpuId) -> Option<PlaceOf<H>> {
+///     states.get(cpu.index()).map(PerCpu::place)
+/// }
+/// # let states: &[PerCpu<OneCpu>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
+/// assert!(per_cpu(states, CpuId(1)).is_some());
+/// assert!(per_cpu(states, CpuId(2)).is_none());
+/// ```
 pub struct PlaceOf<H> {
     address: NonNull<()>,
     of: PhantomData<fn(H)>,
@@ -135,6 +174,10 @@ impl<H> PlaceOf<H> {
 ///
 /// Interrupts may be late, merged, duplicated or spurious. TLBs may fill speculatively at any time from any table
 /// reachable from a loaded root, and may drop any entry at any time.
+///
+/// # Examples
+///
+/// `examples/embed.rs` implements it for a machine with two CPUs.
 ///
 /// # Safety
 /// A kernel frees memory after a flush, which is safe only if the flush happened. So the implementation gives the
@@ -410,6 +453,28 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 }
 
 /// Invalidations that the machine sends to every CPU: Arm's `TLBI … IS`, x86's INVLPGB.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Broadcast, Invalidate, Tag};
+/// use std::cell::RefCell;
+/// /// Broadcasts of Arm; a list takes the place of the instructions.
+/// struct Tlbi(RefCell<Vec<String>>);
+/// impl Broadcast for Tlbi {
+///     fn start(&self, what: Invalidate) {
+///         self.0.borrow_mut().push(format!("tlbi for {what:?}"));
+///     }
+///     fn complete(&self) {
+///         self.0.borrow_mut().push("dsb ish".into());
+///     }
+/// }
+/// let tlbi = Tlbi(RefCell::default());
+/// tlbi.start(Invalidate::Tag(Tag(3)));
+/// tlbi.start(Invalidate::Tag(Tag(4)));
+/// tlbi.complete(); // one barrier for both
+/// assert_eq!(*tlbi.0.borrow(), ["tlbi for Tag(Tag(3))", "tlbi for Tag(Tag(4))", "dsb ish"]);
+/// ```
 pub trait Broadcast {
     /// Set if a value of this type can exist: `false` for [`NoBroadcasts`] only.
     #[doc(hidden)]
@@ -427,6 +492,16 @@ pub trait Broadcast {
 }
 
 /// The broadcasts of a machine that has none. No value of this type exists.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{Hardware, NoBroadcasts};
+/// let machine = OneCpu::default(); // its `Hardware` has `type Broadcasts = NoBroadcasts;`
+/// let broadcasts: Option<&NoBroadcasts> = machine.broadcasts();
+/// assert!(broadcasts.is_none());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum NoBroadcasts {}
 

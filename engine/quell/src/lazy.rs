@@ -11,16 +11,16 @@
 //!    ([`DeferredFlush::reinstate`]);
 //! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too): a CPU could then change the
 //!    bytes of the file page while another reads the old frame;
-//! 4. a call returns with which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
-//!    deferred flush of each marker that it met).
-//!
-//! Each rule needs only one check of the frame's [`DeferredFlush`]: one load, which returns zero if no flush is
-//! deferred. Linux reviewed and refused [such a
-//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) because of four programs. Each of
-//! them breaks one of these rules.
+//! 4. a call that removes the mapping, or a right to it, returns to the program. Before that the kernel calls
+//!    [`Engine::flush_pending`], or makes the deferred flush of each marker that it found.
 //!
 //! A *marker* is a non-present entry that names the frame. The embedder writes it in place of an entry that it clears
 //! without a flush.
+//!
+//! Rules 1 to 3 need only one load, of the frame's [`DeferredFlush`], which is zero if no flush is deferred. Rule 4
+//! needs one such load per marker, or three of the space's words. Linux's reviewers refused [such a
+//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) and named four programs that it
+//! harms. In each of them, the kernel breaks one of these rules.
 //!
 //! # Reinstating a frame
 //!
@@ -35,32 +35,36 @@
 //!
 //! # Participants
 //!
-//! The rules bind all code that could break them. Some code changes the bytes of a file page in another way: for
-//! example, it punches a hole, or a server reports that the file has changed. It must take the lock of the page's slot
-//! and keep rules 3 and 4, too. The engine can't see such code. Nor does it track translations outside the CPUs: if a
-//! secondary MMU maps the frame, flush it when the entry is cleared, not when the deferred flush is made.
+//! The rules bind all code that could break them. Some code changes the bytes of a file page without filling its slot:
+//! for example, it punches a hole, or a network file system learns that the file has changed on the server. It must
+//! take the lock of the page's slot and keep rules 3 and 4, too. The engine can't see such code. Nor does it track
+//! translations outside the CPUs: if a secondary MMU maps the frame, flush it when the entry is cleared, not when the
+//! deferred flush is made.
 //!
 //! # The flush clock
 //!
 //! A *stamp* names a deferred flush: it's a tick of the flush clock, taken after the entries were cleared. Whenever a
-//! CPU flushes its whole loaded tag, for whatever reason, it publishes the time that the clock had before. If that time
-//! is the stamp or later, the CPU holds none of the translations that the deferred flush covers. So every flush of a
-//! whole tag makes that CPU's part of all earlier deferred flushes, and a reuse interrupts only the CPUs that are
-//! behind. We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp
-//! when they load it again, and flush then. Only CPUs that had the space loaded when the stamp was taken can hold such
-//! translations. The *ledger entry* of the stamp lists them.
+//! CPU flushes its whole loaded tag, for whatever reason, it reads the clock before the flush and publishes that time
+//! after it. If the time is the stamp or later, the CPU holds none of the translations that the deferred flush covers,
+//! except perhaps under tags that aren't loaded. So a CPU that flushes a whole tag has done its share of all earlier
+//! deferred flushes, and a reuse interrupts only CPUs whose published time is before the stamp.
+//!
+//! We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp when
+//! they load it again, and flush then. Apart from those, only CPUs that had the space loaded when the stamp was taken
+//! can hold such translations. The *ledger entry* of the stamp lists them.
 //!
 //! # Shared words
 //!
 //! To defer a flush, a CPU ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It
-//! takes no lock. We reuse a ledger entry only after its deferred flush was made. A CPU that finds the ledger full
-//! first makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
+//! takes no lock. We reuse a ledger entry only after its deferred flush was made. If the ledger is full, the CPU first
+//! makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
 //!
-//! We mark only published deferred flushes as made. If one isn't published yet, the spaces may not have its stamp, so a
-//! lazy CPU that got no request could come back without flushing. A CPU that stalls between its stamp and its ledger
-//! entry, for example a preempted virtual CPU, leaves a gap. The deferred flushes around the gap are still made, and
-//! each ledger entry records that for itself. Checking a deferred flush behind the gap takes a second load, but no
-//! interrupt.
+//! We mark only published deferred flushes as made. If one isn't published yet, its stamp may still be missing in the
+//! spaces. If we marked it as made, a CPU in lazy mode (idle, with the space still loaded) could return to the space
+//! without flushing: it got no request, and finds no stamp. A CPU that stalls between its stamp and its ledger entry,
+//! for example a preempted virtual CPU, leaves a gap. The deferred flushes before and after the gap are still made,
+//! because each ledger entry has its own mark for that. To check whether a deferred flush after the gap was made takes
+//! a second load, but no interrupt.
 //!
 //! # What we don't guarantee
 //!
@@ -80,8 +84,8 @@ use crate::this_cpu::Cpu;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The maximum number of deferred flushes that one round makes, the oldest first. Rounds follow until the requested one
-/// is made.
+/// The maximum number of deferred flushes that one round makes, the oldest first. If the requested flush isn't among
+/// them, further rounds follow.
 const TOGETHER: usize = 64;
 
 /// The reason why a deferred flush is made.
@@ -129,7 +133,7 @@ impl<H: Hardware> Default for DeferredFlush<H> {
 }
 
 impl<H: Hardware> DeferredFlush<H> {
-    /// Makes the word of a frame that has no deferred flush. Never waits.
+    /// Creates a word that is clear: its frame has no deferred flush. Never waits.
     pub fn new() -> Self {
         DeferredFlush {
             word: H::Word::new(NONE),
@@ -205,7 +209,30 @@ impl<H: Hardware> DeferredFlush<H> {
 
 /// Proves that a frame's deferred flush was made.
 ///
-/// Only the holder may give the frame a new owner.
+/// If a frame had a deferred flush, only the holder of this proof may give it a new owner.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, Reusable};
+/// # machine.access(Page(5));
+/// # let deferred_flush = DeferredFlush::new();
+/// # deferred_flush.begin();
+/// # let mut batch = engine.batch(Purpose::Lazy);
+/// # batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// # let Outcome::Deferred(frames) = batch.finish_deferred() else { panic!() };
+/// # deferred_flush.defer(frames.stamp());
+/// # drop(frames);
+/// /// Gives a frame to a new owner, which needs the proof.
+/// fn hand_out(frame: Frame, _proof: Reusable) -> Frame {
+///     frame
+/// }
+/// let proof = engine.flush_before_reuse(&deferred_flush).unwrap();
+/// assert_eq!(hand_out(Frame(42), proof), Frame(42));
+/// assert!(!machine.caches(Page(5)));
+/// assert!(engine.flush_before_reuse(&deferred_flush).is_none()); // there is one proof
+/// ```
 #[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Reusable(());
@@ -213,7 +240,8 @@ pub struct Reusable(());
 impl<H: Hardware> Engine<'_, H> {
     /// Takes a frame for a new owner, and makes its deferred flush first (rule 1).
     ///
-    /// Returns `None` if the frame was reinstated or has no deferred flush.
+    /// Returns `None` if the frame has no deferred flush: it never had one, or another CPU has reinstated or reused the
+    /// frame first. Then the caller has no right to the frame from this call.
     ///
     /// May wait for other CPUs: [`Hardware::may_wait`] describes the locks that the caller may hold meanwhile.
     #[inline]
@@ -276,9 +304,10 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes every entry of `space` that is cleared but not flushed yet.
     ///
-    /// A later observer calls it before it relies on a cleared entry (rule 4, and the same for batches of reclaim and
-    /// migration). When it returns, no CPU uses a translation of the space that was cleared before the call. Three
-    /// loads from one cache line if there's nothing to flush.
+    /// Call it if your code finds an entry that other code has cleared (your code is a *later observer*), before you
+    /// rely on it. Lazy unmap needs this (rule 4), and so do batches of reclaim and migration. When it returns, no CPU
+    /// uses a translation of the space that was cleared before the call. Three loads from one cache line if there's
+    /// nothing to flush.
     ///
     /// May wait for other CPUs. The caller may hold the lock of the table if [it may wait](Hardware::may_wait) under
     /// that lock.
@@ -290,7 +319,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending`], except flushes that are deferred until reuse.
+    /// Makes the outstanding flushes of batches in `space`, but not those that are deferred until reuse.
     ///
     /// It's for a later observer that handles markers one by one. If such an observer finds an entry cleared *without*
     /// a marker, the batch that cleared it has yet to flush. Two loads if no batch is outstanding. May wait for other
@@ -337,8 +366,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// It covers each batch that ended with such a stamp before the call began: no CPU uses the translations of that
     /// batch afterwards. One load if no flush is deferred. May wait for other CPUs.
     ///
-    /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
-    /// (rule 3). Call it also before you give addresses of the [kernel's half](crate::kernel) out again.
+    /// If a page was moved and its former frame was unmapped lazily as of `stamp`, CPUs may still read the former
+    /// frame. Call this before anything changes the page's bytes (rule 3). Call it also before you give addresses of
+    /// the [kernel's half](crate::kernel) out again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -353,7 +383,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether any flush may be deferred until reuse. Never waits.
     ///
-    /// `false` is certain. `true` may be due to a void stamp, for which the ledger had no room.
+    /// `false` is certain. `true` may be a false alarm: a CPU took a stamp, found no room in the ledger and flushed at
+    /// once, so nothing is deferred under that stamp.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -417,8 +448,9 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Flushes this CPU's whole loaded tag if the flush clock is far ahead of it.
     ///
-    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. Once
-    /// every CPU has done so, reusing a frame costs no interrupt. Two loads if the clock isn't that far ahead.
+    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. A frame
+    /// whose stamp is older than the last flush of every CPU is reused without an interrupt. Two loads if the clock
+    /// isn't that far ahead.
     ///
     /// It doesn't complete any deferred flush, but a CPU that reuses a frame later finds that this CPU has flushed.
     /// Never waits.
@@ -446,7 +478,7 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Makes up to [`TOGETHER`] deferred flushes. Returns whether more of them may be left up to `through`.
     ///
-    /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So if a user page is reused or
+    /// To make a deferred flush of kernel mappings, every CPU must flush its whole TLB. So if a user page is reused or
     /// its place filled again, we leave such flushes deferred.
     fn flush_some(self, through: u64, reason: Reason, counted: &mut bool) -> bool {
         // Where invalidations are broadcast, a CPU that loads a space keeps its entries and ignores its deferred
@@ -515,7 +547,8 @@ impl<H: Hardware> Cpu<'_, H> {
         more
     }
 
-    /// Adds the CPUs that may hold translations of the deferred flush and haven't flushed since.
+    /// Adds to `behind` each CPU that may hold a translation that the deferred flush covers and hasn't flushed since
+    /// its stamp.
     fn add_behind(self, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
             true => FlushReason::KernelDeferral(deferral.stamp),

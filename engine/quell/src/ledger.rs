@@ -17,10 +17,40 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tick of the flush clock at which a flush was deferred.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, Outcome, Page, PageRange, Purpose};
+/// machine.access(Page(5));
+/// let mut batch = engine.batch(Purpose::Lazy);
+/// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+/// let Outcome::Deferred(frames) = batch.finish_deferred() else { panic!() };
+/// let stamp = frames.stamp();
+/// # drop(frames);
+/// engine.flush_until(stamp); // this deferred flush, and all earlier ones
+/// assert!(!machine.caches(Page(5)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 
 /// Records one tick: the CPUs that had the spaces loaded, and whether the deferred flush was made.
+///
+/// # Examples
+///
+/// ```
+/// # use quell::example::OneCpu;
+/// use quell::{Engine, LedgerEntry, PerCpu, Policy, Unsupported};
+/// # let machine = OneCpu::default();
+/// let (cpus, others) = ([PerCpu::new()], [PerCpu::new()]);
+/// let ledger = [(); 64].map(|()| LedgerEntry::new()); // for 64 deferred flushes
+/// let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
+/// // No other engine may have it.
+/// let second = Engine::new(&machine, &others, &ledger, Policy::ALL);
+/// assert_eq!(second.err(), Some(Unsupported::LedgerInUse));
+/// # Ok::<(), Unsupported>(())
+/// ```
 #[repr(align(64))]
 pub struct LedgerEntry<H: Hardware> {
     /// A [`EntryState`].

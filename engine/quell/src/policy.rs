@@ -8,6 +8,15 @@
 use core::fmt;
 
 /// The five mechanisms, by their names in the README.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Mechanism, Policy};
+/// let policy = Policy::ALL.without(Mechanism::LazyUnmap);
+/// let off = Mechanism::ALL.iter().find(|mechanism| !policy.has(**mechanism));
+/// assert_eq!(off.unwrap().name(), "S3");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mechanism {
     /// S0: deferred, batched shootdown during reclaim and migration.
@@ -64,6 +73,17 @@ impl fmt::Display for Mechanism {
 }
 
 /// The number of address spaces that a CPU keeps tagged (S2).
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Mechanism, Policy, TagPolicy};
+/// // Each CPU keeps the entries of at most four spaces.
+/// let policy = Policy { tags: TagPolicy::Slots(4), ..Policy::ALL };
+/// assert!(policy.has(Mechanism::Tags));
+/// let untagged = Policy { tags: TagPolicy::Off, ..Policy::ALL };
+/// assert_eq!(untagged, Policy::ALL.without(Mechanism::Tags));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TagPolicy {
     /// No tags: every switch drops user entries.

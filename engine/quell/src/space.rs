@@ -47,10 +47,35 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 /// The name of an address space. We never reuse one.
 ///
 /// The two highest bits encode whether it's a kernel space, and its kind of entries ([`SpaceId::kernel`]).
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::Frame;
+/// // SAFETY: this machine walks no tables.
+/// let next = unsafe { engine.new_space(Frame(2)) };
+/// assert_ne!(next.id(), space.id());
+/// assert_eq!(next.id().kernel(), None); // a user space
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
 /// The kind of entries that map the kernel. TLBs keep each kind differently.
+///
+/// # Examples
+///
+/// ```
+/// # quell::one_cpu!(machine, engine, space);
+/// use quell::{Frame, KernelEntries, Page, PageRange, Purpose};
+/// // SAFETY: this machine walks no tables, and all entries reported below are global.
+/// let kernel = unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) };
+/// machine.access(Page(60)); // the kernel's own
+/// let mut batch = engine.batch(Purpose::Call);
+/// batch.unmapped(&kernel, PageRange::base(Page(60), 1), Frame(42));
+/// batch.finish().for_each(drop);
+/// assert!(!machine.caches(Page(60)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
     /// Global entries only. A TLB keeps one translation, whatever root is loaded.

@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
         /// An event that we count.
+        ///
+        /// See the example of [`Stats`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }

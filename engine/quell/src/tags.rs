@@ -17,6 +17,8 @@ use core::sync::atomic::Ordering::Relaxed;
 /// One per-CPU tag: its space, and the generation of that space that this CPU has flushed.
 ///
 /// Only its own CPU reads and writes it.
+///
+/// See the example of [`PerCpu`](crate::PerCpu).
 #[repr(align(64))]
 pub struct Slot<H: Hardware> {
     /// The id of the space, or 0.

@@ -13,6 +13,16 @@ pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 
 ///
 /// The orderings have the meaning of the Rust memory model.
 ///
+/// # Examples
+///
+/// ```
+/// use quell::Word;
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// let word: AtomicU64 = Word::new(5);
+/// word.fetch_max(7, Relaxed);
+/// assert_eq!(word.into_inner(), 7);
+/// ```
+///
 /// # Safety
 /// The engine guards memory that CPUs share with words, as locks do. Each operation is atomic and has at least the
 /// effect that its name and its `Ordering` promise, and a word holds the value that was last written to it.

@@ -29,7 +29,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Writes the mutated engine so that it compiles. Returns the mutants that we had to remove, each with the error.
+/// Writes the mutated files so that they compile. Returns the mutants that were taken out for that, and why.
 ///
 /// # Errors
 /// If the engine doesn't compile for another reason than its mutants.
@@ -50,7 +50,10 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
         .unwrap_or_default();
     loop {
         let places = tree::mutate(root, sources, &errors.keys().copied().collect())?;
-        let mut check = cargo(root, &["check", "--quiet", "--package", "quell", "--lib"]);
+        let mut check = cargo(
+            root,
+            &["check", "--quiet", "--package", "quell-vm", "--lib"],
+        );
         let checked = check.stderr(Stdio::null()).output()?;
         if checked.status.success() {
             fs::write(kept, serde_json::to_vec(&(of, &errors))?)?;
@@ -72,7 +75,7 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
         if errors.len() == known {
             let said = said.join("\n");
             return Err(io::Error::other(format!(
-                "the mutated engine does not compile:\n{said}"
+                "the copy with the mutants does not compile:\n{said}"
             )));
         }
     }
@@ -87,12 +90,10 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
 fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
     for span in message["spans"].as_array().into_iter().flatten() {
-        let file = Path::new(span["file_name"].as_str().unwrap_or_default())
-            .file_name()
-            .unwrap_or_default();
+        let file = span["file_name"].as_str().unwrap_or_default();
         let [start, end] =
             ["byte_start", "byte_end"].map(|name| span[name].as_u64().unwrap_or_default() as usize);
-        if let Some(places) = places.get(&*file.to_string_lossy()) {
+        if let Some(places) = places.get(file) {
             let place = if span["is_primary"] == true {
                 0
             } else {
@@ -140,11 +141,20 @@ fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
 /// The compiler's codes for a value that was moved, or is borrowed.
 const GONE: [&str; 5] = ["E0382", "E0499", "E0502", "E0505", "E0506"];
 
+/// A program with tests of a crate.
+#[derive(Debug)]
+pub struct Tests {
+    /// The crate's folder in the copy.
+    pub folder: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+}
+
 /// The programs that judge mutants.
 #[derive(Debug)]
 pub struct JudgePrograms {
-    /// The tests of the engine and of the crate with the entry formats: name and program of each.
-    pub tests: Vec<(String, PathBuf)>,
+    /// The tests of the mutated crates and of the one with the entry formats.
+    pub tests: Vec<Tests>,
     /// The program that runs the adversary's cases, if requested.
     pub trial: Option<PathBuf>,
 }
@@ -152,13 +162,23 @@ pub struct JudgePrograms {
 /// Builds the judges, including the adversary if `cases` is set.
 ///
 /// # Errors
-/// If they don't compile.
+/// If it does not compile.
 pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
-    let packages = ["--package", "quell", "--package", "quell-arch"];
+    let packages = [
+        "--package",
+        "quell",
+        "--package",
+        "quell-arch",
+        "--package",
+        "quell-zero",
+        "--package",
+        "quell-vm",
+    ];
     let tests = built(
         root,
         &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
     )?;
+    let tests = tests.into_iter().map(|(_, tests)| tests).collect();
     if !cases {
         return Ok(JudgePrograms { tests, trial: None });
     }
@@ -173,15 +193,16 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
         ],
     )?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
-    let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
+    let (_, Tests { program: trial, .. }) =
+        trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
     Ok(JudgePrograms {
         tests,
         trial: Some(trial),
     })
 }
 
-/// Builds programs with cargo, and returns their names and paths.
-fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, PathBuf)>> {
+/// Returns the programs that a call of cargo builds, with their names.
+fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, Tests)>> {
     let output = cargo(root, arguments).stderr(Stdio::inherit()).output()?;
     let mut programs = Vec::new();
     for message in String::from_utf8_lossy(&output.stdout).lines() {
@@ -191,11 +212,16 @@ fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, PathBuf)>> 
         {
             eprintln!("{rendered}");
         }
-        if let (Some(name), Some(program)) = (
+        if let (Some(name), Some(program), Some(manifest)) = (
             message["target"]["name"].as_str(),
             message["executable"].as_str(),
+            message["manifest_path"].as_str(),
         ) {
-            programs.push((name.to_string(), program.into()));
+            let tests = Tests {
+                folder: Path::new(manifest).with_file_name(""),
+                program: program.into(),
+            };
+            programs.push((name.to_string(), tests));
         }
     }
     if !output.status.success() {

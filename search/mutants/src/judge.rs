@@ -1,13 +1,14 @@
 //! Runs the tests and the adversary's cases on one mutant after the other.
 //!
-//! Each mutant runs in its own processes until one fails, cheap ones first. These are the engine's tests, some
-//! schedules of each of the adversary's cases, and more schedules of cases with all mechanisms on. We skip tests and
-//! cases in which a mutant makes no difference. A [`Record`] of the unchanged engine lists the tests and cases that
+//! Each mutant runs in its own processes until one fails. These are some schedules of each of the adversary's cases,
+//! more schedules of cases with all mechanisms on, generated programs, and the tests of the mutant's crate. We skip tests
+//! and cases in which a mutant makes no difference. A [`Record`] of the unchanged sources lists the tests and cases that
 //! reach each mutant (for many mutants, only those in which its value would differ). The others would run as without
 //! the mutant, because the machine in software repeats itself exactly.
 
-use crate::build::JudgePrograms;
+use crate::build::{JudgePrograms, Tests};
 use crate::process::{self, End};
+use crate::sources;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -26,21 +27,38 @@ const SECONDS: u64 = 20;
 /// We assume that a mutant never ends if it takes this multiple of the unchanged engine's time, and [`SECONDS`] more.
 const TIMES: u64 = 4;
 
-/// The CPU time in seconds for a test or case with the unchanged engine. With a mutant, it's the time for everything
-/// that runs at once, if we don't know its time without the mutant.
+/// The CPU time in seconds for a test or case with the unchanged engine.
 const LONG: u64 = 600;
+
+/// The CPU time in seconds for everything that runs at once with a mutant, if we don't know its time without the mutant.
+const UNKNOWN: u64 = 150;
+
+/// Schedules of generated programs in a second of processor time, at least.
+const LEAST_RATE: u64 = 1000;
+
+/// A check that can kill a mutant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// The adversary's scenarios.
+    Scenarios,
+    /// Programs that the adversary generates.
+    Generator,
+    /// The tests of the mutated crates.
+    Tests,
+}
 
 /// The verdict on a mutant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It fails this test or case.
-    Killed(String),
-    /// With it, this test or case doesn't end.
-    NeverEnded(String),
-    /// It passes everything that it could affect.
+    /// It fails this check; the text names the test or the violation.
+    Killed(Check, String),
+    /// With it, this check does not end.
+    NeverEnded(Check),
+    /// It passes everything that it could make a difference to.
     Survived,
-    /// It affects nothing that was run.
+    /// It makes no difference to any test or case.
     Unreached,
 }
 
@@ -58,15 +76,16 @@ pub struct Effort {
     pub few: u64,
     /// Schedules of each case with all mechanisms on, afterwards.
     pub more: u64,
-    /// For survivors: schedules of each case in which every required transition fired, and rounds of generated
-    /// programs.
-    pub last: Option<(u64, u64)>,
+    /// Schedules of generated programs, and the seed that draws these.
+    pub generated: (u64, u64),
+    /// For survivors: schedules of each case in which every required transition must fire.
+    pub last: Option<u64>,
 }
 
 /// A test, and the mutants that make a difference to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Test {
-    file: String,
+    folder: PathBuf,
     program: PathBuf,
     name: String,
     millis: u64,
@@ -77,6 +96,7 @@ struct Test {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Case {
     number: usize,
+    /// 1 for a case of the engine's own, more for one over the memory manager.
     cost: u64,
     all: bool,
     name: String,
@@ -149,7 +169,7 @@ fn trial_of(judges: &JudgePrograms) -> &Path {
 /// Returns all tests and cases, without the mutants that reach them.
 fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     let mut tests = Vec::new();
-    for (file, program) in &judges.tests {
+    for Tests { folder, program } in &judges.tests {
         let (end, list) = process::run(
             command(program).args(["--list", "--format", "terse"]),
             "",
@@ -163,7 +183,7 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
         }
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
         tests.extend(names.map(|name| Test {
-            file: file.clone(),
+            folder: folder.clone(),
             program: program.clone(),
             name: name.to_string(),
             millis: 0,
@@ -188,12 +208,8 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     let mut cases: Vec<Case> = list.lines().filter_map(case).collect();
     cases.sort_by_key(|case| (!case.all, case.cost, case.number));
     let mut of = vec![];
-    for program in judges
-        .tests
-        .iter()
-        .map(|(_, program)| program)
-        .chain(&judges.trial)
-    {
+    let programs = judges.tests.iter().map(|tests| &tests.program);
+    for program in programs.chain(&judges.trial) {
         let file = fs::metadata(program)?;
         of.push(format!(
             "{} {} {:?}",
@@ -282,15 +298,15 @@ pub fn record(
     Ok(record)
 }
 
-/// Tries mutants by number. Returns their verdicts in order, and passes each to `tell` at once. Without a `record`, we
-/// run everything for each mutant.
+/// Tries mutants, each by number and file. Returns their verdicts in order, and passes each to `tell` at once. Without a
+/// `record`, we run everything for each mutant.
 ///
 /// # Errors
 /// If a program doesn't start.
 pub fn judge(
     judges: &JudgePrograms,
     record: Option<&Record>,
-    numbers: &[u32],
+    mutants: &[(u32, &str)],
     effort: Effort,
     jobs: usize,
     tell: impl Fn(u32, &Verdict) + Sync,
@@ -303,8 +319,8 @@ pub fn judge(
             (&unknown, false)
         }
     };
-    spread("mutants", numbers, jobs, |&number| {
-        let verdict = judge_one(judges, all, filtered, number, effort)?;
+    spread("mutants", mutants, jobs, |&(number, file)| {
+        let verdict = judge_one(judges, all, filtered, (number, file), effort)?;
         tell(number, &verdict);
         Ok(verdict)
     })
@@ -317,64 +333,48 @@ fn judge_one(
     judges: &JudgePrograms,
     record: &Record,
     filtered: bool,
-    number: u32,
+    (number, file): (u32, &str),
     effort: Effort,
 ) -> io::Result<Verdict> {
+    let crates = sources::tested_by(file);
     let limit = |millis: u64| match filtered {
         true => SECONDS + TIMES * millis.div_ceil(1000),
-        false => LONG,
+        false => UNKNOWN,
     };
-    let chosen = |command: &mut Command,
-                  input: &str,
-                  what: &str,
-                  seconds: u64|
-     -> io::Result<Option<Verdict>> {
-        let (end, _) = process::run(
-            command.env("QUELL_MUTANT", number.to_string()),
-            input,
-            seconds,
-        )?;
-        Ok(match end {
+    let chosen = |command: &mut Command, input: &str, check: Check, seconds: u64| {
+        let number = number.to_string();
+        let (end, said) = process::run(command.env("QUELL_MUTANT", number), input, seconds)?;
+        let by = |said: &str| -> String {
+            let failed = |line: &str| {
+                let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+                Some(test.to_string())
+            };
+            let first = said.lines().next().unwrap_or_default();
+            let by = said.lines().find_map(failed);
+            by.unwrap_or_else(|| first.chars().take(200).collect())
+        };
+        io::Result::Ok(match end {
             End::Passed => None,
-            End::Failed(said) => {
-                let failed = said.lines().find_map(|line| {
-                    Some(
-                        line.strip_prefix("test ")?
-                            .strip_suffix(" ... FAILED")?
-                            .to_string(),
-                    )
-                });
-                let first = || {
-                    said.lines()
-                        .next()
-                        .unwrap_or_default()
-                        .chars()
-                        .take(200)
-                        .collect()
-                };
-                let by = if what == "case" {
-                    first()
-                } else {
-                    format!("{what}: {}", failed.unwrap_or_default())
-                };
-                Some(Verdict::Killed(by))
-            }
-            End::Never => Some(Verdict::NeverEnded(what.to_string())),
+            End::Failed(_) => Some(Verdict::Killed(check, by(&said))),
+            End::Never => Some(Verdict::NeverEnded(check)),
         })
     };
     let tests: Vec<&Test> = record
         .tests
         .iter()
-        .filter(|test| !filtered || test.reached.contains(&number))
+        .filter(|test| match filtered {
+            true => test.reached.contains(&number),
+            false => crates.iter().any(|of| test.folder.ends_with(of)),
+        })
         .collect();
     let cases: Vec<&Case> = record
         .cases
         .iter()
-        .filter(|case| !filtered || case.reached.contains(&number))
+        .filter(|case| match filtered {
+            true => case.reached.contains(&number),
+            false => case.cost > 1 || !file.starts_with(sources::MANAGER),
+        })
         .collect();
-    if tests.is_empty() && cases.is_empty() {
-        return Ok(Verdict::Unreached);
-    }
     let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
         let mut programs: Vec<Vec<&Test>> = Vec::new();
         for &test in tests.iter().filter(|test| (test.name == LAST) == last) {
@@ -391,7 +391,7 @@ fn judge_one(
                 "--test-threads=1",
             ]);
             let seconds = limit(of.iter().map(|test| test.millis).sum());
-            if let Some(verdict) = chosen(&mut command, "", &of[0].file, seconds)? {
+            if let Some(verdict) = chosen(&mut command, "", Check::Tests, seconds)? {
                 return Ok(Some(verdict));
             }
         }
@@ -408,32 +408,32 @@ fn judge_one(
             chosen(
                 command(trial_of(judges)).args([kind, &most.to_string()]),
                 &numbers.join("\n"),
-                "case",
+                Check::Scenarios,
                 limit(millis * most.div_ceil(effort.few.max(1))),
             )
         };
     type Round<'r> = &'r dyn Fn() -> io::Result<Option<Verdict>>;
     let quick = |case: &Case| case.all && case.cost == 1;
-    let rounds: [Round<'_>; 4] = [
-        &|| run_tests(false),
-        &|| run_cases("random", effort.few.min(8), &quick),
-        &|| run_cases("random", effort.few, &|_| true),
-        &|| run_cases("random", effort.more, &|case| case.all),
-    ];
-    let (schedules, programs) = effort.last.unwrap_or_default();
+    let (schedules, seed) = effort.generated;
     let generated = || match &judges.trial {
         Some(trial) => chosen(
-            command(trial).args(["generate", &programs.to_string()]),
+            command(trial).args(["generate", &seed.to_string(), &schedules.to_string()]),
             "",
-            "case",
-            LONG,
+            Check::Generator,
+            UNKNOWN + schedules / LEAST_RATE,
         ),
         None => Ok(None),
     };
-    let last: [Round<'_>; 3] = [
-        &|| run_tests(true),
-        &|| run_cases("reach", schedules, &|case| case.all),
+    let rounds: [Round<'_>; 5] = [
+        &|| run_cases("random", effort.few.min(8), &quick),
+        &|| run_cases("random", effort.few, &|_| true),
+        &|| run_cases("random", effort.more, &|case| case.all),
         &generated,
+        &|| run_tests(false),
+    ];
+    let last: [Round<'_>; 2] = [
+        &|| run_cases("reach", effort.last.unwrap_or_default(), &|case| case.all),
+        &|| run_tests(true),
     ];
     let last = last.iter().filter(|_| effort.last.is_some());
     for round in rounds.iter().chain(last) {
@@ -441,5 +441,8 @@ fn judge_one(
             return Ok(verdict);
         }
     }
-    Ok(Verdict::Survived)
+    Ok(match tests.is_empty() && cases.is_empty() {
+        true => Verdict::Unreached,
+        false => Verdict::Survived,
+    })
 }

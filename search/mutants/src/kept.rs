@@ -30,7 +30,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The file, below `engine/quell/src`.
+    /// The file, relative to the workspace.
     pub file: String,
     /// The function, after its type, for example `A::f`.
     pub function: String,

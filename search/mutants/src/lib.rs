@@ -13,13 +13,13 @@
 //! | [`tree`] | the copies of the workspace |
 //! | [`run`] | builds the copy and runs its programs |
 //!
-//! A second copy contains mutants of the engine that a program generates:
+//! A second copy contains mutants of the engine and the memory manager that a program generates:
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`points`] | finds the mutations of a file, and writes its text with all of them in it |
-//! | [`operators`] | chooses the mutant at run time; part of the mutated engine |
-//! | [`sources`] | the engine's files that are mutated, and the reasons for the others |
+//! | [`operators`] | chooses the mutant at run time; part of the copy |
+//! | [`sources`] | the files that are mutated, and the reasons for the others |
 //! | [`build`] | removes mutants that don't compile; builds the tests and the trial once |
 //! | [`judge`] | runs the tests and the adversary's cases on each mutant |
 //! | [`kept`] | reviewed survivors, each with its reason |

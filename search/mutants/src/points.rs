@@ -719,8 +719,8 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 }
 
-/// Functions that only name words in timelines.
-const NAMES: [&str; 2] = ["word_name", "has_word"];
+/// Functions that only name words in timelines or charge modelled costs.
+const NAMES: [&str; 3] = ["word_name", "has_word", "charge"];
 
 /// Methods whose closure makes a decision.
 const TESTS: [&str; 12] = [
@@ -788,13 +788,14 @@ fn chains_let(expr: &Expr) -> bool {
     }
 }
 
-/// Returns whether an expression only changes statistics, for example `engine.count(cpu, Counter::Switches, 1)`.
+/// Returns whether it only affects statistics or modelled costs: `engine.count(cpu, Counter::Switches, 1)`,
+/// `machine.charge(Work::Area)`.
 fn is_statistics(expr: &Expr) -> bool {
     let Expr::MethodCall(call) = expr else {
         return false;
     };
     let of_stats = matches!(&*call.receiver, Expr::Field(field) if matches!(&field.member, syn::Member::Named(name) if name == "stats"));
-    call.method == "count" && call.args.len() == 3 || of_stats
+    call.method == "count" && call.args.len() == 3 || call.method == "charge" || of_stats
 }
 
 /// Returns whether an item is compiled only for tests.

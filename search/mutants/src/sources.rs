@@ -1,4 +1,4 @@
-//! The mutated files of the engine, and the reasons to exclude the others.
+//! The mutated files, and the reasons to exclude the others.
 
 use crate::points::{self, Enums, Point};
 use std::collections::BTreeMap;
@@ -6,24 +6,54 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use syn::visit::Visit;
+use walkdir::WalkDir;
 
-/// Files of `engine/quell/src` that we don't mutate, with the reasons. We mutate all others.
+/// The memory manager's sources.
+pub const MANAGER: &str = "testbed/vm/src";
+
+/// Folders of sources that are mutated, relative to the workspace, and the crates whose tests judge the mutants.
+pub const FOLDERS: [(&str, &[&str]); 3] = [
+    ("engine/quell/src", &["engine/quell", "engine/quell-arch"]),
+    ("engine/quell-zero/src", &["engine/quell-zero"]),
+    (MANAGER, &["testbed/vm"]),
+];
+
+/// Returns the crates whose tests judge the mutants of this file.
+pub fn tested_by(file: &str) -> &'static [&'static str] {
+    let folder = FOLDERS.iter().find(|(folder, _)| file.starts_with(folder));
+    folder.map_or(&[], |(_, crates)| *crates)
+}
+
+/// Files and folders of these that are not mutated, and why. Every other file is.
 pub const LEFT_OUT: &[(&str, &str)] = &[
-    ("example.rs", "a machine for the documentation"),
     (
-        "features.rs",
+        "engine/quell/src/example.rs",
+        "a machine for the documentation",
+    ),
+    (
+        "engine/quell/src/features.rs",
         "which machines are refused: tests/arguments.rs asks of each mistake by name",
     ),
-    ("lib.rs", "names alone"),
+    ("engine/quell/src/lib.rs", "names alone"),
     (
-        "policy.rs",
+        "engine/quell/src/policy.rs",
         "names and sets of mechanisms: no part of the protocol",
     ),
-    ("stats.rs", "statistics: no part of the protocol"),
     (
-        "word.rs",
+        "engine/quell/src/stats.rs",
+        "statistics: no part of the protocol",
+    ),
+    (
+        "engine/quell/src/word.rs",
         "what a kernel puts in place of it is its own; orderings are weakened under loom",
     ),
+    ("engine/quell-zero/src/tests", "tests"),
+    ("engine/quell-zero/src/tests.rs", "tests"),
+    ("testbed/vm/src/audit.rs", "a judge"),
+    ("testbed/vm/src/contract", "a judge"),
+    ("testbed/vm/src/lib.rs", "names alone"),
+    ("testbed/vm/src/sim", "parts of the machines in software"),
+    ("testbed/vm/src/sim.rs", "names alone"),
 ];
 
 /// One mutant.
@@ -38,7 +68,7 @@ pub struct Mutant {
 /// A mutant's identity, independent of line numbers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name {
-    /// The file, below `engine/quell/src`.
+    /// The file, relative to the workspace.
     pub file: String,
     /// The function, after its type.
     pub function: String,
@@ -53,7 +83,7 @@ pub struct Name {
 /// A file with its points.
 #[derive(Debug)]
 pub struct Source {
-    /// The file, below `engine/quell/src`.
+    /// The file, relative to the workspace.
     pub file: String,
     /// The file's text.
     pub text: String,
@@ -61,26 +91,26 @@ pub struct Source {
     pub points: Vec<Point>,
 }
 
-/// Reads the engine's files that we mutate, with their points.
+/// Returns the files that are mutated, with their points.
 ///
 /// # Errors
 /// If a file can't be read, or isn't Rust.
 pub fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut files = BTreeMap::new();
-    for entry in fs::read_dir(root.join("engine/quell/src"))? {
-        let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+    for entry in FOLDERS
+        .iter()
+        .flat_map(|(folder, _)| WalkDir::new(root.join(folder)))
+    {
+        let entry = entry?;
+        let path = entry.path();
+        let name = path.strip_prefix(root).unwrap_or(path);
         if path.extension().is_some_and(|extension| extension == "rs")
-            && LEFT_OUT.iter().all(|(file, _)| *file != name)
+            && LEFT_OUT.iter().all(|(left, _)| !name.starts_with(left))
         {
-            let text = fs::read_to_string(&path)?;
+            let text = fs::read_to_string(path)?;
             let wrong = |error| io::Error::other(format!("{}: {error}", path.display()));
             let parsed = syn::parse_file(&text).map_err(wrong)?;
-            files.insert(name, (text, parsed));
+            files.insert(name.to_string_lossy().into_owned(), (text, parsed));
         }
     }
     let mut enums = Enums::default();

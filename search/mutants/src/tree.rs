@@ -1,10 +1,10 @@
 //! Copies of the workspace with mutants, below `target/mutants`.
 //!
 //! We write a file only if its content changes, so that builds stay valid. There are two copies: one with the mutants
-//! written by hand, in all crates, and one with generated mutants, in the engine.
+//! written by hand, in all crates, and one with generated mutants, in the engine, zeroing and the memory manager.
 
 use crate::points::{self, Piece, Point};
-use crate::sources::Source;
+use crate::sources::{FOLDERS, Source};
 use crate::{anchor, list};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -94,23 +94,30 @@ pub fn copy(root: &Path) -> io::Result<()> {
     copy_with(root, &place(root), &files, &BTreeSet::new())
 }
 
-/// Copies the workspace, except for the engine's files with generated mutants.
+/// Copies the workspace, except the files that [`mutate`] writes.
 ///
 /// # Errors
 /// If a file can't be read or written.
 pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
-    let engine = Path::new(ENGINE);
     let mutated = sources
         .iter()
-        .map(|source| engine.join(&source.file))
+        .map(|source| PathBuf::from(&source.file))
         .collect();
-    let lib = fs::read_to_string(root.join(ENGINE).join("lib.rs"))?;
     // We leave out the module's own test, which would select mutants while other tests run.
     let operators = OPERATORS.split("#[cfg(test)]").next().unwrap_or_default();
-    let files = BTreeMap::from([
-        (engine.join("lib.rs"), with_module(lib, "operators")),
-        (engine.join("operators.rs"), operators.to_string()),
-    ]);
+    let mut files = BTreeMap::from([(
+        Path::new(ENGINE).join("operators.rs"),
+        operators.to_string(),
+    )]);
+    for (folder, _) in FOLDERS {
+        let path = Path::new(folder).join("lib.rs");
+        let lib = fs::read_to_string(root.join(&path))?;
+        let lib = match folder {
+            ENGINE => with_module(lib, "operators"),
+            _ => lib + "use quell::operators;\n",
+        };
+        files.insert(path, lib);
+    }
     copy_with(root, &derived(root), &files, &mutated)
 }
 
@@ -187,7 +194,6 @@ pub struct Place {
 /// # Errors
 /// If a file can't be written.
 pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Result<MutantPlaces> {
-    let engine = derived(root).join(ENGINE);
     let mut places = MutantPlaces::new();
     let mut number = 1;
     for source in sources {
@@ -200,7 +206,7 @@ pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Re
             number += point.changes.len() as u32;
         }
         let (text, pieces) = points::mutated(&source.text, &points);
-        write(&engine.join(&source.file), text.as_bytes())?;
+        write(&derived(root).join(&source.file), text.as_bytes())?;
         let numbered = pieces.into_iter().map(|piece| {
             let (point, first) = points[piece.point];
             let numbers = (first..first + point.changes.len() as u32).collect();

@@ -71,7 +71,9 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             ..FrameTotals::default()
         };
         let mut skip = Frame(0);
+        let mut listed = 0;
         for (frame, info) in self.frames.described() {
+            listed += u64::from(info.state(self.machine()).is_listed());
             // The first frame describes a block.
             if frame >= skip {
                 let state = info.state(self.machine());
@@ -90,6 +92,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 frame.0, by.mapped
             ));
         }
+        self.frames.check(listed)?;
         totals.free = self.frames.free_frames() - self.frames.stale_frames();
         let nodes = self.frames.map().nodes().iter();
         let all: u64 = nodes.map(|node| node.extent.frames).sum();

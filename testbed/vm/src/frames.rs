@@ -22,6 +22,8 @@ use crate::rmap::Mappings;
 use crate::shared::Shared;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -481,5 +483,29 @@ impl<M: Machine> Frames<'_, M> {
         let machine = self.machine();
         let lists = self.nodes.iter().map(|node| node.stale.lock(machine).len());
         lists.sum::<usize>() as u64
+    }
+
+    /// Compares each node's count of free frames with its lists, and the lists of stale frames with the `listed` frames
+    /// that say they are in one.
+    pub(crate) fn check(&self, listed: u64) -> Result<(), String> {
+        let machine = self.machine();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let stale = node.stale.lock(machine).len() as u64;
+            let (counted, found) = (
+                node.free.load(Relaxed),
+                node.buddy.lock(machine).frames() + stale,
+            );
+            if counted != found {
+                return Err(format!(
+                    "node {number} counts {counted} free frames, but has {found}"
+                ));
+            }
+        }
+        match self.stale_frames() {
+            stale if stale == listed => Ok(()),
+            stale => Err(format!(
+                "the lists of stale frames hold {stale}, but {listed} say so"
+            )),
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! descriptions").
 
 /// The features that matter for translation caches and zeroing.
+///
+/// See the example of [`Registers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// The width of an ASID: 8 or 16 bits.
@@ -21,6 +23,17 @@ pub struct Features {
 }
 
 /// The identification registers that [`Features::decode`] reads.
+///
+/// # Examples
+///
+/// ```
+/// use quell_arch::aarch64::features::{Features, Registers};
+/// // The values of a Cortex-A72.
+/// let registers = Registers { mmfr0: 0x1124, dczid: 4, ..Registers::default() };
+/// let features = Features::decode(registers);
+/// assert_eq!((features.asid_bits, features.zero_block), (16, 64));
+/// assert!(!features.range); // an invalidation for each page
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Registers {
     /// ID_AA64MMFR0_EL1.

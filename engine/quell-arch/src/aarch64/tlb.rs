@@ -44,6 +44,17 @@ const fn level_hint(size: PageSize) -> u64 {
 }
 
 /// One TLBI by address.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Scope, Tag};
+/// use quell_arch::aarch64::tlb::{Operands, Operation, operations};
+/// let range = PageRange::base(Page(5), 2);
+/// let each = operations(Tag(3), range, Scope::Leaf, Operands::default());
+/// // The tag is in the upper bits, the page in the lower ones.
+/// assert!(each.eq([Operation::Page(3 << 48 | 5), Operation::Page(3 << 48 | 6)]));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// (V)AE1 or (V)ALE1 with this operand.
@@ -53,6 +64,8 @@ pub enum Operation {
 }
 
 /// The operands that the processor supports.
+///
+/// See the example of [`operations`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Operands {
     /// Range operations exist.

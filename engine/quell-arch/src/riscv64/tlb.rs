@@ -41,6 +41,8 @@ pub const fn satp(root: Frame, tag: Tag) -> u64 {
 }
 
 /// One SFENCE.VMA for entries of one tag.
+///
+/// See the example of [`operations`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// The leaf entries of this address.

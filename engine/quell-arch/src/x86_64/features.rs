@@ -3,6 +3,20 @@
 //! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3, appendix E).
 
 /// The features that matter for translation caches and zeroing.
+///
+/// # Examples
+///
+/// ```
+/// use quell_arch::x86_64::features::Features;
+/// // On the machine itself: `Features::detect()`.
+/// let features = Features::decode(|leaf, _| match leaf {
+///     0 => [1, 0, 0, 0],
+///     1 => [0, 0, 1 << 17, 1 << 13],
+///     _ => [0; 4],
+/// });
+/// assert!(features.pcid && features.global_pages);
+/// assert!(!features.invpcid && !features.invlpgb);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// Process-context identifiers: TLB entries carry a 12-bit tag.

@@ -40,6 +40,20 @@ pub const fn user_tag(tag: Tag) -> Tag {
 /// The user's halves that one CPU must flush before it uses them again.
 ///
 /// Only that CPU uses this value: with interrupts masked, or in a handler that only adds marks.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Frame, Invalidate, Tag};
+/// use quell_arch::x86_64::isolation::{UserHalves, user_tag};
+/// use quell_arch::x86_64::tlb::cr3;
+/// let (halves, root, tag) = (UserHalves::new(), Frame(42), Tag(3));
+/// // The first return to user mode flushes, the next one keeps the entries.
+/// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), false));
+/// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), true));
+/// halves.invalidated(Invalidate::Tag(tag)); // the kernel's half was
+/// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), false));
+/// ```
 #[derive(Debug)]
 pub struct UserHalves {
     /// A bit for each tag, set if the user's half is out of date.

@@ -42,6 +42,17 @@ pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
 }
 
 /// The registers of one INVLPGB.
+///
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Scope, Tag};
+/// use quell_arch::x86_64::tlb::Broadcast;
+/// // A processor whose INVLPGB covers eight pages.
+/// let range = PageRange::base(Page(16), 20);
+/// let each = Broadcast::range(Tag(3), range, Scope::Leaf, 8);
+/// assert!(each.map(|request| request.ecx + 1).eq([8, 8, 4]));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broadcast {
     /// The page address, and flags for the valid fields.
@@ -142,6 +153,15 @@ pub(crate) mod instructions {
     use super::*;
 
     /// The translations that an INVPCID drops on this processor.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use quell::Tag;
+    /// use quell_arch::x86_64::tlb::{Invpcid, invpcid};
+    /// // SAFETY: a kernel runs at privilege level 0, and has found the instruction in CPUID.
+    /// unsafe { invpcid(Invpcid::Tag, Tag(3), 0) };
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {

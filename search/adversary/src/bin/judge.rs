@@ -8,7 +8,7 @@
 //! quell-judge random N             N schedules of each case whose number is on the standard input
 //! quell-judge reach N              the same, and every transition that the case demands must fire
 //! quell-judge exhaustive N         every schedule of these cases, but at most N
-//! quell-judge generate N           N rounds of programs that the adversary writes itself
+//! quell-judge generate SEED N      at least N schedules of generated programs
 //! quell-judge survive SEED N MOST  how many of N mutants live after 10^5, 10^6 … MOST schedules of generated programs
 //! quell-judge kill NAME            whether a scenario kills the mutant of this name
 //! ```
@@ -91,10 +91,11 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
     true
 }
 
-/// Returns whether generated programs hold.
-fn generated_hold(rounds: u64) -> bool {
-    let mut campaign = Campaign::new(1, 1, Vec::new(), &[]);
-    for _ in 0..rounds {
+/// Runs schedules of generated programs, at least this many. Returns whether they hold.
+fn generated_hold(seed: u64, schedules: u64) -> bool {
+    let mut campaign = Campaign::new(seed, 1, Vec::new(), &[]);
+    campaign.hasty = true;
+    while campaign.spent.schedules < schedules {
         campaign.go_round();
         if let Some(find) = campaign.finds.first() {
             println!("a generated program: {}", find.violation);
@@ -170,6 +171,10 @@ fn main() -> ExitCode {
             true
         }
         ["kill", name] => kill(name),
+        ["generate", seed, count] => match (seed.parse(), count.parse()) {
+            (Ok(seed), Ok(count)) => generated_hold(seed, count),
+            _ => return ExitCode::from(2),
+        },
         ["survive", seed, count, most] => match (seed.parse(), count.parse(), most.parse()) {
             (Ok(seed), Ok(count), Ok(most)) => survive(seed, count, most),
             _ => return ExitCode::from(2),
@@ -178,7 +183,6 @@ fn main() -> ExitCode {
             ("random", Ok(most)) => hold(asked, Budget::Schedules(most), false),
             ("reach", Ok(most)) => hold(asked, Budget::Schedules(most), true),
             ("exhaustive", Ok(most)) => hold(asked, Budget::Exhaustive(most), false),
-            ("generate", Ok(rounds)) => generated_hold(rounds),
             _ => return ExitCode::from(2),
         },
         _ => return ExitCode::from(2),

@@ -70,6 +70,8 @@ pub struct Campaign {
     efforts: Efforts,
     /// If this is set, a round ends soon, with its findings so far. Those then depend on the moment.
     pub stop: Arc<AtomicBool>,
+    /// Ends each lane at its first violation, and does not shrink it.
+    pub hasty: bool,
 }
 
 impl Campaign {
@@ -105,6 +107,7 @@ impl Campaign {
             spent: WorkDone::default(),
             efforts: Efforts::default(),
             stop: Arc::default(),
+            hasty: false,
         };
         // No program can break guarantees of zeroing, so we check these mutants separately.
         campaign.alive.retain(|&mutant| {
@@ -188,7 +191,13 @@ impl Campaign {
         }
         for (recorded, violation, seed) in outcome.finds {
             if self.finds.len() < ENOUGH {
-                let find = shrink(recorded, violation, seed, &self.stop);
+                let find = match self.hasty {
+                    true => Finding {
+                        violation,
+                        recorded,
+                    },
+                    false => shrink(recorded, violation, seed, &self.stop),
+                };
                 let known = |other: &Finding| other.recorded.program == find.recorded.program;
                 if !self.finds.iter().any(known) {
                     self.finds.push(find);
@@ -225,8 +234,9 @@ impl Campaign {
             .filter(|mutant| SELDOM * self.showing(*mutant) < self.reaching(*mutant))
             .collect();
         let mut given = given.iter().skip(lane).step_by(LANES);
+        let most = if self.hasty { 1 } else { ENOUGH };
         let enough =
-            |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
+            |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= most;
         while !self.stop.load(Relaxed) {
             let wanted = self.efforts.next(&mut rng, &alive);
             let recorded = match given.next() {

@@ -1,13 +1,15 @@
 //! Measures the cost of recording in the recorded programs, while it runs.
 //!
 //! Time is divided into turns with different work. In all of them the kernel sums flushes. In some it sums twice, in
-//! others it also records events. For each turn we compute the programs' CPU time for one of their own flushes or page
-//! faults. The difference between neighbouring turns is the cost of the extra work, including cache misses. A second
-//! sum costs as much as the first, which gives the cost of summing itself. So the printed cost was measured in these
-//! programs, and not estimated from the price of an event in a loop.
+//! others it also records events. For each turn we compute each process's CPU time for one of its own flushes or page
+//! faults. The difference between neighbouring turns is the cost of the extra work, including cache misses. We compare
+//! each process with itself, because on a busy host another mix of processes runs in each turn. A second sum costs as
+//! much as the first, which gives the cost of summing itself. So the printed cost was measured in these programs, and not
+//! estimated from the price of an event in a loop.
 
 use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
+use std::fmt;
 
 /// The work in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +40,11 @@ pub(super) struct WorkDone {
 }
 
 /// A stretch of time with constant work of the recorder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Turn {
     mode: Mode,
     begun_ns: u64,
-    done: WorkDone,
+    done: Reading,
 }
 
 /// The largest distance of compared turns. Further apart, the program may do something else.
@@ -71,19 +73,40 @@ pub(super) struct Cost {
 pub struct MeasuredCost {
     /// The median of all pairs of turns.
     pub share: f64,
-    /// Two standard errors.
+    /// With a probability of 95 %, the share is at most this far from the median; with fewer than six pairs, 75 % or more.
     pub error: f64,
     /// The number of pairs.
     pub pairs: usize,
 }
 
 impl MeasuredCost {
-    /// Returns the certain part of the share. On a busy host, turns may differ by more than the cost.
+    /// Returns whether the share is certain. On a busy host, turns may differ by more than the cost.
+    pub fn is_certain(self) -> bool {
+        self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0)
+    }
+
+    /// Returns the certain part of the share.
     fn certain(self) -> f64 {
-        match self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0) {
+        match self.is_certain() {
             true => self.share.max(0.0),
             false => (self.share - self.error).max(0.0),
         }
+    }
+}
+
+impl fmt::Display for MeasuredCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MeasuredCost {
+            share,
+            error,
+            pairs,
+        } = self;
+        write!(
+            f,
+            "{:.1} % (within {:.1}) in {pairs} pairs of turns with and without",
+            share * 100.0,
+            error * 100.0
+        )
     }
 }
 
@@ -92,7 +115,7 @@ impl Cost {
     pub(super) fn turn(&mut self, mode: Mode, begun_ns: u64, now: Reading) {
         if self.before.is_some() {
             let done = self.since(&now);
-            self.cpu_ns[mode as usize] += done.cpu_ns;
+            self.cpu_ns[mode as usize] += done.values().map(|done| done.cpu_ns).sum::<u64>();
             if self.turns.len() == KEPT {
                 self.turns.remove(0);
             }
@@ -106,21 +129,22 @@ impl Cost {
     }
 
     /// Returns the work since the turn began, of processes that existed all the time.
-    fn since(&self, now: &Reading) -> WorkDone {
-        let mut done = WorkDone::default();
-        for (pid, of) in now {
-            if let Some(was) = self.before.as_ref().and_then(|before| before.get(pid)) {
-                done.cpu_ns += of.cpu_ns.saturating_sub(was.cpu_ns);
-                done.flushes += of.flushes.saturating_sub(was.flushes);
-                done.faults += of.faults.saturating_sub(was.faults);
-            }
-        }
-        done
+    fn since(&self, now: &Reading) -> Reading {
+        let since = |(pid, of): (&u32, &WorkDone)| {
+            let was = self.before.as_ref()?.get(pid)?;
+            let done = WorkDone {
+                cpu_ns: of.cpu_ns.saturating_sub(was.cpu_ns),
+                flushes: of.flushes.saturating_sub(was.flushes),
+                faults: of.faults.saturating_sub(was.faults),
+            };
+            (done.cpu_ns > 0).then_some((*pid, done))
+        };
+        now.iter().filter_map(since).collect()
     }
 
     /// Returns their CPU time in this turn.
     pub(super) fn ran_ns(&self, now: &Reading) -> u64 {
-        self.since(now).cpu_ns
+        self.since(now).values().map(|done| done.cpu_ns).sum()
     }
 
     /// Begins a turn. Time since the end of the last turn belongs to none.
@@ -138,54 +162,70 @@ impl Cost {
 
     /// Returns that cost, measured by one kind of event.
     fn by(&self, mode: Mode, kind: fn(&WorkDone) -> u64) -> Option<MeasuredCost> {
-        let each = |turn: &Turn| {
-            let count = kind(&turn.done);
-            (count >= ENOUGH).then(|| turn.done.cpu_ns as f64 / count as f64)
-        };
         let mut ratios: Vec<f64> = Vec::new();
         for (at, turn) in self.turns.iter().enumerate() {
-            let Some(taken) = each(turn).filter(|_| turn.mode == mode) else {
+            if turn.mode != mode {
                 continue;
-            };
+            }
             // Find the nearest turn on each side.
             let near = |other: &&Turn| {
                 other.mode == Mode::Sums && other.begun_ns.abs_diff(turn.begun_ns) < NEAR_NS
             };
-            let before = self.turns[..at].iter().rev().find(near).and_then(each);
-            let after = self.turns[at + 1..].iter().find(near).and_then(each);
-            let sums = match (before, after) {
-                (Some(before), Some(after)) => (before + after) / 2.0,
-                (before, after) => match before.or(after) {
-                    Some(sums) => sums,
-                    None => continue,
-                },
-            };
-            if sums > 0.0 {
-                ratios.push(taken / sums - 1.0);
+            let before = self.turns[..at].iter().rev().find(near);
+            let after = self.turns[at + 1..].iter().find(near);
+            // The CPU time in this turn, and that of as many events of the same processes in the neighbours.
+            let (mut took, mut expected, mut events) = (0.0, 0.0, 0);
+            for (pid, done) in &turn.done {
+                let count = kind(done);
+                let each = |other: &Turn| {
+                    let done = other.done.get(pid)?;
+                    (kind(done) >= ENOUGH).then(|| done.cpu_ns as f64 / kind(done) as f64)
+                };
+                let neighbours: Vec<f64> = [before, after]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(each)
+                    .collect();
+                if count < ENOUGH || neighbours.is_empty() {
+                    continue;
+                }
+                took += done.cpu_ns as f64;
+                expected += count as f64 * neighbours.iter().sum::<f64>() / neighbours.len() as f64;
+                events += count;
+            }
+            if events > 0 && expected > 0.0 {
+                ratios.push(took / expected - 1.0);
             }
         }
         if ratios.len() < 3 {
             return None;
         }
         let share = median(&mut ratios)?;
-        let mut apart: Vec<f64> = ratios.iter().map(|ratio| (ratio - share).abs()).collect();
-        // These factors hold for a normal distribution: the median absolute deviation, and the error of the median.
-        let deviation = 1.4826 * median(&mut apart)?;
+        ratios.sort_by(f64::total_cmp);
+        // The number of pairs below the true median is binomial. So these two pairs enclose it with 95 %, whatever the
+        // distribution of turns is.
+        let pairs = ratios.len();
+        let below = ((pairs as f64 / 2.0 - 0.98 * (pairs as f64).sqrt())
+            .floor()
+            .max(0.0)) as usize;
         Some(MeasuredCost {
             share,
-            error: 2.0 * 1.2533 * deviation / (ratios.len() as f64).sqrt(),
-            pairs: ratios.len(),
+            error: (ratios[pairs - 1 - below] - share).max(share - ratios[below]),
+            pairs,
         })
     }
 
     /// Returns the cost of a mode relative to no recording.
     pub(super) fn of(&self, mode: Mode) -> Option<MeasuredCost> {
         let twice = self.beside_sums(Mode::Twice)?;
-        // The measured ratio is (1 + 2 c) / (1 + c), where c is the cost of one sum.
-        let once = (twice.share / (1.0 - twice.share).max(0.1)).max(0.0);
+        // The measured ratio is (1 + 2 c) / (1 + c), where c is the cost of one sum. So it's less than 2.
+        let rest = (1.0 - twice.share).max(0.1);
+        let once = (twice.share / rest).max(0.0);
+        let once_error = twice.error / (rest * rest);
         let beside = match mode {
             Mode::Sums => MeasuredCost {
                 share: 0.0,
+                error: 0.0,
                 ..twice
             },
             Mode::Twice => twice,
@@ -193,10 +233,7 @@ impl Cost {
         };
         Some(MeasuredCost {
             share: (1.0 + beside.share) * (1.0 + once) - 1.0,
-            error: match mode {
-                Mode::Sums => twice.error,
-                _ => beside.error.hypot(twice.error),
-            },
+            error: (beside.error * (1.0 + once)).hypot(once_error * (1.0 + beside.share)),
             pairs: beside.pairs.min(twice.pairs),
         })
     }
@@ -257,10 +294,10 @@ mod tests {
 
     /// Simulates a program that flushes every 4 us, and slows down by `more[mode]`.
     ///
-    /// It drifts from turn to turn, and another process appears and disappears.
+    /// It drifts from turn to turn. Another process appears and disappears, and a third runs in some turns.
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
-        let (mut done, mut state) = (WorkDone::default(), 1u64);
+        let (mut done, mut heavy, mut state) = (WorkDone::default(), WorkDone::default(), 1u64);
         let order = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Window];
         for turn in 0..200u32 {
             let mode = order[turn as usize % order.len()];
@@ -279,6 +316,12 @@ mod tests {
             if turn % 2 == 0 {
                 now.insert(8, WorkDone::default());
             }
+            // The third uses a hundred times the CPU time for a flush, so the sum over all processes tells nothing.
+            if turn > 0 && state % 3 == 0 {
+                heavy.cpu_ns += (40e6 * (1.0 + more[mode as usize])) as u64;
+                heavy.flushes += 100;
+            }
+            now.insert(9, heavy);
             cost.turn(mode, u64::from(turn) * 25_000_000, now);
         }
         cost
@@ -298,6 +341,26 @@ mod tests {
         // Half of the turns are sums, and a quarter is of each other mode.
         let overall = cost.overall(0.0).unwrap();
         assert!((overall.share - 0.15).abs() < 0.02, "{overall:?}");
+    }
+
+    #[test]
+    fn a_share_is_certain_only_if_pairs_agree() {
+        let quiet = played([0.05, 0.10, 0.40, 0.0], 0.5).overall(0.0).unwrap();
+        assert!(quiet.is_certain(), "{quiet}");
+        // A program whose phases last for one turn: each pair shows another cost.
+        let mut cost = Cost::default();
+        let mut done = WorkDone::default();
+        for turn in 0..16u64 {
+            let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
+            done.flushes += 1000;
+            done.cpu_ns +=
+                [2, 9, 3, 1, 7, 2, 1, 8, 5, 3, 2, 7, 8, 1, 4, 6][turn as usize] * 1_000_000;
+            let mut now = Reading::default();
+            now.insert(7, done);
+            cost.turn(mode, turn * 25_000_000, now);
+        }
+        let varied = cost.overall(0.0).unwrap();
+        assert!(!varied.is_certain(), "{varied}");
     }
 
     #[test]

@@ -51,12 +51,14 @@ impl Summary {
     /// Returns the cost of the recording as a share.
     ///
     /// It's the largest of three: the share of all CPU time, the share of the recorded programs' CPU time, and the
-    /// measured share. Infinite if the programs used no time beside the cost.
+    /// measured share if it's certain. Infinite if the programs used no time beside the cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
-        let measured = self.measured.map_or(0.0, |measured| measured.share);
-        of_all.max(of_used).max(measured)
+        let measured = self.measured.filter(|measured| measured.is_certain());
+        of_all
+            .max(of_used)
+            .max(measured.map_or(0.0, |measured| measured.share))
     }
 
     /// Formats the cost. Uses milliseconds if the programs ran too briefly for a percentage.
@@ -104,22 +106,19 @@ impl fmt::Display for Summary {
                 None => String::new(),
             },
             match self.measured {
-                Some(MeasuredCost {
-                    share,
-                    error,
-                    pairs,
-                }) => format!(
-                    "measured as {:.1} % (within {:.1}) by {pairs} pairs of turns with and without recording",
-                    share * 100.0,
-                    error * 100.0
-                ),
-                None => format!(
-                    "estimated: an event costs {:.0} ns if counted, {:.0} ns if recorded, {:.0} ns with a stack, {:.0} ns with a \
-                     copy of one",
+                Some(measured) if measured.is_certain() => format!("measured as {measured}"),
+                measured => format!(
+                    "estimated: an event costs {:.0} ns if counted, {:.0} ns if recorded, {:.0} ns with a stack, {:.0} ns with \
+                     a copy of one{}",
                     self.price.counted_ns,
                     self.price.plain_ns,
                     self.price.recorded_ns,
                     self.price.unwound_ns,
+                    match measured {
+                        Some(measured) =>
+                            format!("; the programs varied too much to measure it ({measured})"),
+                        None => String::new(),
+                    }
                 ),
             },
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,

@@ -1,6 +1,7 @@
 //! Calls that are refused.
 
 use super::*;
+use quell_vm::FrameTotals;
 
 #[test]
 fn wrong_calls_are_refused_and_change_nothing() {
@@ -222,4 +223,93 @@ fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
     truncate(PAGE).unwrap();
     assert_eq!(read(2048), Ok(0), "what was cut off came back");
     program.finish(&[1]);
+}
+
+/// In each turn there is one frame more, so that memory runs out at another allocation.
+#[test]
+fn wherever_memory_runs_out_nothing_is_lost() {
+    const APART: u64 = 512 * PAGE;
+    for frames in 12..60 {
+        let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 0;
+        let program = Program::start(Options {
+            config,
+            ..Options::new(frames)
+        });
+        let done = |result: Result<u64, Error>| match result {
+            Ok(value) => Some(value),
+            Err(Error::OutOfMemory) => None,
+            Err(other) => panic!("with {frames} frames: {other}"),
+        };
+        let access = |address, store| match program.try_access(address, store) {
+            Ok(value) => Some(value),
+            Err(Fault::OutOfMemory) => None,
+            Err(other) => panic!("with {frames} frames: {address:#x}: {other}"),
+        };
+        // The other CPU keeps some free frames in its cache.
+        be(1);
+        program.vm.enter(1).unwrap();
+        let some = program.call(anonymous(2 * PAGE, PageSize::Base)).unwrap();
+        (0..frames % 3).for_each(|page| _ = access(some + page * PAGE, Some(1)));
+        let (address, bytes) = (some, 2 * PAGE);
+        program.call(Call::Unmap { address, bytes }).unwrap();
+        be(0);
+        let id = program.call(Call::Create { bytes: 2 * PAGE }).unwrap();
+        let mut spread = program.call(anonymous(4 * APART, PageSize::Base)).unwrap();
+        let shared = map_file(&program, id, 2 * PAGE, true, Protection::READ_WRITE);
+        let private = map_file(&program, id, 2 * PAGE, false, Protection::READ_WRITE);
+        let mut held = [0; 6];
+        let mut child = None;
+        for round in 0..2 {
+            let places = (0..4)
+                .map(|at| spread + at * APART)
+                .chain([shared, private + PAGE]);
+            for (number, place) in places.enumerate() {
+                let value = 10 * round + number as u64 + 1;
+                if access(place, Some(value)).is_some() {
+                    held[number] = value;
+                }
+            }
+            // The second round copies what is shared with the child.
+            child = child.or_else(|| done(program.call(Call::Fork)));
+        }
+        let (address, bytes, to) = (spread, 4 * APART, None);
+        spread = done(program.call(Call::Remap { address, bytes, to })).unwrap_or(spread);
+        let bytes = frames * PAGE;
+        // In one table of leaves, for which there may be no memory either.
+        let hog = Call::Map {
+            address: Some(1 << 40),
+            bytes,
+            protection: Protection::READ_WRITE,
+            backing: Backing::Anonymous {
+                page: PageSize::Base,
+            },
+        };
+        let hog = program.call(hog).unwrap();
+        let full = (0..frames).find(|page| access(hog + page * PAGE, Some(7)).is_none());
+        let full = full.expect("so many frames do not hold so many pages and their tables");
+        let FrameTotals { free, stale, .. } = program.vm.check().unwrap();
+        assert!(
+            full == 0 || free + stale == 0,
+            "of {frames} frames {free} are not used"
+        );
+        let address = hog;
+        program.call(Call::Unmap { address, bytes }).unwrap();
+        let places = (0..4)
+            .map(|at| spread + at * APART)
+            .chain([shared, private + PAGE]);
+        for (number, place) in places.enumerate() {
+            let found = access(place, None);
+            assert!(
+                found.is_none_or(|found| found == held[number]),
+                "with {frames} frames: {number}"
+            );
+        }
+        let children = child.map(|child| child as u32);
+        program.finish(
+            &[Some(1), children]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>(),
+        );
+    }
 }

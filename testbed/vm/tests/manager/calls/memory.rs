@@ -1,6 +1,7 @@
 //! Anonymous memory: mapping, discarding, protecting, forking, paging out.
 
 use super::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
 fn anonymous_memory_reads_zero_and_keeps_what_is_written() {
@@ -183,6 +184,24 @@ fn empty_tables_are_freed() {
             })
             .unwrap();
         assert_eq!(program.vm.check().unwrap().tables, before);
+    }
+    program.finish(&[1]);
+}
+
+#[test]
+fn a_page_that_was_never_written_is_not_zeroed_again() {
+    let program = Program::start(Options::new(64));
+    let zeroed = || program.machine.zeroed.load(Relaxed);
+    let (address, bytes) = (program.call(anonymous(PAGE, PageSize::Base)).unwrap(), PAGE);
+    for written in [false, true] {
+        program.read(address);
+        let before = zeroed();
+        if written {
+            program.write(address, 1);
+        }
+        program.call(Call::Discard { address, bytes }).unwrap();
+        assert_eq!(program.read(address), 0);
+        assert_eq!(zeroed() - before, u64::from(written));
     }
     program.finish(&[1]);
 }

@@ -49,6 +49,8 @@ pub struct TestMachine {
     clock: AtomicU64,
     pub interrupts: AtomicU64,
     pub reinstated: AtomicU64,
+    /// How many frames were zeroed.
+    pub zeroed: AtomicU64,
     /// Turns of waiting loops so far.
     pub turns: AtomicU64,
     /// The number of times that the manager requested a table's words.
@@ -83,6 +85,7 @@ impl TestMachine {
             clock: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             reinstated: AtomicU64::new(0),
+            zeroed: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             tables_read: AtomicU64::new(0),
             at_copy: Mutex::default(),
@@ -283,6 +286,7 @@ unsafe impl Hardware for TestMachine {
 
 impl Clear for TestMachine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
+        self.zeroed.fetch_add(extent.frames, Relaxed);
         for frame in 0..extent.frames {
             self.page(extent.first.plus(frame))
                 .iter()
