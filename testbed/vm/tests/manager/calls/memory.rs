@@ -1,6 +1,8 @@
 //! Anonymous memory: mapping, discarding, protecting, forking, paging out.
 
 use super::*;
+use quell::Extent;
+use quell_vm::FrameTotals;
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
@@ -202,6 +204,44 @@ fn a_page_that_was_never_written_is_not_zeroed_again() {
         program.call(Call::Discard { address, bytes }).unwrap();
         assert_eq!(program.read(address), 0);
         assert_eq!(zeroed() - before, u64::from(written));
+    }
+    program.finish(&[1]);
+}
+
+#[test]
+fn reclaim_and_demotion_take_as_many_pages_as_they_are_told() {
+    let node = |first, slow| Node {
+        extent: Extent {
+            first: Frame(first),
+            frames: 64,
+        },
+        slow,
+    };
+    let program = Program::start(Options {
+        map: MemoryMap::new(&[node(0x1000, false), node(0x2000, true)]),
+        ..Options::new(0)
+    });
+    let a = program.call(anonymous(20 * PAGE, PageSize::Base)).unwrap();
+    (0..20).for_each(|page| program.write(a + page * PAGE, page));
+    assert_eq!(program.call(Call::Demote { pages: 4 }), Ok(4));
+    assert_eq!(program.call(Call::Reclaim { pages: 4 }), Ok(4));
+    assert_eq!(program.vm.check().unwrap().swapped, 4);
+    (0..20).for_each(|page| assert_eq!(program.read(a + page * PAGE), page));
+    program.finish(&[1]);
+}
+
+#[test]
+fn frames_are_kept_free_ahead() {
+    let config = |config: &mut quell_vm::VmConfig| config.reclaim_ahead = 16;
+    let program = Program::start(Options {
+        config,
+        ..Options::new(64)
+    });
+    let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
+    for page in 0..100 {
+        program.write(a + page * PAGE, page);
+        let FrameTotals { free, stale, .. } = program.vm.check().unwrap();
+        assert!(free + stale >= 15, "{free} frames are free");
     }
     program.finish(&[1]);
 }
