@@ -619,7 +619,7 @@ where
     /// Sends the remaining broadcasts and executes this CPU's barrier, on a machine that broadcasts.
     pub(crate) fn complete_broadcasts(&mut self, me: Cpu<'_, H>) {
         // Separate the requests to send from those that only lack this CPU's barrier. A batch that was carried to
-        // another CPU sends everything again.
+        // another CPU sends everything again. [mutant CarriedNotResent]
         let carried = me.id() != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;

@@ -67,6 +67,7 @@ impl<H: Hardware> Cpu<'_, H> {
         overflow.scope = overflow.scope.max(scope);
         // [mutant OverflowForgetsKernel]
         overflow.kernel |= space.id().is_kernel();
+        // [mutant OverflowSenderKept]
         overflow.sender = overflow.sender.filter(|&sender| sender == me);
         // Take the generation, then read the set: a CPU that loads the space after that read compares generations.
         // [mutant OverflowLooksFirst]
@@ -101,7 +102,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn flush_overflow(self, overflow: &Overflow) {
         // [mutant OverflowUnflushed]
         if self.broadcasts().is_some() {
-            // A barrier completes only its own CPU's broadcasts.
+            // A barrier completes only its own CPU's broadcasts. [mutant OverflowSenderTrusted]
             if overflow.sender == Some(self.id()) {
                 self.complete();
             } else {

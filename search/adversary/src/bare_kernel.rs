@@ -94,6 +94,8 @@ pub struct BareKernel<'m> {
     deferred_flushes: ManuallyDrop<[DeferredFlush<Hw>; 8]>,
     /// Flags by which the CPUs of a program signal each other.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
+    /// The batch that a CPU lends to another.
+    lent: Cell<*mut ()>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
     /// The state of each space's coalesced flushes.

@@ -12,6 +12,7 @@ use crate::cell::AdversaryWord;
 use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, MachineEvent};
+use crate::generated::program::Memory;
 use crate::machine::Accessed;
 use crate::names::Address;
 use crate::op::{AccessKind, Op};
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// The first frame of memory.
 const FIRST: u64 = 8;
 /// The number of flushes that can be deferred at once.
-pub(crate) const LEDGER_ENTRIES: usize = 4;
+const LEDGER_ENTRIES: usize = 4;
 /// The number of flags by which the CPUs of a program signal each other.
 pub(crate) const FLAGS: usize = 6;
 /// The content of memory when the machine starts.
@@ -338,7 +339,7 @@ impl VmProgram {
             after: &|k| (self.after)(k),
             repeats: true,
         };
-        perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
+        perform(&with_frames(self.memory), &parts, stage, coverage)
     }
 }
 
@@ -352,11 +353,18 @@ pub(crate) struct ProgramParts<'p> {
     pub(crate) repeats: bool,
 }
 
-/// Runs a program on a machine with this much fast and slow memory. At most `deferrals` flushes can be deferred at
-/// once, which mustn't exceed [`LEDGER_ENTRIES`].
+/// Returns the usual sizes, with this much fast and slow memory.
+pub(crate) fn with_frames([fast, slow]: [u64; 2]) -> Memory {
+    Memory {
+        fast,
+        slow,
+        ..Memory::default()
+    }
+}
+
+/// Runs a program on a machine of these sizes.
 pub(crate) fn perform(
-    memory: [u64; 2],
-    deferrals: usize,
+    memory: &Memory,
     parts: &ProgramParts<'_>,
     stage: Stage<'_>,
     coverage: &mut Coverage,
@@ -368,7 +376,7 @@ pub(crate) fn perform(
         return kernel.run(parts, &stage, coverage, &|_| None);
     }
     let count = stage.cpus;
-    let map = map(memory);
+    let map = map([memory.fast, memory.slow]);
     let hw = Box::new(stage.machine(map));
     let hw = &*hw;
     // We put all words on the heap, so that they have the same distances from each other in every run.
@@ -376,8 +384,13 @@ pub(crate) fn perform(
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
-    let engine = Engine::new(hw, &cpus[..count], &ledger[..deferrals], stage.policy)
-        .expect("the engine runs on every machine under the adversary");
+    let engine = Engine::new(
+        hw,
+        &cpus[..count],
+        &ledger[..memory.ledger.into()],
+        stage.policy,
+    )
+    .expect("the engine runs on every machine under the adversary");
     context::with(|core| {
         for node in map.nodes() {
             for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
@@ -390,13 +403,13 @@ pub(crate) fn perform(
     });
     let config = VmConfig {
         cache_batch: 1,
-        swap_pages: 64,
+        swap_pages: memory.swap.into(),
         demotion: false,
         reclaim_ahead: 1,
         reclaim_idle: false,
         catch_up: true,
-        migrate_together: 32,
-        flush_together: 64,
+        migrate_together: usize::from(memory.together.div_ceil(2)),
+        flush_together: memory.together.into(),
         clear: ClearPolicy::cooperative(Plan::default()),
         zero_ahead: 1,
         reclaim_attempts: 3,

@@ -17,7 +17,7 @@ use crate::cell::AdversaryWord;
 use crate::coverage::Coverage;
 use crate::op::AccessKind;
 use crate::stage::Stage;
-use crate::vm_kernel::{self, LEDGER_ENTRIES, ProgramParts, VmKernel};
+use crate::vm_kernel::{self, ProgramParts, VmKernel};
 use quell::{Hardware, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
@@ -133,7 +133,12 @@ impl WorkloadRun {
             // The words belong to this run.
             repeats: false,
         };
-        vm_kernel::perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
+        vm_kernel::perform(
+            &vm_kernel::with_frames(self.memory),
+            &parts,
+            stage,
+            coverage,
+        )
     }
 }
 

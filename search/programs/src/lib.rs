@@ -435,6 +435,10 @@ pub struct Memory {
     pub ledger: u8,
     /// The most NMIs that may arrive.
     pub nmis: u8,
+    /// The most pages in swap.
+    pub swap: u8,
+    /// The most pages that a call removes, or twice as many as it moves, before it flushes.
+    pub together: u8,
 }
 
 impl Default for Memory {
@@ -444,6 +448,8 @@ impl Default for Memory {
             slow: 0,
             ledger: 4,
             nmis: 0,
+            swap: 64,
+            together: 64,
         }
     }
 }
@@ -539,6 +545,8 @@ impl Program {
                 within("slow", memory.slow, 0, 4096)?;
                 within("ledger", memory.ledger.into(), 0, 4)?;
                 within("nmis", memory.nmis.into(), 0, 4)?;
+                within("swap", memory.swap.into(), 0, 64)?;
+                within("together", memory.together.into(), 1, 64)?;
                 within("operations", self.operations() as u64, 0, 400)?;
                 let ops = cpu.iter().flat_map(CpuProgram::all);
                 for op in ops {

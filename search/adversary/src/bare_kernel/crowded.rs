@@ -1,4 +1,4 @@
-//! Batches that have a place for one space and contain changes of two.
+//! Batches that have a place for one space and contain changes of two, and batches that two CPUs use.
 
 use super::{BareKernel, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
@@ -6,6 +6,10 @@ use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
 type OneSpaceBatch<'k> = Batch<'k, &'k Space, InPlace<Frame>, 1>;
+
+/// The signals of CPUs that use one batch.
+const LENT: usize = 0;
+const RETURNED: usize = 1;
 
 impl<'m> BareKernel<'m> {
     /// Begins a batch of reclaim whose only place belongs to `first`.
@@ -23,16 +27,10 @@ impl<'m> BareKernel<'m> {
             .say(|| format!("reclaim pages {pages:x?} of {space}, behind {first}"));
         let mut batch = self.crowded(first);
         for &page in pages {
-            self.lock(space);
-            if let Some(frame) = self.clear(space, page) {
-                batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
-            }
-            self.unlock(space);
+            self.reclaim_into(&mut batch, space, page);
             batch.unlocked();
         }
-        for frame in batch.finish() {
-            self.give_away(frame);
-        }
+        self.finish_reclaim(&mut batch);
     }
 
     /// Unmaps a page whose entry another CPU may have cleared, like [`BareKernel::unmap`]. It makes the pending flushes
@@ -50,7 +48,54 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Frees a leaf table like [`BareKernel::free_table`], in a batch whose only place belongs to `first`.
+    /// Unmaps a page under the tables' lock, for a batch of reclaim.
+    fn reclaim_into<'k>(&'k self, batch: &mut OneSpaceBatch<'k>, space: usize, page: u64) {
+        self.lock(space);
+        if let Some(frame) = self.clear(space, page) {
+            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        }
+        self.unlock(space);
+    }
+
+    /// Ends a batch, and gives the frames to new owners.
+    fn finish_reclaim(&self, batch: &mut OneSpaceBatch<'_>) {
+        for frame in batch.finish() {
+            self.give_away(frame);
+        }
+    }
+
+    /// Unmaps a page of `space` in a batch whose only place belongs to `first`, and lends the batch to another CPU, as
+    /// a thread does that is moved. Ends the batch, unless the other CPU has.
+    pub fn lend_batch(&self, first: usize, space: usize, page: u64) {
+        self.hw.say(|| {
+            format!("reclaim page {page:#x} of {space}, behind {first}, and lend the batch")
+        });
+        let mut batch = self.crowded(first);
+        self.reclaim_into(&mut batch, space, page);
+        self.lent.set((&raw mut batch).cast());
+        self.tell(LENT);
+        self.wait_for(RETURNED);
+        self.finish_reclaim(&mut batch);
+    }
+
+    /// Unmaps pages of `space` in the batch that another CPU lends, ends the batch if `ends`, and returns it.
+    pub fn use_lent_batch(&self, space: usize, pages: &[u64], ends: bool) {
+        self.wait_for(LENT);
+        self.hw
+            .say(|| format!("reclaim pages {pages:x?} of {space}, in a lent batch"));
+        // SAFETY: the lender keeps the batch and does not use it until `RETURNED`.
+        let batch = unsafe { &mut *self.lent.get().cast::<OneSpaceBatch<'_>>() };
+        for &page in pages {
+            self.reclaim_into(batch, space, page);
+        }
+        if ends {
+            self.finish_reclaim(batch);
+        }
+        self.tell(RETURNED);
+    }
+
+    /// Frees a leaf table like [`BareKernel::free_table`], in a batch whose only place belongs to `first`. Unmaps page 0
+    /// afterwards, which is a smaller change.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
         self.hw
             .say(|| format!("frees the leaf table of {page:#x} of {space}, behind {first}"));
@@ -61,13 +106,17 @@ impl<'m> BareKernel<'m> {
         self.hw.table(root_of(space))[(page / 512) as usize].swap(0, super::ENTRY_ORDER);
         batch.table_unlinked(&self.spaces[space], range, table);
         self.unlock(space);
-        for table in batch.finish() {
-            self.hw.note(Event::TableFreed { frame: table });
+        self.reclaim_into(&mut batch, space, 0);
+        for frame in batch.finish() {
+            match frame == table {
+                true => self.hw.note(Event::TableFreed { frame: table }),
+                false => self.give_away(frame),
+            }
         }
     }
 
-    /// Unmaps pages of the kernel's half, in a batch whose only place belongs to `first`. Gives their frames to new
-    /// owners.
+    /// Unmaps pages of the kernel's half and then page 0 of space 1, in a batch whose only place belongs to `first`.
+    /// Gives their frames to new owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("unmap own {pages:x?}, behind {first}"));
@@ -80,8 +129,7 @@ impl<'m> BareKernel<'m> {
             }
             self.unlock_own();
         }
-        for frame in batch.finish() {
-            self.give_away(frame);
-        }
+        self.reclaim_into(&mut batch, 1, 0);
+        self.finish_reclaim(&mut batch);
     }
 }

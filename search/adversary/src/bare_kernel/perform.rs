@@ -92,6 +92,7 @@ impl BareProgram {
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             deferred_flushes: ManuallyDrop::new(std::array::from_fn(|_| DeferredFlush::new())),
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
+            lent: Cell::new(std::ptr::null_mut()),
             current: Default::default(),
             preempts: self.preempts,
             coalesced: ManuallyDrop::new(std::array::from_fn(|_| CoalescedFlushes::new())),

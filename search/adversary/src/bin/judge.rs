@@ -139,8 +139,9 @@ fn kill(name: &str) -> bool {
     let tested = mutants::test(mistake, 1, |_| true);
     match &tested.killed {
         Some(kill) => println!(
-            "{name}: {}, {} schedules, {}",
+            "{name}: {} on {}, {} schedules, {}",
             kill.scenario(),
+            kill.machine().unwrap_or("every machine"),
             tested.schedules,
             kill.broke()
         ),

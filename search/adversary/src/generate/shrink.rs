@@ -230,12 +230,14 @@ fn simpler(recorded: &RecordedProgram, number: usize) -> Option<RecordedProgram>
                 _ => shape.unscheduled = 0,
             }
         }
-        (Program::Calls { memory, .. }, 2..6) => {
+        (Program::Calls { memory, .. }, 2..8) => {
             let usual = Memory::default();
             match number {
                 2 => memory.fast = usual.fast,
                 3 => memory.slow = usual.slow,
                 4 => memory.ledger = usual.ledger,
+                5 => memory.swap = usual.swap,
+                6 => memory.together = usual.together,
                 _ => memory.nmis = 0,
             }
         }

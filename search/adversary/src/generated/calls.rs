@@ -295,8 +295,7 @@ pub(super) fn perform(
         after: &|_| {},
         repeats: false,
     };
-    let amounts = [memory.fast, memory.slow];
-    vm_kernel::perform(amounts, memory.ledger.into(), &parts, stage, coverage)
+    vm_kernel::perform(memory, &parts, stage, coverage)
 }
 
 /// Returns the number of the machine's frames.

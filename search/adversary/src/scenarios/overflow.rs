@@ -1,4 +1,4 @@
-//! Batches that change a space for which they have no place.
+//! Batches that change a space for which they have no place, and batches that two CPUs use.
 
 use super::*;
 
@@ -65,12 +65,14 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 0 frees a table in a batch that has no place for its space, which CPU 1 keeps loaded lazily.
+    // CPU 0 frees a table and then unmaps a page in a batch that has no place for their space, which CPU 1 keeps loaded
+    // lazily.
     Scenario::engine("overflow-tables")
         .about("a table is freed in a space that the batch has no place for")
         .finds(&["OverflowTablesAreLeaves"])
         .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
         .start(|k| {
+            k.map(1, 0, frame(0), true);
             k.map(1, SECOND, frame(1), true);
             k.link(1, SECOND);
         })
@@ -81,12 +83,15 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(SECOND);
         }),
-    // CPU 0 unmaps two pages of the kernel's half, one global and one not, in a batch that has no place for them. CPU 1
-    // switches spaces and uses both.
+    // CPU 0 unmaps two pages of the kernel's half, one global and one not, and then one of a program, in a batch that has
+    // no place for them. CPU 1 switches spaces and uses both.
     Scenario::engine("overflow-own")
         .about("a batch unmaps kernel pages that it has no place for")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
-        .start(two_own_pages)
+        .start(|k| {
+            two_own_pages(k);
+            k.map(1, 0, frame(2), true);
+        })
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.unmap_own_crowded(0, &[OWN, OWN_TAGGED]))
         .cpu(|k| {
@@ -95,4 +100,44 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
+    // CPU 0 unmaps a page, and CPU 1 ends the batch: its barrier does not complete what CPU 0 has broadcast.
+    Scenario::engine("lent-end")
+        .about("a CPU ends the batch that another has filled")
+        .finds(&["CarriedNotResent"])
+        .must(Every, &[Machine(FrameReused)])
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.lend_batch(0, 0, 0))
+        .cpu(|k| k.use_lent_batch(0, &[], true))
+        .cpu(read_twice),
+    // The same in a space that the batch has no place for.
+    Scenario::engine("lent-overflow")
+        .about("a CPU ends another's batch, which has no place for the space")
+        .finds(&["OverflowSenderTrusted"])
+        .must(Every, &[Engine(EscalatedBatch)])
+        .start(|k| k.map(1, 0, frame(0), true))
+        .each(|k, cpu| k.switch(cpu / 2))
+        .cpu(|k| k.lend_batch(0, 1, 0))
+        .cpu(|k| k.use_lent_batch(1, &[], true))
+        .cpu(read_twice),
+    // CPU 1 unmaps another page in the batch, and CPU 0 ends it: its barrier does not complete what CPU 1 has broadcast.
+    Scenario::engine("lent-back")
+        .about("two CPUs fill a batch without a place for the space, and the first ends it")
+        .finds(&["OverflowSenderKept"])
+        .must(Every, &[Engine(EscalatedBatch)])
+        .start(|k| {
+            k.map(1, 0, frame(0), true);
+            k.map(1, 1, frame(1), true);
+        })
+        .each(|k, cpu| k.switch(cpu / 2))
+        .cpu(|k| k.lend_batch(0, 1, 1))
+        .cpu(|k| k.use_lent_batch(1, &[0], false))
+        .cpu(read_twice),
+    // CPU 1 unmaps another page in the batch, which has a place for the space, and CPU 0 ends it.
+    Scenario::engine("lent-filled")
+        .about("two CPUs fill a batch, and the first ends it")
+        .must(Every, &[Machine(FrameReused)])
+        .start(two_pages)
+        .cpu(|k| k.lend_batch(0, 0, 1))
+        .cpu(|k| k.use_lent_batch(0, &[0], false))
+        .cpu(read_twice),
 ];

@@ -54,6 +54,8 @@ pub(super) enum Kind {
     Undisturbed,
     /// Flushes without waiting for the flush.
     Start,
+    /// Fills a batch that another CPU ends.
+    Share,
     /// Flushes without a batch.
     AtOnce,
 }
@@ -123,7 +125,7 @@ impl Kind {
 }
 
 /// Every kind with its weight.
-pub(super) const KINDS: [(u64, Kind); 42] = [
+pub(super) const KINDS: [(u64, Kind); 43] = [
     (8, Kind::Read),
     (5, Kind::Write),
     (4, Kind::Map),
@@ -165,6 +167,7 @@ pub(super) const KINDS: [(u64, Kind); 42] = [
     (1, Kind::Patch),
     (3, Kind::Undisturbed),
     (2, Kind::Start),
+    (2, Kind::Share),
     (2, Kind::AtOnce),
 ];
 
@@ -231,6 +234,7 @@ pub(super) const NESTED: &[Kind] = &[
     Kind::Reclaim,
     Kind::Protect,
     Kind::Start,
+    Kind::Share,
     Kind::Mask,
     Kind::Switch,
     Kind::Tour,

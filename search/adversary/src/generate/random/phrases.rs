@@ -92,6 +92,7 @@ impl Phrase<'_> {
                 self.swarm.change_own(kind, rng, self.into);
             }
             Kind::Start => self.start(rng),
+            Kind::Share => self.share(rng),
             Kind::AtOnce => self.flush_at_once(rng),
             Kind::Signal => self.signal(rng),
         }
@@ -345,6 +346,24 @@ impl Phrase<'_> {
             self.take_away(protects, rng);
         }
         self.put(EngineOp::Start { batch });
+    }
+
+    /// Fills the batch that all CPUs use, or ends it.
+    fn share(&mut self, rng: &mut Rng) {
+        self.batch = 0;
+        if rng.below(3) > 0 {
+            self.open(rng.pick(&[For::Call, For::Reclaim, For::Reclaim, For::Migration]));
+            let (batch, page) = (self.batch, self.page);
+            match self.swarm.crowded {
+                true => self.put(EngineOp::Sweep { batch, page }),
+                false => (0..rng.few(2)).for_each(|_| self.take_away(false, rng)),
+            }
+        }
+        match rng.below(5) {
+            0 => self.put(EngineOp::Start { batch: 0 }),
+            1 | 2 => self.finish(),
+            _ => {}
+        }
     }
 
     /// Flushes without a batch.

@@ -263,6 +263,8 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
         },
         ledger: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
         nmis: rng.weigh(&[(12, 0), (1, 1)]),
+        swap: rng.weigh(&[(8, 64), (1, 0), (1, 2)]),
+        together: rng.weigh(&[(8, 64), (1, 1), (1, 2)]),
     }
 }
 
