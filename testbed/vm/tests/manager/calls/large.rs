@@ -144,3 +144,28 @@ fn huge_pages_are_used_and_split() {
     assert_eq!(program.vm.check().unwrap().anonymous, 512 * 512 - 1);
     program.finish(&[1]);
 }
+
+#[test]
+fn pages_of_two_areas_are_not_collapsed() {
+    let program = Program::start(Options::new(4 * 512));
+    let map = Call::Map {
+        address: Some(1 << 40),
+        bytes: LARGE,
+        protection: Protection::READ_WRITE,
+        backing: Backing::Anonymous {
+            page: PageSize::Base,
+        },
+    };
+    let address = program.call(map).unwrap();
+    (0..512).for_each(|page| program.write(address + page * PAGE, page));
+    let half = |address, protection| Call::Protect {
+        address,
+        bytes: LARGE / 2,
+        protection,
+    };
+    program
+        .call(half(address + LARGE / 2, Protection::READ))
+        .unwrap();
+    assert_eq!(program.call(Call::Collapse { address }), Ok(0));
+    program.finish(&[1]);
+}
