@@ -137,8 +137,12 @@ pub static WEAKENED: &[Weakened] = &[
     },
     Weakened {
         name: "VmLockTakenRelaxed",
-        what: WeakenedOperation::In("testbed/vm/src/lock.rs", OperationKind::Modify, Acquire),
-        mistake: "The manager's locks are taken relaxed.",
+        what: WeakenedOperation::In(
+            "testbed/vm/src/table_lock.rs",
+            OperationKind::Modify,
+            AcqRel,
+        ),
+        mistake: "The locks of tables are taken relaxed.",
     },
 ];
 

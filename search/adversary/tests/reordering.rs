@@ -82,14 +82,9 @@ fn tags_are_given_out_as_the_last_holder_of_the_lock_left_them() {
 
 #[test]
 fn tables_are_read_as_the_last_holder_of_the_lock_left_them() {
-    for machines in [ARM, RISCV] {
-        shows(
-            "VmLockTakenRelaxed",
-            "vm-truncate-fault",
-            machines,
-            Clause::C3,
-        );
-    }
+    // The weakened swap does not release either, which shows on every machine whose stores are unordered.
+    let machines = ["riscv-reordering", "x86"];
+    shows("VmLockTakenRelaxed", "vm-table-free", machines, Clause::C1);
 }
 
 /// Draws programs of two CPUs for these machines.

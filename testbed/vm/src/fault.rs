@@ -118,6 +118,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         page: Page,
         access: Access,
     ) -> Result<Step, Fault> {
+        if self.tables.looks_unmapped(process, page) {
+            return self.fill(process, vma, page, access);
+        }
         let guard = self.tables.governing(process, page);
         match guard.view(page) {
             EntryKind::Table(_) => Ok(Step::Again),
@@ -142,10 +145,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             }
             EntryKind::Empty | EntryKind::Marker(_) => {
                 drop(guard);
-                match vma.source {
-                    Source::Anonymous(largest) => self.zeros(process, vma, page, access, largest),
-                    Source::File { .. } => self.file_page(process, vma, page, access),
-                }
+                self.fill(process, vma, page, access)
             }
             EntryKind::Page(entry) if access != Access::Write || entry.writable => {
                 // The entry allows the access already, or lacks a bit that this fault sets.
@@ -201,6 +201,20 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
     }
 
+    /// Fills an entry that maps nothing.
+    fn fill(
+        &self,
+        process: &Arc<Process<M>>,
+        vma: &Vma,
+        page: Page,
+        access: Access,
+    ) -> Result<Step, Fault> {
+        match vma.source {
+            Source::Anonymous(largest) => self.zeros(process, vma, page, access, largest),
+            Source::File { .. } => self.file_page(process, vma, page, access),
+        }
+    }
+
     /// Makes this CPU forget a cached refusal after an entry gained rights, on machines that cache refused
     /// translations. For example, RISC-V allows that. Other CPUs do the same when they fault.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
@@ -228,11 +242,11 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 continue;
             }
             let level = Level::of(size);
-            let taken = {
+            let taken = || {
                 let guard = self.tables.descend(process, page, level);
                 guard.level() == level && matches!(guard.view(page), EntryKind::Table(_))
             };
-            if taken {
+            if size > PageSize::Base && taken() {
                 continue;
             }
             let block = self

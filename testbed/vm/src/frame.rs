@@ -16,6 +16,7 @@ use crate::process::Process;
 use crate::rmap::{Mappings, Rmap};
 use crate::syscall::FileId;
 use crate::table_id::{TableId, TableName};
+use crate::table_lock::{Places, TableLock, TableLockGuard};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -185,21 +186,21 @@ impl<M: Machine> FrameState<M> {
 /// The manager's record of a frame.
 pub(crate) struct FrameInfo<M: Machine> {
     page: RawLock<M::Word>,
-    table: RawLock<M::Word>,
+    table: TableLock<M::Word>,
     deferred_flush: DeferredFlush<M>,
     state: Lock<M::Word, FrameState<M>>,
     table_name: TableName<M::Word>,
     used: AtomicU32,
 }
 
-/// A guard of the page lock of an anonymous block, or of the lock of a table's words.
+/// A guard of the page lock of an anonymous block.
 pub(crate) type FrameLock<'v, M> = RawGuard<'v, <M as quell::Hardware>::Word>;
 
 impl<M: Machine> FrameInfo<M> {
     fn new() -> Self {
         FrameInfo {
             page: RawLock::new(),
-            table: RawLock::new(),
+            table: TableLock::new(),
             deferred_flush: DeferredFlush::new(),
             state: Lock::new(FrameState::new()),
             table_name: TableName::new(),
@@ -228,8 +229,12 @@ impl<M: Machine> FrameInfo<M> {
     }
 
     /// Locks the words of a table.
-    pub(crate) fn lock_table(&self, machine: &M) -> FrameLock<'_, M> {
-        self.table.lock(machine)
+    pub(crate) fn lock_table<'l>(
+        &'l self,
+        machine: &'l M,
+        places: &'l Places<M::Word>,
+    ) -> TableLockGuard<'l, M> {
+        self.table.lock(machine, places)
     }
 
     /// Returns whether some CPU holds the lock of the words.

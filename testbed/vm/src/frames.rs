@@ -20,6 +20,7 @@ use crate::machine::{Engine, Event, LockUse, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
 use crate::rmap::Mappings;
 use crate::shared::Shared;
+use crate::table_lock::Places;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -89,6 +90,7 @@ pub(crate) trait AllocFrames {
 pub(crate) struct Frames<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
     table: FrameTable<M>,
+    places: Places<M::Word>,
     nodes: Vec<NodeState<M>>,
     /// Each CPU's caches of all nodes, in node order.
     caches: Box<[Lock<M::Word, CpuCache>]>,
@@ -105,6 +107,7 @@ impl<'m, M: Machine> Frames<'m, M> {
         let nodes = map.nodes().iter();
         Frames {
             table: FrameTable::new(map),
+            places: Places::new(machine.cpu_count()),
             nodes: nodes.map(|node| NodeState::new(node.extent)).collect(),
             caches: (0..machine.cpu_count() * map.nodes().len())
                 .map(|_| Lock::new(CpuCache::default()))
@@ -140,6 +143,11 @@ impl<'m, M: Machine> Frames<'m, M> {
     /// If a table or a list names a frame that never was in the memory map.
     pub(crate) fn info(&self, frame: Frame) -> &FrameInfo<M> {
         self.table.info(frame)
+    }
+
+    /// Returns the places of CPUs that lock tables.
+    pub(crate) fn places(&self) -> &Places<M::Word> {
+        &self.places
     }
 
     /// Locks the state of a block. Panics as [`Frames::info`].

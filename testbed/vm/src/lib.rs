@@ -112,6 +112,7 @@ mod swap;
 pub mod syscall;
 mod table;
 mod table_id;
+mod table_lock;
 mod tables;
 mod vm;
 mod vma;

@@ -4,9 +4,10 @@
 //! lock and flushes under it (C7). Locks under which no CPU flushes may be [masked ones](crate::masked_lock). Interrupt
 //! handlers take no lock.
 //!
-//! When a lock is released, all waiting CPUs try to take it at once, and the machine decides which one succeeds. Only
-//! the lock of a file's page is granted in order ([`QueuedLock`]): its holders wait for devices, and any program can
-//! make a CPU take it.
+//! When a lock is released, all waiting CPUs try to take it at once, and the machine decides which one succeeds. Two
+//! locks are granted in order: that of a table, which all CPUs of a process may want
+//! ([`TableLock`](crate::table_lock::TableLock)), and that of a file's page ([`QueuedLock`]): its holders wait for
+//! devices, and any program can make a CPU take it.
 //!
 //! # The order of locks
 //!
@@ -77,11 +78,6 @@ impl<W: Word> RawLock<W> {
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
         self.acquire(hw);
         RawGuard { lock: self }
-    }
-
-    /// Returns whether some CPU holds the lock. The result may be outdated at once.
-    pub(crate) fn is_held(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
     }
 }
 

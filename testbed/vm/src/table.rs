@@ -5,12 +5,13 @@
 //! hardware may set accessed and dirty bits at any time, so we use read-modify-writes.
 
 use crate::entry::EntryKind;
-use crate::frame::{FrameInfo, FrameLock};
+use crate::frame::FrameInfo;
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
 use crate::mmu_gather::{BlockReference, MmuGather, WaitingObject};
 use crate::process::Process;
 use crate::table_id::TableId;
+use crate::table_lock::TableLockGuard;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use quell::{Break, Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
@@ -26,7 +27,7 @@ pub(crate) struct TableGuard<'v, 'm, M: Machine> {
     level: Level,
     info: &'v FrameInfo<M>,
     words: &'v [M::Word; TABLE_WORDS],
-    _lock: FrameLock<'v, M>,
+    _lock: TableLockGuard<'v, M>,
 }
 
 impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
@@ -40,7 +41,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         info: &'v FrameInfo<M>,
     ) -> Self {
         let machine = frames.machine();
-        let lock = info.lock_table(machine);
+        let lock = info.lock_table(machine, frames.places());
         TableGuard {
             frames,
             process,

@@ -89,6 +89,16 @@ impl<'m, M: Machine> Tables<'m, M> {
         page: Page,
         lowest: Level,
     ) -> Option<TableGuard<'v, 'm, M>> {
+        let (frame, level) = self.find(process, page, lowest)?;
+        let info = self.frames.get(frame)?;
+        let guard = TableGuard::lock(&self.frames, process, frame, level, info);
+        let valid = guard.is_table_of(page)
+            && (level == lowest || !matches!(guard.view(page), EntryKind::Table(_)));
+        valid.then_some(guard)
+    }
+
+    /// Finds the table that [`Tables::descend`] locks, which may be another at once. `None` if tables change meanwhile.
+    fn find(&self, process: &Process<M>, page: Page, lowest: Level) -> Option<(Frame, Level)> {
         let machine = self.machine();
         let (mut frame, mut level) = (process.root(), Level::ROOT);
         while level > lowest {
@@ -104,11 +114,19 @@ impl<'m, M: Machine> Tables<'m, M> {
             }
             frame = next;
         }
-        let info = self.frames.get(frame)?;
-        let guard = TableGuard::lock(&self.frames, process, frame, level, info);
-        let valid = guard.is_table_of(page)
-            && (level == lowest || !matches!(guard.view(page), EntryKind::Table(_)));
-        valid.then_some(guard)
+        Some((frame, level))
+    }
+
+    /// Returns whether the word for `page` mapped nothing at a moment of this call. Takes no lock: a fault looks again
+    /// when it has made the page and locks the table.
+    pub(crate) fn looks_unmapped(&self, process: &Process<M>, page: Page) -> bool {
+        let Some((frame, level)) = self.find(process, page, Level::LEAF) else {
+            return false;
+        };
+        // Relaxed: decides nothing but how the fault begins.
+        let word = self.machine().table(frame)[level.index(page)].load(Ordering::Relaxed);
+        let view = EntryKind::of(self.machine(), word, level);
+        matches!(view, EntryKind::Empty | EntryKind::Marker(_))
     }
 
     /// Locks a table like [`Tables::governing`], for a walk of a reverse map, which holds nothing of the process.
@@ -190,7 +208,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     /// clear its name under that lock. Then the frame may get any use.
     pub(crate) fn discard_root(&self, root: Frame) {
         let info = self.frames.info(root);
-        let lock = info.lock_table(self.machine());
+        let lock = info.lock_table(self.machine(), self.frames.places());
         info.set_table_id(TableId::NONE);
         drop(lock);
         self.discard_table(root);

@@ -25,7 +25,11 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-table-free")
         .about("a table page is freed against a walk")
         .bugs(&["10", "11"])
-        .finds(&["VmFreesTableBeforeFlush", "VmTableFlushLeafOnly"])
+        .finds(&[
+            "VmFreesTableBeforeFlush",
+            "VmTableFlushLeafOnly",
+            "VmLockTakenRelaxed",
+        ])
         .must(Every, &[Engine(Requested), Machine(TableFreed)])
         .vm_start(|k| {
             k.map(0, 1);

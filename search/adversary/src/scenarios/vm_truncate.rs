@@ -103,7 +103,6 @@ pub(super) const ALL: &[Scenario] = &[
     // is unmapped, or the fault fails.
     Scenario::over_vm("vm-truncate-fault")
         .about("truncation against fault")
-        .finds(&["VmLockTakenRelaxed"])
         .must(Every, &[Machine(FrameReused), Machine(Fault)])
         .with_memory([16, 0])
         .vm_start(|k| {

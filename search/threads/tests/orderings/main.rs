@@ -19,6 +19,8 @@
 //! test table walks, store buffers, receipts and NMIs with the adversary, and the processor's own reordering with the
 //! stress test on threads.
 
+extern crate alloc;
+
 mod machine;
 mod manager;
 mod programs;

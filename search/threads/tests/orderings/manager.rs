@@ -15,6 +15,10 @@ mod lock;
 #[path = "../../../../testbed/vm/src/table_id.rs"]
 mod table_id;
 
+#[allow(dead_code, reason = "the manager looks whether a table is locked, too")]
+#[path = "../../../../testbed/vm/src/table_lock.rs"]
+mod table_lock;
+
 use crate::machine::{Machine, be, leak};
 use crate::word::LoomWord;
 use length::Length;
@@ -25,6 +29,7 @@ use quell::Level;
 use quell::{Page, Word};
 use std::sync::atomic::Ordering::Relaxed;
 use table_id::{TableId, TableName};
+use table_lock::{Places, TableLock};
 
 /// Memory protected by the tested code. Loom reports unordered accesses.
 struct Memory(UnsafeCell<u64>);
@@ -75,6 +80,24 @@ pub fn lock() {
         }
     }
     meet((RawLock::new(), Memory::new()), wait, attempt);
+}
+
+/// Both wait for the lock of a table, one of them twice.
+pub fn lock_table() {
+    type Shared = (TableLock<LoomWord>, Places<LoomWord>, Memory);
+    fn once((lock, places, memory): &Shared, machine: &Machine) {
+        let _held = lock.lock(machine, places);
+        memory.write(1);
+    }
+    fn twice(shared: &Shared, machine: &Machine) {
+        once(shared, machine);
+        once(shared, machine);
+    }
+    meet(
+        (TableLock::new(), Places::new(2), Memory::new()),
+        once,
+        twice,
+    );
 }
 
 /// Races a reader with a writer, twice.

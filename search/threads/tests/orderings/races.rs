@@ -457,6 +457,7 @@ pub const RACES: &[Race] = &[
     ),
     free("zeroed frames change hands", pool),
     free("two CPUs take a lock", manager::lock),
+    free("two CPUs lock a table", manager::lock_table),
     free("a reader meets a writer", manager::read_and_write),
     free("two CPUs write under one lock", manager::write_twice),
     free("a walk comes to a new table", manager::walk),

@@ -380,6 +380,21 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
         &["a reader meets a writer"],
     ),
     (
+        "testbed/vm/src/table_lock.rs",
+        "lock",
+        &["two CPUs lock a table"],
+    ),
+    (
+        "testbed/vm/src/table_lock.rs",
+        "next",
+        &["two CPUs lock a table"],
+    ),
+    (
+        "testbed/vm/src/table_lock.rs",
+        "drop",
+        &["two CPUs lock a table"],
+    ),
+    (
         "testbed/vm/src/table_id.rs",
         "get",
         &["a walk comes to a new table"],
