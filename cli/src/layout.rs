@@ -192,6 +192,7 @@ fn the_comparison_with_linux() {
             operation: "page",
             parameters: Vec::new(),
             linux: Some(side(1.0)),
+            linux_patched: Some(side(0.3)),
             linux_on_quell: Some(side(0.2)),
             quell: Some(side(0.1)),
             missing: Vec::new(),

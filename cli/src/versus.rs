@@ -41,6 +41,10 @@ struct LinuxArgs {
     /// Fetch Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
     #[arg(long)]
     fetch: bool,
+    /// Compare with this Linux image, too, for example of `kernels/linux/run series --build`. Give the image of
+    /// `build stock` as --kernel
+    #[arg(long, value_name = "FILE")]
+    patched: Option<PathBuf>,
     /// Add a column for this Linux image with quell's engine, from `kernels/linux/run build quell`. For --kernel, use
     /// the image of `build stock`, which has the same configuration
     #[arg(long, value_name = "FILE")]
@@ -118,6 +122,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         kernel: args.kernel,
         modules: args.modules,
         fetch: args.fetch,
+        patched: args.patched,
         on_quell: args.on_quell,
         mechanisms: args.mechanisms,
         workloads,
@@ -172,7 +177,9 @@ fn print(report: &Report) {
     if let Some(which) = &report.linux_on_quell {
         say!("`on quell` is Linux with the engine in it ({which})\n");
     }
-    say!("{}", table(report, report.with_linux()));
+    for shown in report.with_linux() {
+        say!("{}", table(report, shown));
+    }
     if report.has_own() {
         say!(
             "quell's own kernel: it has no file system, so do not compare these rows with Linux\n"

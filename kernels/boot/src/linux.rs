@@ -2,9 +2,11 @@
 //!
 //! [`tree`] fetches the source, and makes a second tree with our files and the edits of `kernels/linux/edits.toml`.
 //! [`make`] configures and compiles. [`programs`] packs third-party programs, and [`soak`] runs them on the kernels.
-//! `kernels/linux/README.md` describes our changes and why they're safe. Nothing of Linux is part of this repository.
+//! [`series`] makes patches in C. `kernels/linux/README.md` describes our changes and why they're safe. Nothing of
+//! Linux is part of this repository.
 
 pub mod make;
 pub mod programs;
+pub mod series;
 pub mod soak;
 pub mod tree;

@@ -1,7 +1,7 @@
 //! Runs the conformance suite's programs on the built kernels, and on one whose engine lacks a rule.
 //!
 //! Without a kernel, a test prints `SKIPPED` and explains how to build it. It then passes, unless
-//! `QUELL_REQUIRE_LINUX_BUILD` is set. `debug` and `mutants` are built separately, and never required.
+//! `QUELL_REQUIRE_LINUX_BUILD` is set. `debug`, `mutants` and `series` are built separately, and never required.
 
 use quell_boot::linux::make::{Flavour, RULES};
 use quell_boot::linux::soak::Request;
@@ -39,7 +39,7 @@ fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<CheckOut
     }
     let programs = Programs {
         kernel: flavour.image(),
-        mechanisms: (flavour != Flavour::Stock).then(|| "all".into()),
+        mechanisms: flavour.has_engine().then(|| "all".into()),
         words: forgetting(forget),
         cpus: vec![2],
         rounds: 1,
@@ -64,7 +64,7 @@ fn holds(flavour: Flavour) {
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
     assert!(failed.is_empty(), "{failed:?}");
     // Only an engine that is on has counters, and they agree with Linux's.
-    assert_eq!(counted.is_empty(), flavour == Flavour::Stock);
+    assert_eq!(counted.is_empty(), !flavour.has_engine());
     for (_, counted) in counted {
         assert!(counted.get("sent") > 0, "{counted}");
         counted
@@ -83,6 +83,12 @@ fn the_contract_holds_on_stock_linux() {
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn the_contract_holds_on_linux_with_the_engine() {
     holds(Flavour::Quell);
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn the_contract_holds_on_linux_with_the_series() {
+    holds(Flavour::Series(0));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `kernels/linux/run`: fetches, configures and builds Linux with and without the engine.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use quell_boot::linux::make::{self, Flavour};
+use quell_boot::linux::series;
 use quell_boot::linux::soak::{Outcome, Request};
 use quell_boot::linux::tree::{self, Lock};
 use quell_boot::versus::Programs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,11 +34,43 @@ enum Step {
     /// Build the stock kernel and the one with the engine; if the source or a tool is missing, print so and succeed,
     /// unless QUELL_REQUIRE_LINUX_BUILD is set
     Both,
+    /// Make mails of the series of patches in C, and check them with checkpatch.pl; prints where they are
+    Series(Series),
     /// Boot a kernel that was built, and run the programs of the conformance suite on it
     Conformance(Conformance),
     /// Run Linux's self-tests of memory management and stress-ng's stressors with the engine on, repeat those that
     /// fail with it off, and print failures and kernel complaints that only the engine causes. Minutes to hours
     Soak(Soak),
+}
+
+#[derive(Args)]
+struct Series {
+    /// The source that the patches are for [default: Debian's 6.12]
+    tree: Option<PathBuf>,
+    /// Also build each step of the series on Debian's 6.12; the last kernel, with all patches, is `series`
+    #[arg(long, conflicts_with = "tree")]
+    build: bool,
+}
+
+impl Series {
+    fn run(self) -> anyhow::Result<()> {
+        let lock = Lock::take()?;
+        let source = match self.tree {
+            Some(tree) => tree
+                .canonicalize()
+                .with_context(|| tree.display().to_string())?,
+            None => tree::fetch(&lock)?,
+        };
+        let mails = series::mails(&source)?;
+        series::check(&source, &mails)?;
+        mails.iter().for_each(|mail| println!("{}", mail.display()));
+        let patches = if self.build { mails.len() - 1 } else { 0 };
+        for left_out in (0..patches).rev() {
+            eprintln!("step {} of {patches}", patches - left_out);
+            make::build(&lock, Flavour::Series(left_out))?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Args)]
@@ -165,7 +199,7 @@ impl Conformance {
             bail!("{} is missing: `build {name}` makes it", image.display());
         }
         let forget = forget(self.forget.as_deref(), flavour)?;
-        let mechanisms = (flavour != Flavour::Stock).then_some(self.mechanisms);
+        let mechanisms = flavour.has_engine().then_some(self.mechanisms);
         let programs = Programs {
             kernel: image,
             mechanisms,
@@ -218,6 +252,8 @@ enum Kernel {
     Mutants,
     /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
     Kasan,
+    /// With the series of patches in C, without the engine
+    Series,
 }
 
 impl From<Kernel> for Flavour {
@@ -228,6 +264,7 @@ impl From<Kernel> for Flavour {
             Kernel::Debug => Flavour::Debug,
             Kernel::Mutants => Flavour::Mutants,
             Kernel::Kasan => Flavour::Kasan,
+            Kernel::Series => Flavour::Series(0),
         }
     }
 }
@@ -274,6 +311,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
                 println!("{}", make::build(&lock, kernel)?.display());
             }
         }
+        Step::Series(series) => series.run()?,
         Step::Conformance(conformance) => return conformance.run(),
         Step::Soak(soak) => return soak.run(),
     }

@@ -2,11 +2,15 @@
 //!
 //! Both have the same source, timestamp and configuration except `CONFIG_QUELL`, so that builds are reproducible.
 
+use super::series;
 use super::tree::{self, Lock, directory, integration, run};
 use crate::toolchain::which;
 use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The required tools besides a compiler, with their Debian packages.
 const TOOLS: [(&str, &str); 8] = [
@@ -43,6 +47,8 @@ pub enum Flavour {
     Mutants,
     /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
     Kasan,
+    /// With the series of patches, or all of them but the last so many.
+    Series(usize),
 }
 
 impl Flavour {
@@ -54,7 +60,13 @@ impl Flavour {
             Flavour::Debug => "debug",
             Flavour::Mutants => "mutants",
             Flavour::Kasan => "kasan",
+            Flavour::Series(_) => "series",
         }
+    }
+
+    /// Returns whether this kernel contains the engine.
+    pub const fn has_engine(self) -> bool {
+        !matches!(self, Flavour::Stock | Flavour::Series(_))
     }
 
     /// Returns whether this kernel can leave out rules of the engine and of the glue.
@@ -70,7 +82,7 @@ impl Flavour {
     /// Returns the fragments to merge into the smallest configuration.
     fn fragments(self) -> &'static [&'static str] {
         match self {
-            Flavour::Stock => &["kernel.config"],
+            Flavour::Stock | Flavour::Series(_) => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
             Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
             Flavour::Debug => &[
@@ -264,8 +276,8 @@ fn called(header: &str, text: &str) -> Vec<String> {
     names
 }
 
-/// Creates a command for a build of Linux that is reproducible and outside its source.
-fn make(source: &Path, build: &Path) -> Command {
+/// Creates a command for a build of Linux that is reproducible and outside its source. `-s` silences it.
+fn make(source: &Path, build: &Path, quiet: &str) -> Command {
     let mut command = Command::new("make");
     command
         .current_dir(source)
@@ -273,9 +285,41 @@ fn make(source: &Path, build: &Path) -> Command {
         .env("KBUILD_BUILD_USER", "quell")
         .env("KBUILD_BUILD_HOST", "quell")
         .env_remove("MAKEFLAGS")
-        .args(["-s", "ARCH=x86_64"])
+        .args(
+            [quiet, "ARCH=x86_64"]
+                .iter()
+                .filter(|word| !word.is_empty()),
+        )
         .arg(format!("O={}", build.display()));
     command
+}
+
+/// Runs a build, and shows its elapsed time and current file.
+fn show(build: &mut Command, name: &str) -> anyhow::Result<()> {
+    eprintln!("building Linux ({name}): minutes, if little of it is there");
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {pos} files {wide_msg}")?;
+    let bar = ProgressBar::new_spinner().with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let mut child = build
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting make")?;
+    for line in child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufReader::lines)
+    {
+        bar.inc(1);
+        bar.set_message(line?.trim().to_string());
+    }
+    bar.finish_and_clear();
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("make failed ({status})");
+    }
+    Ok(())
 }
 
 /// Installs the headers that Linux of this source exports to programs, and returns their folder.
@@ -286,7 +330,7 @@ pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
     let build = build.canonicalize()?;
-    run(make(source, &build).arg("headers")).context("the headers of Linux")?;
+    run(make(source, &build, "-s").arg("headers")).context("the headers of Linux")?;
     Ok(build.join("usr/include"))
 }
 
@@ -299,6 +343,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     let source = tree::fetch(lock)?;
     let source = match flavour {
         Flavour::Stock => source,
+        Flavour::Series(left_out) => series::tree(&source, left_out)?,
         Flavour::Quell | Flavour::Debug | Flavour::Mutants | Flavour::Kasan => {
             tree::with_engine(lock, &source, &engine(lock, flavour)?)?
         }
@@ -318,7 +363,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     if same && build.join(".config").is_file() {
         return Ok((source, build));
     }
-    run(make(&source, &build).arg("tinyconfig"))?;
+    run(make(&source, &build, "-s").arg("tinyconfig"))?;
     std::fs::write(build.join("fragment"), &wanted)?;
     run(Command::new("scripts/kconfig/merge_config.sh")
         .current_dir(&source)
@@ -327,7 +372,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
         .arg(build.join(".config"))
         .arg(build.join("fragment"))
         .stdout(std::process::Stdio::null()))?;
-    run(make(&source, &build).arg("olddefconfig"))?;
+    run(make(&source, &build, "-s").arg("olddefconfig"))?;
     let config = std::fs::read_to_string(build.join(".config"))?;
     let lost = lost(&wanted, &config);
     if !lost.is_empty() {
@@ -360,10 +405,10 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    run(make(&source, &build)
-        .arg(format!("-j{jobs}"))
-        .arg("bzImage"))
-    .with_context(|| format!("building Linux ({})", flavour.name()))?;
+    let mut command = make(&source, &build, "");
+    command.arg(format!("-j{jobs}")).arg("bzImage");
+    show(&mut command, flavour.name())
+        .with_context(|| format!("building Linux ({})", flavour.name()))?;
     Ok(flavour.image())
 }
 

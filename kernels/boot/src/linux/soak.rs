@@ -211,7 +211,7 @@ impl Request {
 
     /// Returns the programs, if there is a kernel for them.
     fn pack(&self) -> anyhow::Result<ProgramImage> {
-        if self.flavour == Flavour::Stock {
+        if !self.flavour.has_engine() {
             bail!(
                 "the kernel `stock` has no engine: use another kernel, which runs with the engine on and off"
             );

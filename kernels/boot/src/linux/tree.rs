@@ -125,6 +125,22 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     Ok(source)
 }
 
+/// Creates a tree that shares its files with the source by hard links, unless it exists.
+///
+/// # Errors
+/// If a file can't be linked.
+pub fn link(source: &Path, tree: &Path) -> anyhow::Result<()> {
+    if tree.join("Makefile").is_file() {
+        return Ok(());
+    }
+    eprintln!("copying the source");
+    let partial = tree.with_extension("partial");
+    let _ = std::fs::remove_dir_all(&partial);
+    // With hard links, the copy takes no space.
+    run(Command::new("cp").arg("-al").arg(source).arg(&partial))?;
+    Ok(std::fs::rename(&partial, tree)?)
+}
+
 /// Returns the tree with the engine, updated with the integration's edits and files. `object` is the engine.
 ///
 /// # Errors
@@ -132,14 +148,7 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
 pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
     let tree = directory().join("tree");
     let files = changed(source)?;
-    if !tree.join("Makefile").is_file() {
-        eprintln!("copying the source");
-        let partial = directory().join("tree.partial");
-        let _ = std::fs::remove_dir_all(&partial);
-        // With hard links, the copy takes no space.
-        run(Command::new("cp").arg("-al").arg(source).arg(&partial))?;
-        std::fs::rename(&partial, &tree)?;
-    }
+    link(source, &tree)?;
     for (file, content) in &files {
         write(&tree.join(file), content)?;
     }

@@ -35,7 +35,9 @@ pub struct Options {
     pub modules: Option<PathBuf>,
     /// Whether to fetch Debian's kernel if none is given and none was fetched before.
     pub fetch: bool,
-    /// The image of a Linux with quell's engine in it, for another column.
+    /// The image of a patched Linux, to compare with.
+    pub patched: Option<PathBuf>,
+    /// The image of a Linux with quell's engine in it, to compare with.
     pub on_quell: Option<PathBuf>,
     /// The mechanisms that are on in that Linux, in the form of Linux's option `quell=`.
     pub mechanisms: String,
@@ -66,6 +68,7 @@ pub struct Comparison {
     without: Vec<String>,
     emulator: PathBuf,
     kernel: linux::Kernel,
+    patched: Option<linux::Kernel>,
     on_quell: Option<linux::Kernel>,
 }
 
@@ -96,16 +99,19 @@ impl Comparison {
             options.modules.as_deref(),
             options.fetch,
         )?;
-        let on_quell = options.on_quell.as_deref();
-        let on_quell = on_quell
-            .map(|image| linux::find(Some(image), None, false))
-            .transpose()?;
+        let other = |image: &Option<PathBuf>| {
+            let image = image.as_deref();
+            let found = image.map(|image| linux::find(Some(image), None, false));
+            found.transpose()
+        };
+        let (patched, on_quell) = (other(&options.patched)?, other(&options.on_quell)?);
         Ok(Comparison {
             options,
             runs,
             without,
             emulator,
             kernel,
+            patched,
             on_quell,
         })
     }
@@ -165,6 +171,8 @@ impl Comparison {
         let mut report = Report::new(&self.kernel.release, &version, options.policy);
         report.boots = options.boots;
         report.without_rows.clone_from(&self.without);
+        let patched = self.patched.as_ref();
+        report.linux_patched = patched.map(|kernel| kernel.release.clone());
         report.linux_on_quell = self
             .on_quell
             .as_ref()
@@ -180,10 +188,14 @@ impl Comparison {
             }
             let mut sides = boots.into_iter().map(together);
             let linux = sides.next().unwrap_or_default();
-            let on_quell = match sides.next() {
-                Some(outcomes) => outcomes.into_iter().map(Some).collect(),
-                None => vec![None; cases.len()],
+            let mut beside = |kernel: &Option<linux::Kernel>| {
+                let outcomes = kernel.as_ref().and_then(|_| sides.next());
+                match outcomes {
+                    Some(outcomes) => outcomes.into_iter().map(Some).collect(),
+                    None => vec![None; cases.len()],
+                }
             };
+            let (patched, on_quell) = (beside(&self.patched), beside(&self.on_quell));
             let quell = match &images {
                 None => vec![None; cases.len()],
                 Some(Ok(images)) => run_ours(options, emulator, machine, images, cases)?
@@ -192,19 +204,22 @@ impl Comparison {
                     .collect(),
                 Some(Err(error)) => vec![Some(Err(format!("{error:#}"))); cases.len()],
             };
-            let sides = linux.into_iter().zip(on_quell).zip(quell);
-            for (case, ((linux, on_quell), quell)) in cases.iter().zip(sides) {
-                report.add(case, machine.cpus, linux, on_quell, quell);
+            let others = patched.into_iter().zip(on_quell).zip(quell);
+            let sides = linux.into_iter().zip(others);
+            for (case, (linux, ((patched, on_quell), quell))) in cases.iter().zip(sides) {
+                report.add(case, machine.cpus, linux, patched, on_quell, quell);
             }
         }
         Ok(report)
     }
 
-    /// Returns the kernels to boot on a machine, stock first.
+    /// Returns the kernels to boot on a machine: stock, patched, with the engine.
     fn linuxes<'c>(&'c self, machine: &'c Machine) -> impl Iterator<Item = Linux<'c>> {
         let on_quell = self.on_quell.iter();
         let on_quell = on_quell.map(|kernel| (kernel, Some(self.options.mechanisms.as_str())));
-        let kernels = std::iter::once((&self.kernel, None)).chain(on_quell);
+        let patched = self.patched.iter().map(|kernel| (kernel, None));
+        let kernels = std::iter::once((&self.kernel, None));
+        let kernels = kernels.chain(patched).chain(on_quell);
         kernels.map(move |(kernel, engine)| Linux {
             options: &self.options,
             emulator: &self.emulator,

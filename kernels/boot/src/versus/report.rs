@@ -110,6 +110,9 @@ pub struct Row {
     pub parameters: Vec<String>,
     /// Linux's side.
     pub linux: Option<Side>,
+    /// The side of a patched Linux, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux_patched: Option<Side>,
     /// The side of Linux with quell's engine, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<Side>,
@@ -146,6 +149,8 @@ const COUNTS: [Count; 3] = [
 pub enum RowFilter {
     /// Only Linux.
     Linux,
+    /// Linux without and with patches.
+    LinuxPatched,
     /// Linux without and with quell's engine.
     LinuxOnQuell,
     /// quell's own kernel, without a ratio, because it does less than Linux.
@@ -157,6 +162,7 @@ impl RowFilter {
     pub fn columns(self) -> Vec<String> {
         let sides: &[&str] = match self {
             RowFilter::Linux | RowFilter::Quell => &[""],
+            RowFilter::LinuxPatched => &[", Linux", ", patched", ": ratio"],
             RowFilter::LinuxOnQuell => &[", Linux", ", on quell", ": ratio"],
         };
         let counts = COUNTS.iter().flat_map(|(count, ..)| {
@@ -178,6 +184,7 @@ impl Row {
         ];
         let sides: &[_] = match shown {
             RowFilter::Linux => &[&self.linux],
+            RowFilter::LinuxPatched => &[&self.linux, &self.linux_patched],
             RowFilter::LinuxOnQuell => &[&self.linux, &self.linux_on_quell],
             RowFilter::Quell => &[&self.quell],
         };
@@ -210,6 +217,9 @@ pub struct Report {
     pub emulator: String,
     /// The policy of quell's engine.
     pub policy: String,
+    /// The release of the patched Linux, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux_patched: Option<String>,
     /// The release of the Linux with the engine and its mechanisms, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<String>,
@@ -230,6 +240,7 @@ impl Report {
             linux: release.to_string(),
             emulator: emulator.to_string(),
             policy: PolicyText(policy).to_string(),
+            linux_patched: None,
             linux_on_quell: None,
             boots: 1,
             rows: Vec::new(),
@@ -238,12 +249,14 @@ impl Report {
         }
     }
 
-    /// Adds a row. `on_quell` is Linux with the engine, and `quell` is quell's own kernel, if requested.
+    /// Adds a row. If requested, `patched` is a patched Linux, `on_quell` is Linux with the engine, and `quell` is
+    /// quell's own kernel.
     pub fn add(
         &mut self,
         case: &Case,
         cpus: u16,
         linux: Outcome,
+        patched: Option<Outcome>,
         on_quell: Option<Outcome>,
         quell: Option<Outcome>,
     ) {
@@ -254,6 +267,7 @@ impl Report {
                 .ok()
         };
         let linux = side("linux", linux);
+        let linux_patched = patched.and_then(|outcome| side("linux_patched", outcome));
         let linux_on_quell = on_quell.and_then(|outcome| side("linux_on_quell", outcome));
         let quell = quell.and_then(|outcome| side("quell", outcome));
         self.rows.push(Row {
@@ -263,6 +277,7 @@ impl Report {
             operation: case.workload.operation(),
             parameters: case.parameters.clone(),
             linux,
+            linux_patched,
             linux_on_quell,
             quell,
             missing,
@@ -287,14 +302,15 @@ impl Report {
             ),
             String::new(),
         ];
-        let linux = self.with_linux();
         if let Some(which) = &self.linux_on_quell {
             lines.extend([
                 format!("`on quell` is Linux with the engine in it ({which})."),
                 String::new(),
             ]);
         }
-        lines.extend(self.table(linux));
+        for shown in self.with_linux() {
+            lines.extend(self.table(shown));
+        }
         lines.extend([
             "quell's own kernel (it has no file system, so do not compare these rows with Linux):"
                 .to_string(),
@@ -321,11 +337,16 @@ impl Report {
         }
     }
 
-    /// Returns the filter of the table that shows Linux.
-    pub fn with_linux(&self) -> RowFilter {
-        match self.linux_on_quell {
-            Some(_) => RowFilter::LinuxOnQuell,
-            None => RowFilter::Linux,
+    /// Returns the filters of the tables that show Linux.
+    pub fn with_linux(&self) -> Vec<RowFilter> {
+        let patched = self.linux_patched.as_ref().map(|_| RowFilter::LinuxPatched);
+        let on_quell = self
+            .linux_on_quell
+            .as_ref()
+            .map(|_| RowFilter::LinuxOnQuell);
+        match (patched, on_quell) {
+            (None, None) => vec![RowFilter::Linux],
+            (patched, on_quell) => patched.into_iter().chain(on_quell).collect(),
         }
     }
 
@@ -353,6 +374,7 @@ impl Report {
         self.rows.iter().flat_map(|row| {
             let sides = [
                 ("linux", &row.linux),
+                ("linux_patched", &row.linux_patched),
                 ("linux_on_quell", &row.linux_on_quell),
                 ("quell", &row.quell),
             ];
@@ -423,7 +445,7 @@ mod tests {
         .unwrap()
         .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, Some(quell));
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, None, Some(quell));
         report
     }
 
@@ -489,13 +511,28 @@ mod tests {
         );
         report.linux_on_quell = Some("6.12, quell=all".to_string());
         let on_quell = Some(Ok(side(0.25, 5_938.95)));
-        report.add(case, 2, Ok(side(1.0, 11_877.9)), on_quell, None);
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, on_quell, None);
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
         let text = report.markdown("quell versus linux");
         let row = "| dontneed | others busy | 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("(6.12, quell=all)"), "{text}");
+    }
+
+    #[test]
+    fn a_patched_linux_has_a_table_of_its_own() {
+        let mut report = report(Err("not asked".to_string()));
+        report.linux_patched = Some("6.12".to_string());
+        report.rows[0].linux_patched = Some(side(0.5, 11_877.9));
+        let text = report.markdown("quell versus linux");
+        assert!(text.contains("interrupts, patched"), "{text}");
+        assert!(text.contains("| dontneed | others busy | 2 | 1.000 | 0.500 | 0.50 |"));
+        report.linux_on_quell = Some("6.12, quell=all".to_string());
+        assert_eq!(
+            report.with_linux(),
+            [RowFilter::LinuxPatched, RowFilter::LinuxOnQuell]
+        );
     }
 
     #[test]
