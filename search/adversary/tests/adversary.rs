@@ -199,7 +199,7 @@ fn scenarios_have_names_of_their_own_and_say_what_must_happen() {
 #[test]
 fn bad_codes_are_refused_with_the_reason() {
     for (code, reason) in [
-        ("nonsense", "no replay code"),
+        ("nonsense", "is not a replay code"),
         ("nonsense:x86:all:", "no scenario `nonsense`"),
         ("unmap-access:pdp11:all:", "no machine `pdp11`"),
         ("unmap-access:x86:some:", "`some` is not a mechanism"),
