@@ -152,7 +152,7 @@ mod tests {
         assert!(
             side.remark
                 .unwrap()
-                .starts_with("7 faults in 100 operations")
+                .starts_with("only 7 faults in 100 operations")
         );
     }
 

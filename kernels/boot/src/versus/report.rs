@@ -551,7 +551,7 @@ mod tests {
         let text = report.markdown("quell versus linux");
         let row = "| 2.000 (1.000..4.000) | 2.000 | 100 |";
         assert!(text.contains(row), "{text}");
-        assert!(text.contains("the medians of 3 boots"), "{text}");
+        assert!(text.contains("medians of 3 boots"), "{text}");
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["linux"]["spread"]["interrupts"][1], 4.0);
         assert!(json["rows"][0]["quell"].get("spread").is_none());
