@@ -204,7 +204,7 @@ fn bad_codes_are_refused_with_the_reason() {
         ("unmap-access:pdp11:all:", "no machine `pdp11`"),
         ("unmap-access:x86:some:", "`some` is not a mechanism"),
         ("unmap-access:x86:all!Unknown:", "no mutant `Unknown`"),
-        ("unmap-access:x86:all:12", "no choice"),
+        ("unmap-access:x86:all:12", "two hexadecimal numbers"),
     ] {
         let error = parse_code(code).expect_err(code);
         assert!(error.contains(reason), "{error}");
