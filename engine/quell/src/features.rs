@@ -6,9 +6,9 @@
 //!
 //! | tags | without broadcasts | with broadcasts |
 //! | --- | --- | --- |
-//! | none | x86 before PCIDs | an address is invalidated on all CPUs, in every space |
-//! | per CPU | x86 with PCIDs, RISC-V | refused: a tag has another meaning on each CPU. If broadcasts name no tag and reach all, report no tags: [`Hardware::load_root`](crate::Hardware::load_root) |
-//! | system-wide | refused: nothing reaches a tag that a CPU keeps without running under it | Arm; x86 with INVLPGB |
+//! | none | x86 before PCIDs | accepted: a broadcast drops the address on all CPUs, in every space |
+//! | per CPU | x86 with PCIDs, RISC-V | refused: a tag has another meaning on each CPU. If the machine's broadcasts name no tag and drop the address under every tag, report [`Tagging::None`] |
+//! | system-wide | refused: nothing flushes entries under a tag that the CPU hasn't loaded | Arm; x86 with INVLPGB |
 
 use crate::cpu_set::MAX_CPUS;
 use crate::policy::Mechanism;

@@ -1,4 +1,4 @@
-//! Runs a kernel and a program for each CPU on a machine.
+//! Runs one kernel on a machine, and one program on each of its CPUs.
 //!
 //! The result depends on the inputs alone: the same machine file, kernel, program and seed give the same result on
 //! every host, to the last picosecond.
@@ -32,10 +32,9 @@ use std::time::Instant;
 /// The first frame of memory. We omit the first 16 MB, as on real machines.
 const FIRST_FRAME: u64 = 4096;
 
-/// The random stream of the machine. Programs use the streams below, by CPU number.
+/// The random stream of the machine. The program of CPU `n` uses stream `n`.
 const STREAM: u128 = 1 << 32;
-/// The end of any run, two hours. It is below the latest time of an [agenda](crate::clock) key by more than a program
-/// sleeps at once.
+/// The end of any run, two hours. An [agenda](crate::clock) key has room for later times, so no wake-up overflows.
 const LATEST: Time = 7_200_000_000_000_000;
 /// The default receiver of progress.
 static NOT_ASKED: Progress = Progress::new();
@@ -51,9 +50,9 @@ pub struct Setup<'f> {
     pub seed: u64,
     /// The events that the trace keeps; 0 records none.
     pub trace: usize,
-    /// The time by which CPUs run ahead in private. By default it is the shortest latency of an interrupt between CPUs,
-    /// which is also the maximum. Every value gives the same result except for walks: with 0, no walk reads a table
-    /// before its CPU's turn.
+    /// How far a CPU may run ahead of the others in virtual time. The default, and the maximum, is the shortest latency
+    /// of an interrupt between CPUs. The value affects only page-table walks: above 0, a walk may read a table before
+    /// others have made their earlier stores to it.
     pub lookahead: Option<Time>,
     /// Sizes of the ordinary memory nodes in bytes, instead of the machine file's: experiments use less memory.
     pub node_bytes: Option<u64>,
@@ -70,8 +69,8 @@ pub struct Setup<'f> {
 }
 
 impl<'f> Setup<'f> {
-    /// Takes all values from the machine file: seed 0, no trace, at most a minute of virtual time for each step, all
-    /// guards.
+    /// Takes the machine's values from its file. The rest: seed 0, no trace, at most a minute of virtual time for each
+    /// step, all guards.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,

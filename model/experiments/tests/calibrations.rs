@@ -24,7 +24,7 @@ fn figures_before_a_change_are_near_the_published_ones() {
         let workload = headline.workload(false);
         let trial = Trial {
             machine: &machine,
-            workload: workload.clone(),
+            workload,
             policy: headline.before(),
             cpus: headline.cpus,
             seed: 1,
