@@ -138,7 +138,7 @@ fn one_run_and_many() {
 #[test]
 fn predictions() {
     let line = Line {
-        mechanism: "S3",
+        mechanism: quell::Mechanism::LazyUnmap,
         workload: "readers",
         what: "two threads stream a file larger than memory",
         cpus: 1024,

@@ -43,6 +43,12 @@ enum ListTopic {
 }
 
 impl ListTopic {
+    /// Returns the key in JSON: the word for the command line.
+    fn key(self) -> String {
+        let word = self.to_possible_value();
+        word.map_or_else(String::new, |word| word.get_name().to_owned())
+    }
+
     /// Returns the list as JSON. Parameters have their values, too, if there is a machine.
     fn document(self, machine: Option<&MachineFile>) -> Value {
         match self {
@@ -122,61 +128,37 @@ fn find(machine: &str) -> Result<MachineFile> {
 /// # Errors
 /// If the chosen machine doesn't exist.
 pub fn run(args: ListArgs) -> Result<()> {
-    let wants = |what| args.what.is_none_or(|wanted| wanted == what);
+    let wants = |topic| args.what.is_none_or(|wanted| wanted == topic);
     if let (Some(machine), false) = (&args.machine, wants(ListTopic::Parameters)) {
         return Err(usage(format_args!(
             "--machine {machine}: only `quell list parameters` shows values of a machine"
         )));
     }
+    // A machine has values for parameters alone.
+    let wants = |topic| wants(topic) && (args.machine.is_none() || topic == ListTopic::Parameters);
     if args.json {
         let machine = args.machine.as_deref().map(find).transpose()?;
-        let of_machine = |what| wants(what) && machine.is_none();
-        let lists = [
-            (
-                ListTopic::Workloads,
-                "workloads",
-                of_machine(ListTopic::Workloads),
-            ),
-            (
-                ListTopic::Machines,
-                "machines",
-                of_machine(ListTopic::Machines),
-            ),
-            (
-                ListTopic::Kernels,
-                "kernels",
-                of_machine(ListTopic::Kernels),
-            ),
-            (
-                ListTopic::Policies,
-                "policies",
-                of_machine(ListTopic::Policies),
-            ),
-            (
-                ListTopic::Parameters,
-                "parameters",
-                wants(ListTopic::Parameters),
-            ),
-        ];
-        let wanted = lists.into_iter().filter(|(_, _, wanted)| *wanted);
+        let wanted = ListTopic::value_variants()
+            .iter()
+            .filter(|topic| wants(**topic));
         let document: Map<String, Value> = wanted
-            .map(|(what, key, _)| (key.to_owned(), what.document(machine.as_ref())))
+            .map(|topic| (topic.key(), topic.document(machine.as_ref())))
             .collect();
         output::document(&document)?;
         return Ok(());
     }
-    if wants(ListTopic::Workloads) && args.machine.is_none() {
+    if wants(ListTopic::Workloads) {
         workloads();
     }
-    if wants(ListTopic::Machines) && args.machine.is_none() {
+    if wants(ListTopic::Machines) {
         known_machines();
     }
-    if wants(ListTopic::Kernels) && args.machine.is_none() {
+    if wants(ListTopic::Kernels) {
         say!("KERNELS (--kernel NAME, or --kernel FILE for one of your own)\n");
         say!("{}\n", kernel_table());
         paragraph("quell measure paths writes the file of the kernel that runs here.\n");
     }
-    if wants(ListTopic::Policies) && args.machine.is_none() {
+    if wants(ListTopic::Policies) {
         policies();
     }
     if wants(ListTopic::Parameters) {

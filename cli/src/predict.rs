@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 
-use quell::Mechanism;
 use quell_clock::MachineFile;
 use quell_conformance::{PolicyText, parse_policy};
 use quell_experiments::numbers::digits;
@@ -118,7 +117,7 @@ fn print(
         if let Some(why) = &line.refused {
             paragraph(format_args!(
                 "  {} ({}): {why}",
-                mechanism(line),
+                short(line.mechanism),
                 line.workload
             ));
         }
@@ -137,14 +136,6 @@ fn print(
             "\nThe contract was broken {violations} times. Do not trust these predictions, and report the error."
         );
     }
-}
-
-/// Returns the short name of a line's mechanism.
-fn mechanism(line: &Line) -> &'static str {
-    let of = Mechanism::ALL
-        .into_iter()
-        .find(|of| of.name() == line.mechanism);
-    of.map_or(line.mechanism, short)
 }
 
 /// Returns a table of the savings, one row for each workload.
@@ -168,7 +159,7 @@ pub fn prediction_table(lines: &[Line]) -> Table {
             None => "",
         };
         table.row([
-            mechanism(line).to_owned(),
+            short(line.mechanism).to_owned(),
             line.what.to_owned(),
             line.cpus.to_string(),
             line.metric.unwrap_or("-").to_owned(),

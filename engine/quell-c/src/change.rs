@@ -349,7 +349,7 @@ pub unsafe extern "C" fn quell_flush_needed(
 /// It may be written, or, in a library that checks for misuse, is NULL.
 unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
+    // SAFETY: as the caller promises. A library that checks for misuse has refused NULL above.
     Ok(unsafe { &mut *place.cast() })
 }
 
@@ -362,6 +362,6 @@ unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_stat
 /// It was initialised, or, in a library that checks for misuse, is NULL.
 unsafe fn read<'a, T>(place: *const T) -> Result<&'a T, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
+    // SAFETY: as the caller promises. A library that checks for misuse has refused NULL above.
     Ok(unsafe { &*place })
 }

@@ -235,7 +235,7 @@ pub(crate) unsafe fn content<'a, P: Place>(
     place: *const P,
 ) -> Result<&'a P::Content, quell_status> {
     let content = room(place.cast_mut())?;
-    // SAFETY: as the caller promises; NULL was refused, in a library that allows it.
+    // SAFETY: as the caller promises. A library that checks for misuse has refused NULL above.
     Ok(unsafe { &*content })
 }
 

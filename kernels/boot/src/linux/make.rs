@@ -276,8 +276,8 @@ fn called(header: &str, text: &str) -> Vec<String> {
     names
 }
 
-/// Creates a command for a build of Linux that is reproducible and outside its source. `-s` silences it.
-fn make(source: &Path, build: &Path, quiet: &str) -> Command {
+/// Creates a command for a build of Linux that is reproducible and outside its source.
+fn make(source: &Path, build: &Path) -> Command {
     let mut command = Command::new("make");
     command
         .current_dir(source)
@@ -285,11 +285,7 @@ fn make(source: &Path, build: &Path, quiet: &str) -> Command {
         .env("KBUILD_BUILD_USER", "quell")
         .env("KBUILD_BUILD_HOST", "quell")
         .env_remove("MAKEFLAGS")
-        .args(
-            [quiet, "ARCH=x86_64"]
-                .iter()
-                .filter(|word| !word.is_empty()),
-        )
+        .arg("ARCH=x86_64")
         .arg(format!("O={}", build.display()));
     command
 }
@@ -300,17 +296,10 @@ fn show(build: &mut Command, name: &str) -> anyhow::Result<()> {
     let style = ProgressStyle::with_template("{spinner} {elapsed} {pos} files {wide_msg}")?;
     let bar = ProgressBar::new_spinner().with_style(style);
     bar.enable_steady_tick(Duration::from_millis(500));
-    let mut child = build
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting make")?;
-    for line in child
-        .stdout
-        .take()
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufReader::lines)
-    {
+    let started = build.stdout(Stdio::piped()).spawn();
+    let mut child = started.context("starting make")?;
+    let output = child.stdout.take().context("make has no output")?;
+    for line in BufReader::new(output).lines() {
         bar.inc(1);
         bar.set_message(line?.trim().to_string());
     }
@@ -330,7 +319,7 @@ pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
     let build = build.canonicalize()?;
-    run(make(source, &build, "-s").arg("headers")).context("the headers of Linux")?;
+    run(make(source, &build).args(["-s", "headers"])).context("the headers of Linux")?;
     Ok(build.join("usr/include"))
 }
 
@@ -363,7 +352,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     if same && build.join(".config").is_file() {
         return Ok((source, build));
     }
-    run(make(&source, &build, "-s").arg("tinyconfig"))?;
+    run(make(&source, &build).args(["-s", "tinyconfig"]))?;
     std::fs::write(build.join("fragment"), &wanted)?;
     run(Command::new("scripts/kconfig/merge_config.sh")
         .current_dir(&source)
@@ -372,7 +361,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
         .arg(build.join(".config"))
         .arg(build.join("fragment"))
         .stdout(std::process::Stdio::null()))?;
-    run(make(&source, &build, "-s").arg("olddefconfig"))?;
+    run(make(&source, &build).args(["-s", "olddefconfig"]))?;
     let config = std::fs::read_to_string(build.join(".config"))?;
     let lost = lost(&wanted, &config);
     if !lost.is_empty() {
@@ -405,7 +394,7 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut command = make(&source, &build, "");
+    let mut command = make(&source, &build);
     command.arg(format!("-j{jobs}")).arg("bzImage");
     show(&mut command, flavour.name())
         .with_context(|| format!("building Linux ({})", flavour.name()))?;

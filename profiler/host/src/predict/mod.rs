@@ -133,11 +133,16 @@ const CASES: &[Case] = &[
     },
 ];
 
+fn by_name<S: serde::Serializer>(mechanism: &Mechanism, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(mechanism.name())
+}
+
 /// One line of the result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// S0 to S4.
-    pub mechanism: &'static str,
+    /// The mechanism; in JSON by its name, S0 to S4.
+    #[serde(serialize_with = "by_name")]
+    pub mechanism: Mechanism,
     /// The workload that the mechanism is tested with.
     pub workload: &'static str,
     /// A description of the workload.
@@ -257,7 +262,7 @@ fn line(
     results: &Results,
 ) -> Line {
     let mut line = Line {
-        mechanism: case.mechanism.name(),
+        mechanism: case.mechanism,
         workload: case.workload,
         what: case.what,
         cpus: case.cpus(machine),

@@ -73,7 +73,7 @@ pub(super) struct Cost {
 pub struct MeasuredCost {
     /// The median of all pairs of turns.
     pub share: f64,
-    /// With a probability of 95 %, the share is at most this far from the median; with fewer than six pairs, 75 % or more.
+    /// The true share is within this distance with a probability of 95 %; with fewer than six pairs, of 75 % or more.
     pub error: f64,
     /// The number of pairs.
     pub pairs: usize,
@@ -200,8 +200,8 @@ impl Cost {
         if ratios.len() < 3 {
             return None;
         }
+        // This sorts them.
         let share = median(&mut ratios)?;
-        ratios.sort_by(f64::total_cmp);
         // The number of pairs below the true median is binomial. So these two pairs enclose it with 95 %, whatever the
         // distribution of turns is.
         let pairs = ratios.len();
