@@ -264,9 +264,7 @@ mod live {
     use quell_host::clear::fault::DemandFault;
     use quell_host::clear::read::ClearThenRead;
     use quell_host::clear::report::{PlanChoice, PlanTable, Report, Row, Verdict};
-    use quell_host::live::report::{
-        Benchmark, Comparison, FlushEvents, Form, QuietSamples, Row as HostRow, Spread,
-    };
+    use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Row as HostRow, Spread};
 
     const WAYS: [&str; 9] = [
         "stores",
@@ -363,7 +361,6 @@ mod live {
         let spread = Spread::of([9_870_000.0, 10_432_000.0, 123_456_789.0]).unwrap();
         let row = HostRow {
             key: "batched_512_pages_3_threads_spinning".into(),
-            form: Form::Batched,
             instead_of: Some("batched_512_pages_3_threads_spinning".into()),
             targets: 3,
             op: "page",
@@ -377,19 +374,9 @@ mod live {
                 noise: None,
             }),
             ops: 12,
-            bytes_per_op: Some(1 << 20),
             tlb_interrupts_per_op: Some(512.123),
             interrupts: BTreeMap::new(),
             vmstat: BTreeMap::new(),
-            flush_events_per_op: Some(FlushEvents {
-                local: 1.0,
-                remote_received: 2.0,
-                switch_flushed: 3.0,
-                full: 4.0,
-                switch_kept: 5.0,
-                ..FlushEvents::default()
-            }),
-            hardware_per_op: BTreeMap::new(),
             shootdown_share: Some(0.5),
             spinner_share: None,
             foreign_cpus: None,
@@ -397,7 +384,6 @@ mod live {
             warnings: Vec::new(),
             samples: Vec::new(),
             sharing: None,
-            flush_ops: 0,
             expected_interrupts: None,
             check: |_| None,
         };

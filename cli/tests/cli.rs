@@ -81,7 +81,7 @@ const DOCUMENTS: &[&str] = &[
     "boot --arch x86_64 --kernel . --json",
     "measure engine --rounds 3 --json",
     "measure paths --json --seconds 1",
-    "measure host --only migrate --seconds 1 --no-machine-file --json",
+    "measure host --only pingpong --seconds 1 --no-machine-file --json",
     "measure clear --seconds 1 --max-bytes 64K --json",
     "predict --machine haswell-server --kernel baseline --json",
     "record --import recording --json",

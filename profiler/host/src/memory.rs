@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use procfs_core::FromRead;
 use procfs_core::process::MemoryMaps;
-use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 pub use rustix::param::page_size;
 
 use crate::errors::check;
@@ -34,11 +34,6 @@ impl Mapping {
     /// Maps private anonymous memory without populating it.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::map_anonymous(len, MapFlags::PRIVATE)
-    }
-
-    /// Maps anonymous memory that forked children share.
-    pub fn shared(len: usize) -> io::Result<Self> {
-        Self::map_anonymous(len, MapFlags::SHARED)
     }
 
     /// Maps anonymous memory in hugetlb pages of 1 GiB.
@@ -153,14 +148,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Calls `msync(MS_SYNC)` once for a part of the mapping.
-    pub fn sync(&self, offset: usize, len: usize) -> io::Result<()> {
-        let range = self.range(offset, len);
-        // SAFETY: the range is inside the mapping; msync changes no byte of it.
-        unsafe { rustix::mm::msync(range.iov_base, range.iov_len, MsyncFlags::SYNC)? };
-        Ok(())
-    }
-
     /// Zeroes the page at byte `offset` as a kernel for this architecture does.
     ///
     /// # Panics
@@ -203,31 +190,6 @@ impl Mapping {
         let result = unsafe { libc::mincore(base, self.len, flags.as_mut_ptr()) };
         check(result.into())?;
         Ok(flags.iter().filter(|&&f| f & 1 == 1).count())
-    }
-
-    /// Moves pages to NUMA nodes with one `move_pages`, or queries their nodes if `nodes` is `None`. Returns for each
-    /// page its node or a negated error number.
-    pub fn move_pages(&self, offsets: &[usize], nodes: Option<&[i32]>) -> io::Result<Vec<i32>> {
-        let pages: Vec<_> = offsets.iter().map(|&o| self.range(o, 1).iov_base).collect();
-        let mut status = vec![-libc::ENOENT; pages.len()];
-        assert!(nodes.is_none_or(|n| n.len() == pages.len()));
-        const MPOL_MF_MOVE: libc::c_int = 2;
-        let nodes = nodes.map_or(ptr::null(), <[i32]>::as_ptr);
-        // libc, because rustix has no move_pages.
-        // SAFETY: three arrays of the length that is passed (the second may be null); migration keeps the content.
-        check(unsafe {
-            let status = status.as_mut_ptr();
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                pages.len(),
-                pages.as_ptr(),
-                nodes,
-                status,
-                MPOL_MF_MOVE,
-            )
-        })?;
-        Ok(status)
     }
 
     /// Returns the bytes of a part of the mapping that the kernel maps with transparent huge pages, as far as it
@@ -283,23 +245,6 @@ mod tests {
     fn a_word_past_the_end_is_refused() {
         let map = Mapping::anonymous(page_size()).unwrap();
         let _ = map.word(page_size());
-    }
-
-    #[test]
-    fn a_query_of_move_pages_names_a_node_or_says_absent() {
-        let page = page_size();
-        let map = Mapping::anonymous(2 * page).unwrap();
-        map.word(0).store(1, Ordering::Relaxed);
-        match map.move_pages(&[0, page], None) {
-            Ok(status) => {
-                assert!(status[0] >= 0, "a touched page is on a node: {status:?}");
-                assert!(status[1] < 0, "an untouched page is nowhere: {status:?}");
-            }
-            Err(error) => assert!(
-                matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)),
-                "{error}"
-            ),
-        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ const EXIT_NOT_RESTORED: u8 = 4;
 /// Measure the cost of TLB shootdowns and page clearing in the running kernel.
 ///
 /// Runs without privileges as far as possible, and lists what root or a setting would add. Removes what it sets up (a
-/// zram swap device, a memory cgroup, a hugetlb page, temporary files) at the end, on an error and on Ctrl-C.
+/// zram swap device, temporary files) at the end, on an error and on Ctrl-C.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Print one JSON object instead of tables (keys: docs/measuring.md)
@@ -37,7 +37,7 @@ pub struct HostArgs {
     /// List the benchmarks and exit
     #[arg(long, conflicts_with = "json")]
     list: bool,
-    /// Use this directory, on a disk, for temporary files of up to 128 MiB [default: the system's]
+    /// Use this directory, on a disk, for temporary files of 1 MiB [default: the system's]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Write this host's machine file here, for `quell run --machine` and `quell predict` [default: quell-host.toml]

@@ -1,7 +1,7 @@
 //! Prints the report for people.
 
 use quell_host::live::beside::{NOISY, TOLERANCE};
-use quell_host::live::report::{Benchmark, Comparison, FlushEvents, QuietSamples, Report, Row};
+use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Report, Row};
 
 use crate::output::{paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
@@ -29,27 +29,6 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
 
-/// Lists the events that occurred, except those that are neither flushes nor interrupts.
-fn flushes(events: FlushEvents) -> String {
-    let named = [
-        (events.local + events.local_mm, "local"),
-        (events.remote_received, "received"),
-        (events.switch_flushed, "at switch"),
-        (events.full, "full"),
-        (events.switch_kept, "kept at switch"),
-    ];
-    let shown: Vec<_> = named
-        .iter()
-        .filter(|(n, _)| *n >= 0.005)
-        .map(|(n, name)| format!("{} {name}", digits(*n)))
-        .collect();
-    if shown.is_empty() {
-        "0".into()
-    } else {
-        shown.join(", ")
-    }
-}
-
 fn quiet(quiet: QuietSamples) -> String {
     let mark = if quiet.own_core { "" } else { "~" };
     format!("{mark}{}", time(quiet.median))
@@ -57,8 +36,7 @@ fn quiet(quiet: QuietSamples) -> String {
 
 /// Returns a table of a benchmark's rows. Every time has its unit.
 pub fn row_table(benchmark: &Benchmark) -> Table {
-    let rate = benchmark.rows.iter().any(|r| r.bytes_per_op.is_some());
-    let mut columns = vec![
+    let mut table = Table::new([
         words("row"),
         number("median"),
         number("quartiles").spare(),
@@ -66,14 +44,9 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
         number("speed-up"),
         number("TLB interrupts"),
         number("shootdowns, %"),
-        words("flush events").spare(),
-    ];
-    if rate {
-        columns.insert(4, number("GB/s"));
-    }
-    let mut table = Table::new(columns);
+    ]);
     for row in &benchmark.rows {
-        let mut cells = vec![
+        table.row([
             row.key.clone(),
             time(row.ns.median),
             format!("{} .. {}", time(row.ns.q1), time(row.ns.q3)),
@@ -81,17 +54,7 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
             against(benchmark, row),
             or_dash(row.tlb_interrupts_per_op, |n| format!("{n:.3}")),
             or_dash(row.shootdown_share, |share| format!("{:.0}", share * 100.0)),
-            or_dash(row.flush_events_per_op, flushes),
-        ];
-        if rate {
-            cells.insert(
-                4,
-                or_dash(row.bytes_per_op, |bytes| {
-                    digits(bytes as f64 / row.ns.median)
-                }),
-            );
-        }
-        table.row(cells);
+        ]);
     }
     table
 }
@@ -174,16 +137,6 @@ pub fn report(report: &Report) {
                 benchmark.seconds
             ));
             say!("{}", row_table(benchmark));
-        }
-        for row in &benchmark.rows {
-            let counted = row
-                .hardware_per_op
-                .iter()
-                .filter_map(|(name, n)| Some(format!("{name} {}", digits((*n)?))));
-            let counted: Vec<_> = counted.collect();
-            if !counted.is_empty() {
-                paragraph(format_args!("  {}: {}", row.key, counted.join(", ")));
-            }
         }
         if let Some(failure) = &benchmark.failed {
             paragraph(format_args!("  FAILED: {failure}"));
@@ -315,15 +268,5 @@ mod tests {
         assert_eq!(time(9.871), "9.87 ns");
         assert_eq!(time(10_432.0), "10.4 us");
         assert_eq!(time(123_456_789.0), "123 ms");
-    }
-
-    #[test]
-    fn a_kept_tlb_and_a_request_are_not_called_flushes() {
-        let events = FlushEvents {
-            switch_kept: 2.0,
-            remote_requested: 7.0,
-            ..FlushEvents::default()
-        };
-        assert_eq!(flushes(events), "2.00 kept at switch");
     }
 }

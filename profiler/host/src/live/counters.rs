@@ -83,7 +83,7 @@ impl Totals {
 
 /// Returns whether a counter of `/proc/vmstat` counts events that explain one of the benchmarks. Most are levels.
 fn tells_something(name: &str) -> bool {
-    const STARTS: [&str; 11] = [
+    const STARTS: [&str; 9] = [
         "pswp",
         "swpin",
         "swpout",
@@ -92,8 +92,6 @@ fn tells_something(name: &str) -> bool {
         "pgsteal_",
         "pgscan_",
         "workingset_refault",
-        "pgmigrate",
-        "thp_fault",
         "nr_tlb",
     ];
     STARTS.iter().any(|start| name.starts_with(start))

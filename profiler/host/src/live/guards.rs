@@ -2,7 +2,7 @@
 //!
 //! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only request
 //! that the benchmarks stop). They don't run after `SIGKILL` or a crash of the machine. Forked children, spinning
-//! threads, unlinked files and counters disappear even then; a zram device, a cgroup and a raised hugetlb pool don't.
+//! threads and unlinked files disappear even then; a zram device doesn't.
 //!
 //! A destructor that fails can't return an error, so it leaves a line for [`not_restored`].
 
@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use procfs_core::{FromRead, MountEntry, ProcessCGroups};
 use rand::Rng;
 use rand_pcg::Pcg64;
 use rustix::fs::OFlags;
@@ -188,184 +187,6 @@ fn swap_header(bytes: u64, page: usize) -> Vec<u8> {
     header
 }
 
-/// A memory cgroup with a limit, below or beside this process's own.
-pub struct LimitedCgroup {
-    dir: PathBuf,
-    /// A `cgroup.subtree_control` that was extended for it.
-    extended: Option<PathBuf>,
-}
-
-impl LimitedCgroup {
-    /// Creates the group and sets its limit, in bytes.
-    pub fn create(limit: u64) -> io::Result<Self> {
-        let unsupported = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
-        let mounts = Vec::<MountEntry>::from_file("/proc/self/mounts").map_err(io::Error::other)?;
-        let own = ProcessCGroups::from_file("/proc/self/cgroup").map_err(io::Error::other)?;
-        let own = memory_cgroup(own)
-            .ok_or_else(|| unsupported("no cgroup hierarchy with the memory controller"))?;
-        let name = format!("quell-{}", std::process::id());
-        match own {
-            MemoryCgroup::V1(path) => {
-                let mount = mount_point(&mounts, "cgroup", Some("memory"))
-                    .ok_or_else(|| unsupported("the version 1 memory hierarchy is not mounted"))?;
-                // A container may see its own group as the root of the mount.
-                let parent = existing(&mount, &path);
-                let group = Self::make(parent.join(name), None)?;
-                write(&group.dir.join("memory.limit_in_bytes"), &limit.to_string())?;
-                Ok(group)
-            }
-            MemoryCgroup::V2(path) => {
-                let mount = mount_point(&mounts, "cgroup2", None)
-                    .ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
-                let own = existing(&mount, &path);
-                // Only the root may both have processes and delegate controllers. Otherwise we make the group beside
-                // this process's own, not below it.
-                let parent = if own == Path::new(&mount) {
-                    own.clone()
-                } else {
-                    own.parent().unwrap_or(&own).to_owned()
-                };
-                let has = |file: &str| {
-                    fs::read_to_string(parent.join(file))
-                        .is_ok_and(|t| t.split_whitespace().any(|c| c == "memory"))
-                };
-                if !has("cgroup.controllers") {
-                    return Err(unsupported(
-                        "the version 2 hierarchy has no memory controller here",
-                    ));
-                }
-                let control = parent.join("cgroup.subtree_control");
-                let extended = if has("cgroup.subtree_control") {
-                    None
-                } else {
-                    write(&control, "+memory")?;
-                    Some(control)
-                };
-                let group = Self::make(parent.join(name), extended)?;
-                write(&group.dir.join("memory.max"), &limit.to_string())?;
-                Ok(group)
-            }
-        }
-    }
-
-    fn make(dir: PathBuf, extended: Option<PathBuf>) -> io::Result<Self> {
-        if let Err(error) = fs::create_dir(&dir) {
-            if let Some(control) = extended {
-                restored("cgroup.subtree_control", write(&control, "-memory"));
-            }
-            return Err(named(format!("creating {}", dir.display()))(error));
-        }
-        Ok(Self { dir, extended })
-    }
-
-    /// Moves a process into the group.
-    pub fn admit(&self, pid: i32) -> io::Result<()> {
-        write(&self.dir.join("cgroup.procs"), &pid.to_string())
-    }
-}
-
-/// The place of this process in the cgroup tree that manages memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum MemoryCgroup {
-    /// A version 1 hierarchy with the memory controller; the path below its mount point.
-    V1(String),
-    /// The version 2 hierarchy; the path below its mount point. Whether it has the memory controller is in
-    /// `cgroup.controllers`.
-    V2(String),
-}
-
-/// Finds this process's memory cgroup. Version 1 has priority if it has the memory controller, because a controller
-/// belongs to only one hierarchy.
-fn memory_cgroup(own: ProcessCGroups) -> Option<MemoryCgroup> {
-    let mut unified = None;
-    for group in own {
-        if group.controllers.iter().any(|name| name == "memory") {
-            return Some(MemoryCgroup::V1(group.pathname));
-        }
-        if group.hierarchy == 0 && group.controllers.is_empty() {
-            unified = Some(MemoryCgroup::V2(group.pathname));
-        }
-    }
-    unified
-}
-
-/// Finds the first mount point of a type of file system, with an option if one is named.
-fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<String> {
-    let mount = mounts.iter().find(|mount| {
-        mount.fs_vfstype == kind && option.is_none_or(|option| mount.fs_mntops.contains_key(option))
-    })?;
-    // procfs leaves spaces as the kernel writes them.
-    Some(mount.fs_file.replace("\\040", " "))
-}
-
-fn existing(mount: &str, path: &str) -> PathBuf {
-    let inside = Path::new(mount).join(path.trim_start_matches('/'));
-    if inside.is_dir() {
-        inside
-    } else {
-        PathBuf::from(mount)
-    }
-}
-
-impl Drop for LimitedCgroup {
-    fn drop(&mut self) {
-        restored(
-            &format!("removal of {}", self.dir.display()),
-            insist(|| fs::remove_dir(&self.dir)),
-        );
-        if let Some(control) = &self.extended {
-            restored("cgroup.subtree_control", write(control, "-memory"));
-        }
-    }
-}
-
-/// One more page in the hugetlb pool of a size.
-pub struct HugePool {
-    knob: PathBuf,
-    before: u64,
-}
-
-impl HugePool {
-    /// Ensures that a free page of `1 << shift` bytes is in the pool. Raises the pool if none is free. Returns `None`
-    /// if one was free already.
-    pub fn with_one_free(shift: u32) -> io::Result<Option<Self>> {
-        let dir = PathBuf::from(format!(
-            "/sys/kernel/mm/hugepages/hugepages-{}kB",
-            (1u64 << shift) >> 10
-        ));
-        let read = |file: &str| -> io::Result<u64> {
-            let path = dir.join(file);
-            let text = fs::read_to_string(&path).map_err(named(path.display().to_string()))?;
-            text.trim()
-                .parse()
-                .map_err(|_| io::Error::other(format!("{} is no number", path.display())))
-        };
-        if read("free_hugepages")?.saturating_sub(read("resv_hugepages")?) > 0 {
-            return Ok(None);
-        }
-        let (knob, before) = (dir.join("nr_hugepages"), read("nr_hugepages")?);
-        write(&knob, &(before + 1).to_string())?;
-        let pool = Self { knob, before };
-        if read("nr_hugepages")? > pool.before {
-            Ok(Some(pool))
-        } else {
-            Err(io::Error::new(
-                io::ErrorKind::OutOfMemory,
-                "memory has no contiguous extent of that size left",
-            ))
-        }
-    }
-}
-
-impl Drop for HugePool {
-    fn drop(&mut self) {
-        restored(
-            &self.knob.display().to_string(),
-            write(&self.knob, &self.before.to_string()),
-        );
-    }
-}
-
 /// Creates an unlinked file of `bytes` in `dir`, written to the device. Closing removes it.
 pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
     let path = dir.join(format!(".quell-{}", std::process::id()));
@@ -396,32 +217,6 @@ pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_memory_controller_is_found_in_either_version() {
-        let found = |text: &str| memory_cgroup(ProcessCGroups::from_read(text.as_bytes()).unwrap());
-        let hybrid = "9:name=systemd:/\n4:memory:/jobs/8e30:19\n0::/user.slice\n";
-        assert_eq!(
-            found(hybrid),
-            Some(MemoryCgroup::V1("/jobs/8e30:19".into()))
-        );
-        assert_eq!(
-            found("0::/user.slice\n"),
-            Some(MemoryCgroup::V2("/user.slice".into()))
-        );
-        assert_eq!(found("3:cpuset:/\n"), None);
-    }
-
-    #[test]
-    fn mounts_are_found_by_type_and_option() {
-        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
-            cgroup /a\\040b cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
-        let mounts = Vec::<MountEntry>::from_read(mounts.as_bytes()).unwrap();
-        let point = |kind, option| mount_point(&mounts, kind, option);
-        assert_eq!(point("cgroup", Some("memory")).as_deref(), Some("/a b"));
-        assert_eq!(point("cgroup2", None).as_deref(), Some("/sys/fs/cgroup"));
-        assert_eq!(point("tmpfs", None), None);
-    }
 
     #[test]
     fn the_swap_header_is_the_one_the_kernel_reads() {
@@ -467,20 +262,6 @@ mod tests {
         });
         if result.is_err() {
             assert_eq!(list(), before);
-        }
-    }
-
-    /// This test needs root and a memory controller, and prints a message otherwise.
-    #[test]
-    fn a_cgroup_goes_away() {
-        match LimitedCgroup::create(64 << 20) {
-            Ok(group) => {
-                let dir = group.dir.clone();
-                assert!(dir.is_dir());
-                drop(group);
-                assert!(!dir.exists());
-            }
-            Err(error) => eprintln!("skipped: {error}"),
         }
     }
 }

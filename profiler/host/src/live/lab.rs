@@ -1,13 +1,9 @@
-//! Measures rows: timed samples first, then a short pass that counts flush events.
-//!
-//! Between timed samples we read only `/proc`. We don't time the pass with the flush tracepoint, because counting slows
-//! the counted operations.
+//! Measures rows of timed samples.
 //!
 //! The measuring thread is pinned to one CPU, and spinning threads to one other CPU each. Counters are read only around
 //! the timed part of each sample. So preparation isn't charged to it: for example, mapping memory, or reading paged-out
 //! pages back.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +17,7 @@ use rustix::fs::statfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::counters::{OtherLoad, Reading, Totals};
-use super::events::{FlushTracepoint, HardwareCount};
-use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
+use super::report::{Check, Refusal, Row, Sample, Spread};
 use crate::process::{Child, thread_cpu_time};
 
 /// The reason why a benchmark ended early.
@@ -150,22 +145,16 @@ impl Drop for Spinners {
 pub struct RowSpec<'a> {
     /// Stable name.
     pub key: String,
-    /// Usual form, or the batched form of another row.
+    /// The row of which this is the batched form.
     pub instead_of: Option<String>,
-    /// The form: usual or batched. A row may be batched without a single counterpart.
-    pub form: Form,
     /// The name of one operation.
     pub op: &'static str,
-    /// The number of threads that do operations at once.
-    pub threads: usize,
     /// The number of other CPUs that may be interrupted.
     pub targets: usize,
     /// The threads that spin meanwhile.
     pub spinners: Option<&'a Spinners>,
     /// Children that take part. Their CPU time counts as this process's.
     pub children: &'a [Child],
-    /// The bytes of one operation.
-    pub bytes_per_op: Option<u64>,
     /// The TLB interrupts of one operation on an undisturbed target, if known.
     pub interrupts: Option<f64>,
     /// Checks the row's counters for reasons to doubt it.
@@ -179,13 +168,10 @@ impl RowSpec<'_> {
         Self {
             key,
             instead_of: None,
-            form: Form::Single,
             op,
-            threads: 1,
             targets: 0,
             spinners: None,
             children: &[],
-            bytes_per_op: None,
             interrupts: None,
             check: |_| None,
         }
@@ -195,7 +181,6 @@ impl RowSpec<'_> {
     pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
         Self {
             instead_of: Some(single.into()),
-            form: Form::Batched,
             ..Self::single(key, op)
         }
     }
@@ -227,10 +212,6 @@ pub struct Lab {
     pub dir: PathBuf,
     /// Progress over the whole run, in tenths of a second of the budget.
     pub progress: ProgressBar,
-    /// The flush tracepoint, if it can be counted.
-    pub flushes: Option<FlushTracepoint>,
-    /// Hardware counters of the measuring thread.
-    pub hardware: HardwareCount,
     /// The time for the current benchmark.
     pub budget: Duration,
     /// The time for each of its rows.
@@ -245,8 +226,6 @@ pub struct Lab {
 
 /// `statfs` magic of file systems that keep their files in memory: tmpfs and ramfs.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-/// The share of a row's time for timed samples. The rest is for the pass that counts flush events.
-const TIMED: f64 = 0.85;
 
 impl Lab {
     /// Creates a lab without results.
@@ -256,8 +235,6 @@ impl Lab {
             cpus,
             dir,
             progress,
-            flushes: None,
-            hardware: HardwareCount::open(),
             budget: Duration::ZERO,
             slice: Duration::ZERO,
             rows: Vec::new(),
@@ -332,10 +309,8 @@ impl Lab {
         let begin = Instant::now();
         let company = OtherLoad::start(children())?;
         let spun_before = plan.spinners.map(Spinners::cpu_times);
-        let hardware_before = self.hardware.read()?;
         let (mut totals, mut samples, mut ops) = (Totals::default(), Vec::new(), 0);
-        let mut measured_in_op = Duration::ZERO;
-        while samples.len() < 3 || begin.elapsed() < self.slice.mul_f64(TIMED) {
+        while samples.len() < 3 || begin.elapsed() < self.slice {
             self.stop.check()?;
             if begin.elapsed() > self.slice * 3 && !samples.is_empty() {
                 break;
@@ -352,41 +327,24 @@ impl Lab {
                 self.stop.check()?;
                 return Err(io::Error::other(format!("{}: no progress", plan.key)).into());
             }
-            measured_in_op += took;
             ops += done;
             let each = |total: f64| total / done as f64;
             samples.push(Sample {
-                ns: each(took.as_nanos() as f64 * plan.threads as f64),
+                ns: each(took.as_nanos() as f64),
                 interrupts: interrupts.map(|n| each(n as f64)),
                 pulse,
                 round: 0,
             });
         }
-        let hardware_after = self.hardware.read()?;
         let wall = begin.elapsed();
         let spun = plan.spinners.zip(spun_before);
         let spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
         let sharing = Some(company.end(children())?);
-        let (flush_events_per_op, flush_ops) = self.count_flushes(prepare, op)?;
-        let per_op = |n: u64| n as f64 / ops as f64;
-        // Hardware counters ran during preparation too, so we scale by the share of the time that was timed.
-        let timed_part = measured_in_op.as_secs_f64() / wall.as_secs_f64();
-        let hardware_per_op = hardware_after.into_iter().zip(hardware_before);
-        let hardware_per_op: BTreeMap<_, _> = hardware_per_op
-            .map(|((name, now), (_, then))| {
-                (
-                    name,
-                    now.zip(then)
-                        .map(|(now, then)| per_op(now - then) * timed_part),
-                )
-            })
-            .collect();
         let Some(ns) = Spread::of(samples.iter().map(|s| s.ns)) else {
             return Err(Halt::Interrupted);
         };
         let mut row = Row {
             key: plan.key,
-            form: plan.form,
             instead_of: plan.instead_of,
             targets: plan.targets,
             op: plan.op,
@@ -394,12 +352,9 @@ impl Lab {
             round_medians: vec![ns.median],
             quiet: None,
             ops,
-            bytes_per_op: plan.bytes_per_op,
             tlb_interrupts_per_op: None,
             interrupts: totals.interrupts,
             vmstat: totals.vmstat,
-            flush_events_per_op,
-            hardware_per_op,
             shootdown_share: None,
             spinner_share,
             foreign_cpus: None,
@@ -407,7 +362,6 @@ impl Lab {
             warnings: Vec::new(),
             samples,
             sharing,
-            flush_ops,
             expected_interrupts: plan.interrupts,
             check: plan.check,
         };
@@ -416,29 +370,6 @@ impl Lab {
         self.progress
             .inc((begin.elapsed().as_millis() / 100) as u64);
         Ok(())
-    }
-
-    /// Counts events for one operation. Also returns the number of counted operations.
-    fn count_flushes(
-        &self,
-        prepare: &mut dyn FnMut() -> io::Result<()>,
-        op: &mut dyn FnMut() -> io::Result<u64>,
-    ) -> Result<(Option<FlushEvents>, u64), Halt> {
-        let Some(tracepoint) = &self.flushes else {
-            return Ok((None, 0));
-        };
-        let begin = Instant::now();
-        let mut count = tracepoint.count()?;
-        let (mut sum, mut ops): (Option<FlushEvents>, u64) = (None, 0);
-        while ops == 0 || begin.elapsed() < self.slice.mul_f64(1.0 - TIMED) {
-            self.stop.check()?;
-            prepare()?;
-            let before = count.read()?;
-            ops += op()?;
-            let more = count.read()?.zip(before, |now, then| now - then);
-            sum = Some(sum.map_or(more, |sum| sum.zip(more, |a, b| a + b)));
-        }
-        Ok((sum.map(|sum| sum.zip(sum, |n, _| n / ops as f64)), ops))
     }
 }
 

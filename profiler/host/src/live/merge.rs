@@ -1,9 +1,9 @@
 //! Computes a row from its counts, and merges the rows of several rounds.
 //!
 //! The load of a shared machine changes over seconds, and each set-up differs by chance (the frames that it got, or the
-//! place of the compressed pages). So we measure a row in several rounds if other rows are compared with it, and merge
-//! the *counts* of the rounds: we join samples, add counters, and weight a figure for one operation by its number of
-//! operations. *Computed* figures (spread, CPUs of others, warnings) are computed again and never averaged.
+//! place of the compressed pages). So we measure a row in several rounds, and merge the *counts* of the rounds: we join
+//! samples and add counters. *Computed* figures (spread, CPUs of others, warnings) are computed again and never
+//! averaged.
 
 use super::counters::{CpuSharing, TLB};
 use super::report::{Row, Sample, Spread};
@@ -14,15 +14,6 @@ const SPINNER_QUIET: f64 = 0.9;
 const FEW_SAMPLES: usize = 5;
 /// The number of CPUs used by others, or stolen, above which a row gets a warning.
 const NOISE: f64 = 0.1;
-
-/// Returns the weighted mean of two values, or 0 if both weights are 0.
-fn weighted((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> f64 {
-    let all = of_a + of_b;
-    if all == 0 {
-        return 0.0;
-    }
-    (a * of_a as f64 + b * of_b as f64) / all as f64
-}
 
 impl Row {
     /// Computes figures from samples, counters and the load of others.
@@ -41,19 +32,6 @@ impl Row {
     /// Adds the results of a later round for the same key.
     pub fn merge(&mut self, more: Row) {
         debug_assert_eq!(self.key, more.key);
-        for (name, value) in &mut self.hardware_per_op {
-            let other = more.hardware_per_op.get(name).copied().flatten();
-            *value = value
-                .zip(other)
-                .map(|(a, b)| weighted((a, self.ops), (b, more.ops)));
-        }
-        self.flush_events_per_op = match (self.flush_events_per_op, more.flush_events_per_op) {
-            (Some(a), Some(b)) => {
-                Some(a.zip(b, |a, b| weighted((a, self.flush_ops), (b, more.flush_ops))))
-            }
-            (one, other) => one.or(other),
-        };
-        self.flush_ops += more.flush_ops;
         self.ops += more.ops;
         for (name, counts) in more.interrupts {
             let sums = self.interrupts.entry(name).or_default();
@@ -114,7 +92,6 @@ impl Row {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::report::FlushEvents;
     use super::*;
 
     const NEAR: f64 = 1e-9;
@@ -124,12 +101,6 @@ mod tests {
         first.ops = 300;
         first.interrupts = BTreeMap::from([(TLB.to_owned(), vec![100, 200])]);
         first.vmstat = BTreeMap::from([("pswpout".to_owned(), 300)]);
-        first.flush_events_per_op = Some(FlushEvents {
-            local: 4.0,
-            ..FlushEvents::default()
-        });
-        first.flush_ops = 10;
-        first.hardware_per_op = BTreeMap::from([("cycles", Some(100.0)), ("instructions", None)]);
         first.spinner_share = Some(0.99);
         first.sharing = Some(CpuSharing {
             wall: 3.0,
@@ -140,12 +111,6 @@ mod tests {
         second.ops = 100;
         second.interrupts = BTreeMap::from([(TLB.to_owned(), vec![0, 100])]);
         second.vmstat = BTreeMap::from([("pswpout".to_owned(), 20), ("pgfault".to_owned(), 7)]);
-        second.flush_events_per_op = Some(FlushEvents {
-            local: 1.0,
-            ..FlushEvents::default()
-        });
-        second.flush_ops = 20;
-        second.hardware_per_op = BTreeMap::from([("cycles", Some(20.0)), ("instructions", None)]);
         second.spinner_share = Some(0.5);
         second.sharing = Some(CpuSharing {
             wall: 1.0,
@@ -172,27 +137,6 @@ mod tests {
         assert_eq!(row.tlb_interrupts_per_op, Some(1.0));
         assert_eq!(row.vmstat["pswpout"], 320);
         assert_eq!(row.vmstat["pgfault"], 7);
-    }
-
-    #[test]
-    fn figures_for_one_operation_weigh_by_the_operations_behind_them() {
-        let (mut row, more) = rounds();
-        row.merge(more);
-        // Timed operations weigh 3 to 1.
-        assert_eq!(row.hardware_per_op["cycles"], Some(80.0));
-        assert_eq!(row.hardware_per_op["instructions"], None);
-        // The operations of the counting passes weigh 1 to 2. Then these 30 weigh 3 to 1 against the third round's 10.
-        let local = |row: &Row| row.flush_events_per_op.unwrap().local;
-        assert!((local(&row) - 2.0).abs() < NEAR);
-        let (_, mut third) = rounds();
-        third.flush_events_per_op = Some(FlushEvents {
-            local: 8.0,
-            ..FlushEvents::default()
-        });
-        third.flush_ops = 10;
-        row.merge(third);
-        assert!((local(&row) - 3.5).abs() < NEAR, "{}", local(&row));
-        assert_eq!(row.flush_ops, 40);
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Measures the costs of translation coherence in the running kernel.
 //!
-//! There are seven small benchmarks ([`mod@bench`]). Each is the micro-benchmark behind one of the published systems.
+//! There are three small benchmarks ([`mod@bench`]). Each is the micro-benchmark behind one of the published systems.
 //! Beside it we measure the batched form that a program can use today.
 //!
-//! * We time rows ([`lab`]), in several rounds if we compare them with the model ([`rounds`], [`merge`]).
-//! * We read the kernel's own counters around them ([`counters`], [`events`]).
+//! * We time rows ([`lab`]) in several rounds ([`rounds`], [`merge`]).
+//! * We read the kernel's own counters around them ([`counters`]).
 //! * We separate samples that a neighbour on the core disturbed from quiet ones ([`quell_threads::pulse`]).
 //! * Destructors undo set-ups ([`guards`]).
 //! * The price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
 //! We check for each reason to mistrust a result, and report it. For example: a busy second CPU hides interrupts,
-//! page-out without swap pages nothing out, a request to flush isn't an interrupt, and a kept TLB isn't a flush.
+//! and page-out without swap pages nothing out.
 //! `docs/measuring.md` has the whole list.
 //!
 //! The measurement doesn't cover other programs, and it doesn't attribute costs to them: counters are of the whole
@@ -20,7 +20,6 @@ mod analysis;
 pub mod bench;
 pub mod beside;
 mod counters;
-mod events;
 mod guards;
 mod lab;
 pub(crate) mod machine_file;
@@ -42,7 +41,6 @@ use quell_threads::cores;
 use crate::memory::page_size;
 use crate::processor::Processor;
 use bench::ALL;
-use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
 use report::{
     Benchmark, Capability, Comparison, Host, MachineFileWritten, Report, Shootdown, Units,
@@ -83,9 +81,7 @@ impl Options {
             self.dir.clone(),
             ProgressBar::new(self.seconds * 10).with_style(style),
         );
-        let flushes = FlushTracepoint::find();
-        let capabilities = capabilities(&flushes, &lab.hardware, &lab.cpus);
-        lab.flushes = flushes.ok();
+        let capabilities = capabilities(&lab.cpus);
         cores::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
         let (mut benchmarks, interrupted) =
             rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
@@ -113,7 +109,7 @@ impl Options {
             _ => (None, Vec::new()),
         };
         Ok(Report {
-            schema: 2,
+            schema: 3,
             host,
             capabilities,
             benchmarks,
@@ -190,35 +186,27 @@ fn host(cpus: &[usize]) -> Host {
     }
 }
 
-fn capabilities(
-    flushes: &Result<FlushTracepoint, String>,
-    hardware: &HardwareCount,
-    cpus: &[usize],
-) -> Vec<Capability> {
+fn capabilities(cpus: &[usize]) -> Vec<Capability> {
     let root = sys::is_root();
     vec![
         Capability {
             name: "privileges",
             available: root,
-            detail: if root { "root" } else { "not root: no zram swap, no memory cgroup, no 1 GiB page unless one is free, no flush events" }.into(),
+            detail: if root {
+                "root"
+            } else {
+                "not root: no zram swap"
+            }
+            .into(),
         },
         Capability {
             name: "second CPU",
             available: cpus.len() > 1,
-            detail: if cpus.len() > 1 { format!("{} CPUs may be used", cpus.len()) } else { "one CPU may be used: no shootdown can happen (taskset, cpuset?)".into() },
-        },
-        Capability {
-            name: "flush events",
-            available: flushes.is_ok(),
-            detail: match flushes {
-                Ok(_) => "tlb:tlb_flush is counted by reason, in an extra pass that is not timed".into(),
-                Err(why) => why.clone(),
+            detail: if cpus.len() > 1 {
+                format!("{} CPUs may be used", cpus.len())
+            } else {
+                "one CPU may be used: no shootdown can happen (taskset, cpuset?)".into()
             },
-        },
-        Capability {
-            name: "hardware counters",
-            available: hardware.any(),
-            detail: if hardware.any() { "cycles, instructions and TLB misses as far as the CPU has them" } else { "not supported here (usual in virtual machines), or kernel.perf_event_paranoid is above 2" }.into(),
         },
     ]
 }

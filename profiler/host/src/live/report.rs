@@ -115,23 +115,11 @@ pub struct Refusal {
     pub remedy: Option<String>,
 }
 
-/// Whether a row is the usual form or an alternative for today's programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// One call, or one step, for each page or range.
-    Single,
-    /// The same work in one call, or in a form that needs fewer invalidations.
-    Batched,
-}
-
 /// One line of a benchmark.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Stable name within the benchmark.
     pub key: String,
-    /// Usual or batched.
-    pub form: Form,
     /// The key of the row with the same work in single calls, if this is the batched form.
     pub instead_of: Option<String>,
     /// Other CPUs that may hold the translations (spinning threads or other readers).
@@ -146,18 +134,12 @@ pub struct Row {
     pub quiet: Option<QuietSamples>,
     /// The number of timed operations.
     pub ops: u64,
-    /// The bytes that one operation handles, if a rate is meaningful.
-    pub bytes_per_op: Option<u64>,
     /// TLB shootdown interrupts received on all CPUs for one operation; `null` where the kernel has no such row.
     pub tlb_interrupts_per_op: Option<f64>,
     /// Received interrupts by row of `/proc/interrupts`, one count for each CPU, over the timed parts.
     pub interrupts: BTreeMap<String, Vec<u64>>,
     /// Increase of the counters of `/proc/vmstat` that moved, over the timed parts.
     pub vmstat: BTreeMap<String, u64>,
-    /// Events of `tlb:tlb_flush` for one operation, from an extra pass that isn't timed; `null` if not readable.
-    pub flush_events_per_op: Option<FlushEvents>,
-    /// Hardware events of the measuring thread for one operation; `null` where not supported.
-    pub hardware_per_op: BTreeMap<&'static str, Option<f64>>,
     /// The estimated share of the time that is spent waiting for shootdowns: interrupts / targets x price / time.
     pub shootdown_share: Option<f64>,
     /// Fraction of the time for which a spinning thread had its CPU, for the thread with the least.
@@ -174,9 +156,6 @@ pub struct Row {
     /// The use of the CPUs by others during the samples.
     #[serde(skip)]
     pub sharing: Option<CpuSharing>,
-    /// Operations of the pass behind `flush_events_per_op`.
-    #[serde(skip)]
-    pub flush_ops: u64,
     /// TLB interrupts that one operation must have caused, if that is known.
     #[serde(skip)]
     pub expected_interrupts: Option<f64>,
@@ -258,27 +237,6 @@ impl Spread {
             max,
         })
     }
-}
-
-/// Events of the `tlb:tlb_flush` tracepoint by reason, none of which is an interrupt count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct FlushEvents {
-    /// A context switch that flushed.
-    pub switch_flushed: f64,
-    /// A context switch that kept its entries (`pages:0`): **not** a flush.
-    pub switch_kept: f64,
-    /// A CPU that flushed at another CPU's request.
-    pub remote_received: f64,
-    /// A flush of the initiating CPU's own TLB for a change of one mapping.
-    pub local: f64,
-    /// The same for a whole address space.
-    pub local_mm: f64,
-    /// Requests to flush other CPUs, counted before idle and uninterested CPUs are left out: **not** interrupts sent.
-    pub remote_requested: f64,
-    /// A request that reached a CPU which had left the address space; `None` on kernels without this count.
-    pub wrong_cpu: Option<f64>,
-    /// The flushes among these that dropped the whole address space instead of a range.
-    pub full: f64,
 }
 
 /// Nanoseconds of each step, the median of the quiet samples; `null` if it wasn't measured.
@@ -373,7 +331,6 @@ impl Row {
         let interrupts = samples.iter().filter_map(|s| s.interrupts).sum::<f64>();
         Self {
             key: key.into(),
-            form: Form::Single,
             instead_of: None,
             targets: 1,
             op: "",
@@ -381,12 +338,9 @@ impl Row {
             round_medians: vec![ns.median],
             quiet: None,
             ops: samples.len() as u64,
-            bytes_per_op: None,
             tlb_interrupts_per_op: Some(interrupts / samples.len() as f64),
             interrupts: BTreeMap::new(),
             vmstat: BTreeMap::new(),
-            flush_events_per_op: None,
-            hardware_per_op: BTreeMap::new(),
             shootdown_share: None,
             spinner_share: None,
             foreign_cpus: None,
@@ -394,7 +348,6 @@ impl Row {
             warnings: Vec::new(),
             samples,
             sharing: None,
-            flush_ops: 0,
             expected_interrupts: Some(1.0),
             check: |_| None,
         }

@@ -1,9 +1,8 @@
-//! Runs the benchmarks in order, and merges the results of those that run in several rounds.
+//! Runs the benchmarks in several rounds, and merges the results.
 //!
-//! We run benchmarks that the calibration and its predictions use in [`ROUNDS`] rounds, in turn: the first round of
-//! each, then the second of each, and so on. Each has its share of the time and a set-up of its own. So a change of
-//! load that lasts seconds, or a lucky placement, affects some samples of all of them, rather than all samples of one.
-//! The other benchmarks run once, afterwards.
+//! We run them in [`ROUNDS`] rounds, in turn: the first round of each, then the second of each, and so on. Each has its
+//! share of the time and a set-up of its own. So a change of load that lasts seconds, or a lucky placement, affects some
+//! samples of all of them, rather than all samples of one.
 //!
 //! We don't retry a benchmark that was refused or that failed; its results from earlier rounds stay. Rounds don't help
 //! against a machine that is busy all the time. Nor do they help against luck that lasts as long as the process: the
@@ -22,7 +21,6 @@ pub const ROUNDS: u32 = 5;
 /// A benchmark and the results of its rounds so far.
 struct BenchmarkRun<'a> {
     bench: &'a bench::Benchmark,
-    rounds: u32,
     found: Benchmark,
     /// Refusals, each with the number of rounds that had it.
     refused: Vec<(Refusal, u32)>,
@@ -33,7 +31,6 @@ impl<'a> BenchmarkRun<'a> {
     fn new(bench: &'a bench::Benchmark) -> Self {
         Self {
             bench,
-            rounds: if bench.in_rounds { ROUNDS } else { 1 },
             found: Benchmark {
                 name: bench.name,
                 mechanism: bench.mechanism,
@@ -55,14 +52,9 @@ impl<'a> BenchmarkRun<'a> {
     fn round(&mut self, lab: &mut Lab, budget: Duration) -> bool {
         self.found.rounds += 1;
         lab.budget = budget;
-        lab.progress.set_prefix(if self.rounds == 1 {
-            self.bench.name.to_owned()
-        } else {
-            format!(
-                "{} (round {} of {})",
-                self.bench.name, self.found.rounds, self.rounds
-            )
-        });
+        let (name, round) = (self.bench.name, self.found.rounds);
+        lab.progress
+            .set_prefix(format!("{name} (round {round} of {ROUNDS})"));
         lab.progress.set_message("setting up");
         let begin = Instant::now();
         let result = (self.bench.run)(lab);
@@ -93,7 +85,7 @@ impl<'a> BenchmarkRun<'a> {
                 } else {
                     format!(
                         "{error} (in round {} of {}; what was measured before is kept)",
-                        self.found.rounds, self.rounds
+                        self.found.rounds, ROUNDS
                     )
                 });
                 None
@@ -131,16 +123,13 @@ pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec
         .iter()
         .map(|bench| BenchmarkRun::new(bench))
         .collect();
-    let (by_turns, once): (Vec<_>, Vec<_>) = (0..chosen.len()).partition(|&i| chosen[i].in_rounds);
-    let mut turns = by_turns.repeat(ROUNDS as usize);
-    turns.extend(once);
     let mut interrupted = false;
-    for i in turns {
-        let course = &mut courses[i];
+    for turn in 0..chosen.len() * ROUNDS as usize {
+        let course = &mut courses[turn % chosen.len()];
         if course.over {
             continue;
         }
-        let budget = total * course.bench.weight / weights / course.rounds;
+        let budget = total * course.bench.weight / weights / ROUNDS;
         if course.round(lab, budget) || lab.stop.asked() {
             interrupted = true;
             break;
@@ -191,12 +180,6 @@ mod tests {
         Ok(())
     }
 
-    fn once(lab: &mut Lab) -> Result<(), Halt> {
-        runs('b', lab);
-        lab.rows.push(row("only", 1.0));
-        Ok(())
-    }
-
     fn refused(lab: &mut Lab) -> Result<(), Halt> {
         runs('c', lab);
         Err(refuse("not here", None))
@@ -226,15 +209,14 @@ mod tests {
     type Run = fn(&mut Lab) -> Result<(), Halt>;
 
     /// Returns the order of runs with their time, their results, and whether they were interrupted.
-    fn course(benches: &[(Run, u32, bool)]) -> (Vec<(char, Duration)>, Vec<Benchmark>, bool) {
+    fn course(benches: &[(Run, u32)]) -> (Vec<(char, Duration)>, Vec<Benchmark>, bool) {
         let benches: Vec<_> = benches
             .iter()
-            .map(|&(run, weight, in_rounds)| bench::Benchmark {
+            .map(|&(run, weight)| bench::Benchmark {
                 name: "made up",
                 mechanism: "",
                 title: "",
                 weight,
-                in_rounds,
                 run,
             })
             .collect();
@@ -255,25 +237,23 @@ mod tests {
     }
 
     #[test]
-    fn rounds_take_turns_the_others_come_after_and_the_report_is_in_order() {
-        let (ran, found, _) = course(&[(even, 2, true), (once, 3, false), (fails_later, 5, true)]);
-        assert_eq!(order(&ran), "adadadaab");
+    fn rounds_take_turns_and_the_report_is_in_order() {
+        let (ran, found, _) = course(&[(even, 2), (fails_later, 8)]);
+        assert_eq!(order(&ran), "adadadaa");
         let time = |name| ran.iter().find(|(n, _)| *n == name).unwrap().1;
         assert_eq!(time('a'), Duration::from_secs(2) / ROUNDS);
-        assert_eq!(time('b'), Duration::from_secs(3));
         let keys: Vec<Vec<&str>> = found
             .iter()
             .map(|b| b.rows.iter().map(|r| r.key.as_str()).collect())
             .collect();
-        assert_eq!(keys, [vec!["one", "two"], vec!["only"], vec!["one", "two"]]);
+        assert_eq!(keys, [["one", "two"], ["one", "two"]]);
         assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(found[0].rounds, ROUNDS);
-        assert_eq!(found[1].rounds, 1);
+        assert_eq!((found[0].rounds, found[1].rounds), (ROUNDS, 3));
     }
 
     #[test]
     fn refusals_and_warnings_are_not_repeated() {
-        let (ran, found, _) = course(&[(refused, 1, true), (even, 1, true)]);
+        let (ran, found, _) = course(&[(refused, 1), (even, 1)]);
         assert_eq!(order(&ran), "caaaaa", "what was refused is not tried again");
         let reasons =
             |b: &Benchmark| -> Vec<String> { b.refused.iter().map(|r| r.reason.clone()).collect() };
@@ -287,8 +267,8 @@ mod tests {
 
     #[test]
     fn what_fails_in_a_later_round_keeps_what_it_has_and_says_so() {
-        let (ran, found, interrupted) = course(&[(fails_later, 1, true), (once, 1, false)]);
-        assert_eq!(order(&ran), "dddb");
+        let (ran, found, interrupted) = course(&[(fails_later, 1)]);
+        assert_eq!(order(&ran), "ddd");
         assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0]);
         assert_eq!(found[0].rows[1].round_medians, [0.0, 1.0]);
         let failed = found[0].failed.as_ref().unwrap();
@@ -301,11 +281,9 @@ mod tests {
 
     #[test]
     fn a_signal_ends_it_all_and_keeps_what_there_is() {
-        let (ran, found, interrupted) =
-            course(&[(once, 1, false), (signalled, 1, true), (even, 1, true)]);
+        let (ran, found, interrupted) = course(&[(signalled, 1), (even, 1)]);
         assert_eq!(order(&ran), "eae");
         assert!(interrupted);
-        assert_eq!(found.len(), 2, "what was not begun is not reported");
         assert_eq!(found[0].rows[0].round_medians, [1.0, 1.0]);
         assert_eq!(found[0].rows[1].round_medians, [1.0]);
         assert_eq!(found[1].rounds, 1);

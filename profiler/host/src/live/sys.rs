@@ -3,10 +3,9 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::event::EventfdFlags;
-use rustix::ioctl::{IntegerSetter, Opcode, opcode};
 
 use crate::errors::check;
 
@@ -63,18 +62,4 @@ pub fn swap_off(device: &CStr) -> io::Result<()> {
     // libc, because rustix has no swapoff.
     // SAFETY: a terminated path.
     check(unsafe { libc::swapoff(device.as_ptr()) }.into()).map(drop)
-}
-
-/// Restricts an open tracepoint event to records that match `filter`.
-pub fn set_event_filter(event: &impl AsRawFd, filter: &CStr) -> io::Result<()> {
-    /// `PERF_EVENT_IOC_SET_FILTER`.
-    const SET_FILTER: Opcode = opcode::write::<*const u8>(b'$', 6);
-    let filter = filter.as_ptr().cast_mut().cast();
-    // SAFETY: the event is open during the call. The request takes a terminated string, which it only reads and
-    // which outlives the call.
-    unsafe {
-        let event = BorrowedFd::borrow_raw(event.as_raw_fd());
-        rustix::ioctl::ioctl(event, IntegerSetter::<SET_FILTER>::new_pointer(filter))?;
-    }
-    Ok(())
 }

@@ -3,8 +3,7 @@
 //! They touch 0 or 512 pages each turn.
 //!
 //! Each wake-up is a context switch to another address space. Without tags every switch flushes, and the 512 pages miss
-//! again each turn; with tags they stay. The events show whether switches flushed. Note that `switch_kept`, which the
-//! kernel prints as "flush on task switch" with `pages:0`, **isn't** a flush.
+//! again each turn; with tags they stay.
 //!
 //! A second form has no switch of address space: two threads of one process.
 //!
