@@ -29,10 +29,8 @@ pub(crate) const CALLS: [&str; 19] = [
     "userfaultfd",
 ];
 
-/// The reasons of `tlb:tlb_flush`. Their numbers haven't changed since Linux 4.
+/// The reasons of `tlb:tlb_flush` other than a context switch, which is 0. Their numbers haven't changed since Linux 4.
 pub mod reason {
-    /// A context switch. With 0 pages nothing was flushed.
-    pub const SWITCH: u64 = 0;
     /// On a target: another CPU requested the flush.
     pub const RECEIVED: u64 = 1;
     /// On the initiator: its own entries, in reclaim.
@@ -61,18 +59,12 @@ pub enum Event<'a> {
     SummedTaken { interrupts: u64, work_ns: u64 },
     /// The kernel's count of other queued work.
     SummedWork { function: &'a str, count: u64 },
-    /// `ipi:ipi_send_cpu`. A reschedule interrupt has no callback.
-    Send { target: u32, call: bool },
-    /// `ipi:ipi_send_cpumask`.
-    SendMany { targets: &'a [u32], call: bool },
     /// `csd:csd_function_entry`. Work 0 is the initiator's own part.
     Begin { function: &'a str, work: u64 },
     /// `csd:csd_function_exit`.
     End { function: &'a str, work: u64 },
     /// A function-call interrupt began or ended.
     Interrupt { begin: bool },
-    /// A reschedule interrupt began.
-    Reschedule,
     /// A system call began, on this range if it has one.
     Enter {
         call: &'a str,
@@ -95,7 +87,7 @@ pub enum Event<'a> {
     /// A user-mode page fault was handled. The kernel counts minor and major faults at this moment.
     Faulted,
     /// The CPU switches to another thread.
-    Switch { next: u32 },
+    Switch,
     /// Any other event.
     Other,
 }
@@ -165,36 +157,19 @@ pub fn of(sample: &Sample) -> Event<'_> {
             function: text("func"),
             work: bits("csd"),
         },
-        "ipi:ipi_send_cpu" => match cpu("cpu") {
-            Some(target) => Event::Send {
-                target,
-                call: calls(sample),
-            },
-            None => Event::Other,
-        },
-        "ipi:ipi_send_cpumask" => match sample.field("cpumask") {
-            Some(Value::Cpus(targets)) => Event::SendMany {
-                targets,
-                call: calls(sample),
-            },
-            _ => Event::Other,
-        },
         "irq_vectors:call_function_entry" | "irq_vectors:call_function_single_entry" => {
             Event::Interrupt { begin: true }
         }
         "irq_vectors:call_function_exit" | "irq_vectors:call_function_single_exit" => {
             Event::Interrupt { begin: false }
         }
-        "irq_vectors:reschedule_entry" => Event::Reschedule,
         "mmap_lock:mmap_lock_start_locking" => Event::Lock { got: false },
         "mmap_lock:mmap_lock_acquire_returned" => Event::Lock { got: true },
         "exceptions:page_fault_user" => Event::Fault {
             address: bits("address"),
         },
         "minor-faults" | "major-faults" => Event::Faulted,
-        "sched:sched_switch" => Event::Switch {
-            next: u32::try_from(bits("next_pid")).unwrap_or(0),
-        },
+        "sched:sched_switch" => Event::Switch,
         name => match name.strip_prefix("syscalls:sys_") {
             Some(rest) => call(sample, rest),
             None => Event::Other,
@@ -273,20 +248,11 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     }
 }
 
-/// Returns whether an interrupt carries a function to call. Without one, it makes its target reschedule.
-fn calls(sample: &Sample) -> bool {
-    match sample.field("callback") {
-        Some(Value::Text(text)) => !text.is_empty() && !text.starts_with("0x0"),
-        Some(value) => value.number() != Some(0),
-        None => true,
-    }
-}
-
 fn bits(value: &Value) -> Option<u64> {
     match value {
         Value::Signed(number) => Some(number.cast_unsigned()),
         Value::Unsigned(number) => Some(*number),
-        Value::Text(_) | Value::Cpus(_) => None,
+        Value::Text(_) => None,
     }
 }
 

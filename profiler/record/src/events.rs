@@ -6,9 +6,9 @@ use crate::perf::live::{CountMode, EventRequest, Filter, Stack};
 /// The event of each queued piece of work. A shootdown has one for each target.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// Events that we count all the time only if the kernel lacks [`QUEUED`]. There are many more of them than interrupts.
-/// The counts let us scale the figures of the recorded part up to the whole.
-const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
+/// The event that we count all the time only if the kernel lacks [`QUEUED`]. There are many more flushes than
+/// interrupts. The count lets us scale the figures of the recorded part up to the whole.
+const COUNTED: &str = "tlb:tlb_flush";
 
 /// Filters that select shootdowns and everything else, in the kernel's filter language. The row `TLB` of
 /// `/proc/interrupts` counts the same work. Arm flushes without interrupts and has no such function, so there the first
@@ -28,7 +28,7 @@ pub fn recorded() -> Vec<EventRequest> {
         event: event.to_owned(),
         everywhere,
         stack,
-        counted: match COUNTED.contains(&event) {
+        counted: match event == COUNTED {
             true => CountMode::Without(QUEUED),
             false => CountMode::No,
         },
@@ -56,9 +56,6 @@ pub fn recorded() -> Vec<EventRequest> {
         with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
-        one("ipi:ipi_send_cpumask", true, Stack::Whole),
-        // Without a callback it's a reschedule interrupt, which we count on its target instead.
-        with("ipi:ipi_send_cpu", Stack::Whole, "callback != 0", or_all),
         one("irq_vectors:call_function_entry", true, Stack::Absent),
         one("irq_vectors:call_function_exit", true, Stack::Absent),
         one(
@@ -67,7 +64,6 @@ pub fn recorded() -> Vec<EventRequest> {
             Stack::Absent,
         ),
         one("irq_vectors:call_function_single_exit", true, Stack::Absent),
-        one("irq_vectors:reschedule_entry", true, Stack::Absent),
         one("sched:sched_switch", true, Stack::Absent),
         one("exceptions:page_fault_user", false, Stack::Absent),
         one("mmap_lock:mmap_lock_start_locking", false, Stack::Absent),
@@ -93,7 +89,7 @@ mod tests {
     fn where_filters_are_refused_each_event_is_recorded_once() {
         let mut recorded = recorded();
         recorded.retain(|event| event.filter.as_ref().is_none_or(|filter| filter.or_all));
-        for event in ["tlb:tlb_flush", QUEUED, "ipi:ipi_send_cpu"] {
+        for event in [COUNTED, QUEUED] {
             let left = recorded.iter().filter(|wanted| wanted.event == event);
             assert_eq!(left.count(), 1, "{event}");
         }

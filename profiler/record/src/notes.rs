@@ -13,8 +13,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     }
     match from.evidence() {
         Evidence::Queued => {}
-        Evidence::Sent => notes.push("The event csd:csd_queue_cpu (Linux 6.4 or later) was not recorded. An interrupt counts as a shootdown if its sender's stack contains a flush.".into()),
-        Evidence::Received => notes.push("No csd:* or ipi:* events (Linux 6.4 or later) were recorded for flushes. An interrupt is counted for each flush on a target, and attributed to the last caller that requested a flush of as many pages.".into()),
+        Evidence::Received => notes.push("No csd:* events (Linux 6.4 or later) were recorded for flushes. An interrupt is counted for each flush on a target, and attributed to the last caller that requested a flush of as many pages.".into()),
         Evidence::Nothing if from.seen.flushes => {}
         Evidence::Nothing => notes.push("Neither tlb:tlb_flush nor csd:csd_queue_cpu was recorded. Shootdowns need one of them: docs/record.md shows the command.".into()),
     }

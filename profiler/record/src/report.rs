@@ -49,8 +49,6 @@ pub struct SiteRow {
     pub refaults: u64,
     /// The time of these page faults in nanoseconds. `None` if they weren't timed and the host's price isn't known.
     pub refault_ns: Option<Range>,
-    /// The number of interrupts on each CPU.
-    pub hit: Vec<u64>,
     /// Waits and lost time as a share of the program's CPU time. Computed from the timed interrupts.
     ///
     /// `None` if no interrupt was timed or the CPU time isn't known.
@@ -117,8 +115,6 @@ pub struct Report {
     pub others: Vec<OtherRow>,
     /// Interrupts between programs: sender, target, count.
     pub matrix: Vec<(String, String, u64)>,
-    /// Interrupts between CPUs: sender, target, count.
-    pub cpu_matrix: Vec<(u32, u32, u64)>,
     /// Changes that would help.
     pub advice: Vec<Advice>,
     /// Whole stacks, folded, and their weights. Each has the program, then its frames from the outermost inwards.

@@ -170,8 +170,6 @@ pub struct StackInfo {
     pub outermost: Option<Arc<str>>,
     /// Whether the kernel was in a page fault.
     pub fault: bool,
-    /// Whether the kernel was flushing a TLB.
-    pub flush: bool,
     /// The site's frames, innermost first.
     pub site: Arc<[Arc<str>]>,
     /// Whether the site ends in a frame of the program's own.
@@ -236,8 +234,6 @@ fn tell(stack: &[Frame]) -> StackInfo {
                     | "do_mem_abort"
             )
         }),
-        flush: kernel()
-            .any(|symbol| symbol.contains("flush_tlb") || symbol.contains("tlbbatch_flush")),
         call,
         outermost: outermost(kernel),
         site,
@@ -400,10 +396,7 @@ mod tests {
             site_of(&stack),
             ["__madvise", "pages_decommit", "handle_request"]
         );
-        assert_eq!(
-            (told.call.as_deref(), told.cause, told.flush),
-            (Some("madvise"), None, true)
-        );
+        assert_eq!((told.call.as_deref(), told.cause), (Some("madvise"), None));
         assert_eq!(
             &*told.folded,
             "main;handle_request;pages_decommit;__madvise;__x64_sys_madvise_[k];flush_tlb_mm_range_[k]"

@@ -101,7 +101,6 @@ impl Report {
             programs,
             others: others(&from, scale),
             matrix: matrix(&from, scale),
-            cpu_matrix: cpu_matrix(&from, scale),
             advice,
             folded: folded(&from, scale),
             interrupts: row.unwrap_or(all.round() as u64),
@@ -163,7 +162,6 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
         refault_ns: site
             .refill_ns(from.prices.as_ref())
             .map(|ns| Range::from(ns).times(faults)),
-        hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns
             .filter(|_| site.timed > 0)
             .map(|cpu| initiator.plus(stolen).within(site.spread()).of_all(cpu)),
@@ -334,15 +332,6 @@ fn matrix(from: &Attribution, scale: f64) -> Vec<(String, String, u64)> {
         .map(|(&(sender, target), &count)| (name(sender), name(target), scaled(count, scale)))
         .collect();
     cells.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));
-    cells
-}
-
-fn cpu_matrix(from: &Attribution, scale: f64) -> Vec<(u32, u32, u64)> {
-    let filled = from.cpu_matrix.iter();
-    let mut cells: Vec<_> = filled
-        .map(|(&(sender, target), &count)| (sender, target, scaled(count, scale)))
-        .collect();
-    cells.sort_unstable();
     cells
 }
 

@@ -25,7 +25,6 @@ fn sample(number: u64) -> Sample {
             ("reason".into(), Value::Text("remote shootdown".into())),
             ("pages".into(), Value::Unsigned(number)),
             ("delta".into(), Value::Signed(-1)),
-            ("cpumask".into(), Value::Cpus([0, 2].into())),
         ],
         stack: Arc::new([]),
     }
@@ -79,7 +78,6 @@ fn others() -> Vec<Item> {
         }),
         Item::Prices(Prices {
             fault_ns: (500.0, 900.5),
-            discard_ns: (50.0, 90.0),
             zero_ns: (80.0, 400.0),
             event_ns: [300.0, 900.0, 1500.0],
         }),

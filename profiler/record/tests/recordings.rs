@@ -73,7 +73,6 @@ fn every_interrupt_that_the_kernel_counted_is_laid_at_a_call() {
             0.0 < site.stolen.least && site.stolen.least <= site.stolen.most,
             "{site:?}"
         );
-        assert_eq!(site.hit.iter().sum::<u64>(), site.interrupts);
     }
     assert!(report.answer.len() <= 10);
     assert!(
@@ -234,21 +233,7 @@ fn calls_that_are_far_apart_are_not() {
 
 #[test]
 fn older_kernels_tell_less_and_that_is_said() {
-    let mut all = analysed(&without(&["csd:"]));
-    all.finish();
-    assert_eq!(all.evidence(), Evidence::Sent);
-    let report = Report::new(analysed(&without(&["csd:"])), None);
-    assert_eq!(report.attributed, 97);
-    assert!(
-        report
-            .notes
-            .iter()
-            .any(|note| note.contains("csd:csd_queue_cpu (Linux 6.4")),
-        "{:?}",
-        report.notes
-    );
-
-    let all = analysed(&without(&["csd:", "ipi:"]));
+    let all = analysed(&without(&["csd:"]));
     assert_eq!(all.evidence(), Evidence::Received);
     let report = Report::new(all, None);
     // A target that has nothing left to flush has no event.
@@ -262,12 +247,12 @@ fn older_kernels_tell_less_and_that_is_said() {
         report
             .notes
             .iter()
-            .any(|note| note.contains("No csd:* or ipi:* events")),
+            .any(|note| note.contains("No csd:* events")),
         "{:?}",
         report.notes
     );
 
-    let report = Report::new(analysed(&without(&["csd:", "ipi:", "tlb:"])), None);
+    let report = Report::new(analysed(&without(&["csd:", "tlb:"])), None);
     assert_eq!(report.attributed, 0);
     assert!(
         report
@@ -358,7 +343,7 @@ fn what_is_no_recording_is_refused_with_the_way_out() {
             },
         }
     };
-    assert!(refused(b"quell recording 3\n\0\x01").contains("give the name of its file"));
+    assert!(refused(b"quell recording 4\n\0\x01").contains("give the name of its file"));
     assert!(refused(b"PERFILE2\0\0\0").contains("perf script"));
     assert!(refused(b"\x17\x08\x44tracing6").contains("trace-cmd report"));
     let empty = refused(b"");
@@ -480,7 +465,7 @@ fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     let calls = |seen: u64| {
         let mut all = ten_times_as_long();
         // There were a hundred interrupts for each recorded one, in ten times the time.
-        let events = ["csd:csd_queue_cpu", "ipi:ipi_send_cpumask", "tlb:tlb_flush"];
+        let events = ["csd:csd_queue_cpu", "tlb:tlb_flush"];
         for event in events {
             all.item(count(event, 100 * seen, seen), &mut ());
         }

@@ -107,7 +107,6 @@ pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
 pub(crate) fn prices(fault_ns: f64) -> Item {
     Item::Prices(Prices {
         fault_ns: (fault_ns, fault_ns * 1.5),
-        discard_ns: (100.0, 200.0),
         zero_ns: (100.0, 200.0),
         event_ns: [0.0; 3],
     })

@@ -429,8 +429,7 @@ fn won(
         beside,
     }: ProgramFacts,
 ) -> Range {
-    // A merged site may contain sites without timed interrupts.
-    let each = site.stands_for() / site.interrupts.max(1) as f64;
+    let each = site.weight / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
     let spread = spread.unwrap_or(0.0);
     let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(faults);
@@ -498,7 +497,7 @@ fn next(
     faults: f64,
 ) -> Option<String> {
     let lock = site.locked_ns as f64 * scales.calls(site);
-    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.stands_for();
+    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.weight;
     let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),

@@ -55,7 +55,7 @@ prop_compose! {
         SiteRow {
             program, call, frames: vec![place], calls: requests, requests, remote: requests, interrupts,
             timed: timed.min(interrupts), whole: whole.min(timed).min(interrupts), pages, full, initiator, stolen,
-            locked_ns, refaults, refault_ns, hit: Vec::new(), share: None, kernel: false,
+            locked_ns, refaults, refault_ns, share: None, kernel: false,
         }
     }
 }
@@ -110,7 +110,7 @@ prop_compose! {
         (attributed, ns) in (number(), number()), function_calls in prop::option::of(number()), cpus in 1..512usize,
     ) -> Report {
         Report {
-            answer: Vec::new(), sites, programs, others, matrix: Vec::new(), cpu_matrix: Vec::new(), advice,
+            answer: Vec::new(), sites, programs, others, matrix: Vec::new(), advice,
             folded: Default::default(), interrupts: 0, attributed, lost: 0, samples: 0, cpus, ns: ns * 1000, pace: 1.0,
             fault_ns: None, function_calls, notes: Vec::new(),
         }

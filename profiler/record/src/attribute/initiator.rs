@@ -1,7 +1,7 @@
 //! Follows the initiator's side: a flush begins, and interrupts are sent for it.
 //!
 //! A request is the remote part of one flush. Its events are separate: `tlb_flush`, then one `csd_queue_cpu` for each
-//! target, or the sending of an interrupt. So a thread has at most one open request, and we add matching events to it.
+//! target. So a thread has at most one open request, and we add matching events to it.
 //! We count an interrupt here, at the site that sent it. [`super::target`] charges its cost on the target.
 
 use crate::perf::Sample;
@@ -18,8 +18,6 @@ impl Attribution {
     pub(super) fn flush(&mut self, sample: &Sample, program: usize, why: u64, pages: Option<u64>) {
         self.seen.flushes = true;
         match why {
-            reason::SWITCH if pages == Some(0) => self.switch_kept += 1,
-            reason::SWITCH => self.switch_flushed += 1,
             reason::RECEIVED => self.flushed(sample, program, pages),
             reason::LOCAL | reason::LOCAL_SPACE | reason::SEND => {
                 let asks = why == reason::SEND;
@@ -105,7 +103,6 @@ impl Attribution {
         of.interrupts += 1;
         of.remote += u64::from(first);
         of.gaps[gap] += 1;
-        of.hits(target);
         self.weigh(&folded).interrupts += 1;
         self.counts_in_call(sample, site, gap, first);
         self.concerns_what_was_given_back(sample, program, site);
@@ -175,36 +172,5 @@ impl Attribution {
                 thread.last.push(now);
             }
         }
-    }
-
-    /// Counts a function-call interrupt if a flush is on its stack.
-    pub(super) fn sent(&mut self, sample: &Sample, program: usize, targets: &[u32]) {
-        let told = self.stacks.tell(&sample.stack);
-        if !told.flush {
-            return;
-        }
-        self.seen.sent = true;
-        let targets: Vec<u32> = targets
-            .iter()
-            .copied()
-            .filter(|&cpu| cpu != sample.cpu)
-            .collect();
-        let id = self.sending(sample, program);
-        let Some(request) = self.requests.get(id) else {
-            return;
-        };
-        let (site, gap, folded) = (request.site, request.gap, request.folded.clone());
-        let of = &mut self.sites[site];
-        of.by_interrupt += targets.len() as u64;
-        if self.seen.queued {
-            return;
-        }
-        of.remote += u64::from(request.sent == Some(sample.time_ns));
-        of.gaps[gap] += targets.len() as u64;
-        for &target in &targets {
-            self.sites[site].hits(target);
-        }
-        self.weigh(&folded).interrupts += targets.len() as u64;
-        self.counts_in_call(sample, site, gap, true);
     }
 }

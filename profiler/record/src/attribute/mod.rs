@@ -10,9 +10,8 @@
 //! interrupt at the site that sent it. Its time on the target is charged to that site, and lost by the program that ran
 //! there. The initiator waits until its last target is done.
 //!
-//! Some kernels lack some of these events. Without `csd_queue_cpu`, we count interrupts that were sent with a flush on
-//! the stack. Without these, we charge flushes on targets (`tlb_flush` with reason 1) to the last initiator in the same
-//! process that requested as many pages. [`Evidence`] names the method.
+//! Kernels before Linux 6.4 have no `csd_queue_cpu`. There we charge flushes on targets (`tlb_flush` with reason 1) to
+//! the last initiator in the same process that requested as many pages. [`Evidence`] names the method.
 
 pub mod bins;
 mod discard;
@@ -82,26 +81,16 @@ pub struct Attribution {
     pub folded: FxHashMap<Arc<str>, Weight>,
     /// Interrupts by the program that sent them and the program that took them.
     pub matrix: FxHashMap<(usize, usize), u64>,
-    /// Interrupts by the CPU that sent them and the CPU that took them.
-    pub cpu_matrix: FxHashMap<(u32, u32), u64>,
     /// Work for other CPUs that was no flush, by function.
     pub functions: FxHashMap<Arc<str>, Function>,
     /// The same by the kernel's sums, if there are any.
     pub functions_summed: FxHashMap<Arc<str>, u64>,
     /// The number of recorded calls of `membarrier`, and their total time in nanoseconds.
     pub barriers: (u64, u64),
-    /// All function-call interrupts.
-    pub call_interrupts: u64,
-    /// All reschedule interrupts.
-    pub reschedules: u64,
     /// Flushes that were seen on targets.
     pub received: u64,
     /// Received flushes whose request was not found.
     pub unmatched: u64,
-    /// Context switches that flushed.
-    pub switch_flushed: u64,
-    /// Context switches that didn't flush.
-    pub switch_kept: u64,
     /// `tlb_flush` events with reason "remote IPI send". That's no count of interrupts.
     pub asked: u64,
     /// Events that were lost.
@@ -441,14 +430,6 @@ impl Attribution {
                     self.queued(sample, program, target, work);
                 }
             }
-            Event::Send { target, call: true } => self.sent(sample, program, &[target]),
-            Event::SendMany {
-                targets,
-                call: true,
-            } => self.sent(sample, program, targets),
-            Event::Send { call: false, .. } | Event::SendMany { call: false, .. } => {
-                self.reschedules += 1
-            }
             Event::Begin { function, work } if work != 0 => {
                 self.begun(sample, program, function, work)
             }
@@ -457,13 +438,11 @@ impl Attribution {
             }
             Event::Begin { .. }
             | Event::End { .. }
-            | Event::Reschedule
             | Event::Summed { .. }
             | Event::SummedTaken { .. }
             | Event::SummedWork { .. } => {}
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
-                self.call_interrupts += 1;
                 let cpu = self.cpu(sample.cpu);
                 cpu.interrupt = Some(now);
                 cpu.works.clear();
@@ -503,7 +482,7 @@ impl Attribution {
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
             // A switch belongs to no call, and sets the CPU's `since` itself.
-            Event::Switch { .. } => return self.switched(sample, program),
+            Event::Switch => return self.switched(sample, program),
             Event::Other => {}
         }
         let call = self.threads.get_mut(&sample.tid);
@@ -531,7 +510,6 @@ impl Attribution {
             self.unmatched += u64::from(request.is_none());
             if let Some(sender) = request.and_then(|id| self.requests.get(id)) {
                 *self.matrix.entry((sender.program, program)).or_default() += 1;
-                *self.cpu_matrix.entry((sender.cpu, sample.cpu)).or_default() += 1;
             }
         }
     }

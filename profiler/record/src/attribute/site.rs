@@ -104,8 +104,6 @@ pub struct Site {
     pub whole: u64,
     /// Interrupts whose cost was recorded. Of the others only the sender is known.
     pub timed: u64,
-    /// The number of interrupts whose cost is added up here. Includes untimed ones if the timed ones represent them.
-    pub costed: u64,
     /// The number of real interrupts for each recorded one. We use it for everything else that was recorded with it,
     /// too.
     pub weight: f64,
@@ -113,12 +111,8 @@ pub struct Site {
     pub asked: Option<Arc<str>>,
     /// The kernel's sums of flushes from here, recorded or not.
     pub summed: Option<Flushes>,
-    /// Interrupts that were sent with a flush on the stack. It's the same number as `interrupts`, from another event.
-    pub by_interrupt: u64,
-    /// The same, counted by flushes that were seen on targets.
+    /// Interrupts, counted by flushes that were seen on targets.
     pub by_target: u64,
-    /// The number of interrupts on each CPU.
-    pub hit: Vec<u64>,
     /// Interrupts for memory that another site had given back, by that site's index.
     ///
     /// They change the protection of that memory, or replace a page of zeros in it.
@@ -178,13 +172,10 @@ impl Site {
             interrupts: 0,
             whole: 0,
             timed: 0,
-            costed: 0,
             weight: 1.0,
             asked,
             summed: None,
-            by_interrupt: 0,
             by_target: 0,
-            hit: Vec::new(),
             given: BTreeMap::new(),
             stolen: Span::default(),
             waited: Span::default(),
@@ -224,7 +215,6 @@ impl Site {
         self.interrupts += other.interrupts;
         self.whole += other.whole;
         self.timed += other.timed;
-        self.costed += other.costed;
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
@@ -233,14 +223,6 @@ impl Site {
     /// Estimates the real number of interrupts from the recorded ones.
     pub fn estimate(&self) -> f64 {
         self.interrupts as f64 * self.weight
-    }
-
-    /// Returns the factor from the costs added up here to the costs of all interrupts. It's 0 if none was timed.
-    pub fn stands_for(&self) -> f64 {
-        match self.costed {
-            0 => 0.0,
-            costed => self.estimate() / costed as f64,
-        }
     }
 
     /// Returns the relative error of the cost of all interrupts. See [`spread`].
@@ -277,14 +259,5 @@ impl Site {
             without(self.waited.most, recording),
             without(self.waited.least, recording.min(all / 2.0)),
         )
-    }
-
-    /// Counts an interrupt on that CPU.
-    pub fn hits(&mut self, cpu: u32) {
-        let cpu = cpu as usize;
-        if self.hit.len() <= cpu {
-            self.hit.resize(cpu + 1, 0);
-        }
-        self.hit[cpu] += 1;
     }
 }

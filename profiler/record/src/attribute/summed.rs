@@ -142,6 +142,5 @@ impl Site {
         self.stolen.least = recorded(work);
         self.stolen.most = recorded(most).max(self.stolen.least);
         self.timed = summed.interrupts;
-        self.costed = self.interrupts;
     }
 }

@@ -50,18 +50,16 @@ impl Attribution {
             return;
         };
         request.done = request.done.max(Some(now));
-        let (site, gap, sender, cpu) = (request.site, request.gap, request.program, request.cpu);
+        let (site, gap, sender) = (request.site, request.gap, request.program);
         let folded = request.folded.clone();
         let first = request.sent.is_none();
         request.sent_at(request.began);
         *self.matrix.entry((sender, program)).or_default() += 1;
-        *self.cpu_matrix.entry((cpu, sample.cpu)).or_default() += 1;
         let of = &mut self.sites[site];
         of.by_target += 1;
-        if !self.seen.queued && !self.seen.sent {
+        if !self.seen.queued {
             of.remote += u64::from(first);
             of.gaps[gap] += 1;
-            of.hits(sample.cpu);
             self.weigh(&folded).interrupts += 1;
         }
     }

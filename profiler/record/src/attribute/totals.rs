@@ -12,8 +12,6 @@ pub const ENOUGH: u64 = 50;
 pub enum Evidence {
     /// By the work that was queued for the target.
     Queued,
-    /// By the stack of the interrupt that was sent.
-    Sent,
     /// By flushes on targets, matched with an initiator by time and size.
     Received,
     /// No evidence was recorded.
@@ -72,8 +70,6 @@ pub struct Weight {
 pub struct EventKinds {
     /// `csd_queue_cpu` with any function.
     pub queued: bool,
-    /// An interrupt sent with a flush on the stack.
-    pub sent: bool,
     /// `csd_function_*` on a target.
     pub functions: bool,
     /// `call_function*`.

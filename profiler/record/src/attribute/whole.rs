@@ -10,8 +10,6 @@ impl Attribution {
     pub fn evidence(&self) -> Evidence {
         if self.seen.queued {
             Evidence::Queued
-        } else if self.seen.sent {
-            Evidence::Sent
         } else if self.received > 0 {
             Evidence::Received
         } else {
@@ -31,7 +29,6 @@ impl Attribution {
         for site in &mut self.sites {
             site.interrupts = match evidence {
                 Evidence::Queued | Evidence::Nothing => site.interrupts,
-                Evidence::Sent => site.by_interrupt,
                 Evidence::Received => site.by_target,
             };
             site.stolen.most = site.stolen.most.max(site.stolen.least);
@@ -51,7 +48,6 @@ impl Attribution {
         for site in &mut self.sites {
             site.whole = site.interrupts;
             site.timed = site.interrupts;
-            site.costed = site.interrupts;
             // The exact count doesn't include flushes of kernel mappings, like the row `TLB`.
             site.weight = match &*site.place.call {
                 "kernel mappings" => seconds,
@@ -65,7 +61,6 @@ impl Attribution {
     pub fn counted(&self) -> Option<&Count> {
         self.count(match self.evidence() {
             Evidence::Queued => "csd:csd_queue_cpu",
-            Evidence::Sent => "ipi:ipi_send_cpumask",
             Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
         })
     }

@@ -108,12 +108,6 @@ fn pairs(text: &str, names: &mut NameTable) -> Fields {
 }
 
 fn value_of(name: &str, text: &str, names: &mut NameTable) -> Value {
-    if name == "cpumask" {
-        return match cpus(text) {
-            Some(cpus) => Value::Cpus(cpus.into()),
-            None => Value::Text(names.get(text)),
-        };
-    }
     // The kernel's own `trace` file hides addresses: it prints sixteen digits in their place.
     if text.len() == 16
         && matches!(name, "csd" | "mm")
@@ -146,36 +140,6 @@ fn number(text: &str) -> Option<Value> {
         _ if text.starts_with('-') => text.parse().ok().map(Value::Signed),
         _ => text.parse().ok().map(Value::Unsigned),
     }
-}
-
-/// Parses a list of CPUs. Linux prints `0,2-5`, and older tools print the bytes `ARRAY[0c, 00]`.
-fn cpus(text: &str) -> Option<Vec<u32>> {
-    /// More CPUs than Linux supports.
-    const MOST: u32 = 1 << 16;
-    let mut found = Vec::new();
-    if let Some(bytes) = text.strip_prefix("ARRAY[") {
-        for (index, byte) in bytes.trim_end_matches(']').split(',').enumerate() {
-            let byte = u8::from_str_radix(byte.trim(), 16).ok()?;
-            let bits = (0..8u32).filter(|bit| byte & (1 << bit) != 0);
-            let first = u32::try_from(index).ok()?.checked_mul(8)?;
-            found.extend(bits.map(|bit| first + bit));
-        }
-        return Some(found);
-    }
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        found.extend(first..=last);
-        if found.len() > MOST as usize {
-            return None;
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    Some(found)
 }
 
 #[cfg(test)]
@@ -245,14 +209,5 @@ mod tests {
         let short = read("sched_switch", "ba:sh:28296 [120] S ==> bash:28301 [120]");
         assert_eq!(short[0].1, Value::Text("ba:sh".into()));
         assert_eq!(short[3].1, Value::Signed(28301));
-    }
-
-    #[test]
-    fn sets_of_cpus_are_read_in_both_spellings() {
-        assert_eq!(cpus("0,2-4"), Some(vec![0, 2, 3, 4]));
-        assert_eq!(cpus("ARRAY[05, 00, 01]"), Some(vec![0, 2, 16]));
-        assert_eq!(cpus("4-2"), None);
-        assert_eq!(cpus("0-4000000000"), None);
-        assert_eq!(cpus(""), None);
     }
 }

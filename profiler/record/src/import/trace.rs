@@ -14,7 +14,6 @@ pub fn hexadecimal(fields: Fields) -> Fields {
             Ok(number) => Value::Unsigned(number),
             Err(_) => Value::Text(text),
         },
-        other => other,
     };
     fields
         .into_iter()
@@ -26,10 +25,8 @@ pub fn hexadecimal(fields: Fields) -> Fields {
 pub fn full_name<'a>(name: &'a str, text: &str) -> Cow<'a, str> {
     let groups = [
         ("tlb_flush", "tlb"),
-        ("ipi_", "ipi"),
         ("csd_", "csd"),
         ("call_function_", "irq_vectors"),
-        ("reschedule_", "irq_vectors"),
         ("sys_enter_", "syscalls"),
         ("sys_exit_", "syscalls"),
         ("page_fault_", "exceptions"),

@@ -45,15 +45,7 @@ enum Kind {
     /// Bytes inside the fixed part.
     Bytes,
     /// A word with the offset of the data from the record's start. If `relative`, from the word's end.
-    Elsewhere { relative: bool, what: VariableKind },
-}
-
-/// The type of data beyond the fixed part of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum VariableKind {
-    Text,
-    Cpus,
-    Bytes,
+    Elsewhere { relative: bool, text: bool },
 }
 
 /// The largest number of bytes of an array to decode.
@@ -109,16 +101,18 @@ impl Format {
                 }),
                 Kind::Text => Some(Value::Text(names.get(&text(bytes)))),
                 Kind::Bytes => Some(Value::Text(hexadecimal(bytes).into())),
-                Kind::Elsewhere { relative, what } => {
+                Kind::Elsewhere {
+                    relative,
+                    text: is_text,
+                } => {
                     let base = if *relative {
                         field.offset + field.size
                     } else {
                         0
                     };
-                    elsewhere(record, bytes, base).map(|bytes| match what {
-                        VariableKind::Text => Value::Text(names.get(&text(bytes))),
-                        VariableKind::Cpus => Value::Cpus(set_bits(bytes).into()),
-                        VariableKind::Bytes => Value::Text(hexadecimal(bytes).into()),
+                    elsewhere(record, bytes, base).map(|bytes| match is_text {
+                        true => Value::Text(names.get(&text(bytes))),
+                        false => Value::Text(hexadecimal(bytes).into()),
                     })
                 }
             };
@@ -171,26 +165,6 @@ fn hexadecimal(bytes: &[u8]) -> String {
     shown.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the indices of the set bits in a bitmap of native words.
-fn set_bits(bytes: &[u8]) -> Vec<u32> {
-    let mut bits = Vec::new();
-    for (index, byte) in bytes.iter().enumerate() {
-        // On a big-endian machine the bytes of a word are in reverse order.
-        let index = if cfg!(target_endian = "big") {
-            index ^ 7
-        } else {
-            index
-        };
-        bits.extend(
-            (0..8)
-                .filter(|bit| byte >> bit & 1 == 1)
-                .map(|bit| index as u32 * 8 + bit),
-        );
-    }
-    bits.sort_unstable();
-    bits
-}
-
 /// Parses a field's line, after `field:`.
 fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
@@ -219,20 +193,15 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
         .trim()
         .rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
     let kind = kind.trim();
-    let far = |kind: &str| match kind {
-        _ if kind.contains("cpumask") => VariableKind::Cpus,
-        _ if kind.contains("char") => VariableKind::Text,
-        _ => VariableKind::Bytes,
-    };
     let kind = if let Some(rest) = kind.strip_prefix("__data_loc ") {
         Kind::Elsewhere {
             relative: false,
-            what: far(rest),
+            text: rest.contains("char"),
         }
     } else if let Some(rest) = kind.strip_prefix("__rel_loc ") {
         Kind::Elsewhere {
             relative: true,
-            what: far(rest),
+            text: rest.contains("char"),
         }
     } else if array && kind.ends_with("char") {
         Kind::Text
@@ -402,7 +371,7 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
     }
 
     #[test]
-    fn cpus_functions_and_texts_are_told_from_numbers() {
+    fn arrays_functions_and_texts_are_told_from_numbers() {
         let mut record = vec![0; 44];
         record[8..12].copy_from_slice(&(36u32 | 8 << 16).to_ne_bytes());
         record[16] = 0x10;
@@ -410,7 +379,7 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
         record[32..36].copy_from_slice(b"ab\0c");
         record[36..44].copy_from_slice(&0b101u64.to_ne_bytes());
         let values = decoded(SEND, &record);
-        assert_eq!(values[0].1, Value::Cpus([0, 2].into()));
+        assert_eq!(values[0].1, Value::Text("0500000000000000".into()));
         assert_eq!(values[1].1, Value::Text("flush_tlb_func".into()));
         assert_eq!(
             values[2].1,

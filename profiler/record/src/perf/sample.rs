@@ -52,8 +52,6 @@ pub enum Value {
     Unsigned(u64),
     /// Text, or the resolved name of a kernel function.
     Text(Arc<str>),
-    /// A set of CPUs in rising order.
-    Cpus(Arc<[u32]>),
 }
 
 impl Value {
@@ -62,7 +60,7 @@ impl Value {
         match self {
             Value::Signed(number) => u64::try_from(*number).ok(),
             Value::Unsigned(number) => Some(*number),
-            Value::Text(_) | Value::Cpus(_) => None,
+            Value::Text(_) => None,
         }
     }
 
@@ -81,7 +79,6 @@ impl fmt::Display for Value {
             Value::Signed(number) => number.fmt(f),
             Value::Unsigned(number) => number.fmt(f),
             Value::Text(text) => text.fmt(f),
-            Value::Cpus(cpus) => f.debug_set().entries(cpus.iter()).finish(),
         }
     }
 }
@@ -371,8 +368,6 @@ pub struct Prices {
     /// The lower bound is for a few pages filled repeatedly, the upper bound for many pages filled by every CPU at
     /// once.
     pub fault_ns: (f64, f64),
-    /// Bounds for giving such a page back, by `MADV_DONTNEED` of many pages at once.
-    pub discard_ns: (f64, f64),
     /// Bounds for zeroing a page: inside the cache, and outside.
     pub zero_ns: (f64, f64),
     /// Recording an event: without a stack, with a walked stack, and with a copied stack.

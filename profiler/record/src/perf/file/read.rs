@@ -354,7 +354,6 @@ impl Recording {
                 Datum::Signed(number) => Value::Signed(number),
                 Datum::Unsigned(number) => Value::Unsigned(number),
                 Datum::Text(name) => Value::Text(self.name(name)?),
-                Datum::Cpus(cpus) => Value::Cpus(cpus.into()),
             };
             fields.push((name.clone(), value));
         }

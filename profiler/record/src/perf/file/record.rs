@@ -78,7 +78,6 @@ pub(super) enum Datum {
     Signed(i64),
     Unsigned(u64),
     Text(u32),
-    Cpus(Vec<u32>),
 }
 
 /// Returns the identifier of the kernel's boot. Empty if it can't be read.

@@ -139,7 +139,6 @@ impl<W: Write> Writer<W> {
                 Some(Value::Signed(number)) => Datum::Signed(*number),
                 Some(Value::Unsigned(number)) => Datum::Unsigned(*number),
                 Some(Value::Text(text)) => Datum::Text(self.name(text)?),
-                Some(Value::Cpus(cpus)) => Datum::Cpus(cpus.to_vec()),
             });
         }
         let later_ns = sample.time_ns.wrapping_sub(self.last_ns) as i64;

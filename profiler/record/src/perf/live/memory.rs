@@ -26,7 +26,6 @@ const THREADS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     fault_ns: (f64, f64),
-    discard_ns: (f64, f64),
     zero_ns: (f64, f64),
 }
 
@@ -35,7 +34,6 @@ impl Memory {
     pub(super) fn with(self, price: &Price) -> Prices {
         Prices {
             fault_ns: self.fault_ns,
-            discard_ns: self.discard_ns,
             zero_ns: self.zero_ns,
             event_ns: [price.plain_ns, price.recorded_ns, price.unwound_ns],
         }
@@ -55,7 +53,6 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
     let range = |of: fn(&PageTimes) -> f64| (of(&least), most(of).max(of(&least)));
     Some(Memory {
         fault_ns: range(|took| took.fault),
-        discard_ns: range(|took| took.discard),
         zero_ns: range(|took| took.zero),
     })
 }
@@ -63,7 +60,6 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
 /// The time for one page in the fastest round, in nanoseconds.
 struct PageTimes {
     fault: f64,
-    discard: f64,
     zero: f64,
 }
 
@@ -115,18 +111,14 @@ impl Area {
         let each = |took: f64| took / self.pages as f64;
         let mut least = PageTimes {
             fault: f64::INFINITY,
-            discard: f64::INFINITY,
             zero: f64::INFINITY,
         };
         for _ in 0..count {
             let fault = timed(|| self.touch());
             let zero = timed(|| self.zero());
-            let mut done = Ok(());
-            let discard = timed(|| done = self.advise(Advice::LinuxDontNeed));
-            done.ok()?;
+            self.advise(Advice::LinuxDontNeed).ok()?;
             least.fault = least.fault.min(each(fault));
             least.zero = least.zero.min(each(zero));
-            least.discard = least.discard.min(each(discard));
         }
         Some(least)
     }
@@ -146,7 +138,7 @@ mod tests {
     #[test]
     fn a_fault_costs_more_than_nothing_and_a_range_is_one() {
         let memory = measure(2).unwrap();
-        for (least, most) in [memory.fault_ns, memory.discard_ns, memory.zero_ns] {
+        for (least, most) in [memory.fault_ns, memory.zero_ns] {
             assert!(0.0 < least && least <= most, "{memory:?}");
         }
     }
