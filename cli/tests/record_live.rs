@@ -226,6 +226,156 @@ fn what_cannot_be_tried_is_said() {
     refused(&["--advice", recording], "no advice there names a setting");
 }
 
+/// A server in a folder of its own, ended when dropped.
+struct Server(std::process::Child);
+
+impl Server {
+    fn start(script: &str, folder: &std::path::Path) -> Self {
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", script]).current_dir(folder);
+        Self(shell.spawn().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Runs `quell try` in a folder.
+fn tried_in(folder: &std::path::Path, arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    let command = command.arg("try").args(arguments).current_dir(folder);
+    command.output().unwrap()
+}
+
+/// Writes how much the servers below count for a request.
+const SWITCH: &str = "case $1 in on) echo 20;; off) echo 20000;; esac > new; mv new work";
+
+/// Answers each request after counting.
+const ANSWERS: &str = "while read -r _ < ask; do n=${N:-$(cat work)}; i=0; while [ $i -lt $n ]; do i=$((i+1)); done; \
+                       echo done > answer; done";
+
+/// Makes requests, one after the other.
+const LOAD: &str = "for i in 1 2 3 4 5 6 7 8; do echo $i > ask; read -r _ < answer; done";
+
+fn with_pipes() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("work"), "20000\n").unwrap();
+    std::fs::write(folder.path().join("switch"), SWITCH).unwrap();
+    for pipe in ["ask", "answer"] {
+        let (path, mode) = (
+            folder.path().join(pipe),
+            rustix::fs::Mode::from_raw_mode(0o600),
+        );
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_setting_of_a_running_server_is_switched_by_turns_and_off_in_the_end() {
+    let folder = with_pipes();
+    let busy = "while :; do n=$(cat work); i=0; while [ $i -lt $n ]; do i=$((i+1)); done; sleep 0.01; done";
+    let mut server = Server::start(busy, folder.path());
+    let pid = server.0.id().to_string();
+    let arguments = ["--pid", &pid, "--switch", SWITCH, "--turn", "0.3", "--json"];
+    let output = tried_in(folder.path(), &arguments);
+    let told: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(
+        (&told["set"][0], &told["per_second"]),
+        (&SWITCH.into(), &true.into())
+    );
+    assert_eq!(told["measures"]["cpu_ns"]["finding"], "less", "{told}");
+    // Its children's page faults are its own, and a second is no measure of a second.
+    assert!(
+        told["measures"]["faults"]["before"].as_f64().unwrap() > 0.0,
+        "{told}"
+    );
+    assert!(told["measures"]["wall_ns"].is_null(), "{told}");
+    let left = std::fs::read_to_string(folder.path().join("work")).unwrap();
+    assert_eq!(left, "20000\n");
+    assert!(
+        server.0.try_wait().unwrap().is_none(),
+        "the server still runs"
+    );
+}
+
+#[test]
+fn a_server_is_measured_while_a_load_does_the_same_work_each_time() {
+    let folder = with_pipes();
+    let compared = |arguments: &[&str]| {
+        let output = tried_in(folder.path(), arguments);
+        let told: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_eq!(told["per_second"], false);
+        for measure in ["cpu_ns", "wall_ns"] {
+            assert_eq!(told["measures"][measure]["finding"], "less", "{told}");
+        }
+    };
+    // One server for all turns.
+    let server = Server::start(ANSWERS, folder.path());
+    let pid = server.0.id().to_string();
+    compared(&[
+        "--pid",
+        &pid,
+        "--switch",
+        "sh switch",
+        "--load",
+        LOAD,
+        "--json",
+    ]);
+    drop(server);
+    // A server for each turn.
+    compared(&[
+        "--env", "N=20", "--load", LOAD, "--json", "--", "sh", "-c", ANSWERS,
+    ]);
+}
+
+#[test]
+fn a_server_that_cannot_be_tried_is_said_with_the_way_out() {
+    let folder = with_pipes();
+    let refused = |code: i32, arguments: &[&str], why: &str| {
+        let output = tried_in(folder.path(), arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(why), "{errors}");
+    };
+    let server = Server::start("sleep 60", folder.path());
+    let pid = server.0.id().to_string();
+    refused(2, &["--pid", &pid], "--switch");
+    refused(
+        2,
+        &["--pid", "4294967295", "--switch", SWITCH],
+        "there is no such process",
+    );
+    refused(
+        1,
+        &["--pid", &pid, "--switch", "exit 3;"],
+        "--switch 'exit 3;' off ended with exit status: 3",
+    );
+    let ends = Server::start("sleep 0.5", folder.path());
+    let pid = ends.0.id().to_string();
+    refused(
+        1,
+        &["--pid", &pid, "--switch", SWITCH, "--load", "sleep 1"],
+        "ended with the setting off; --load COMMAND -- SERVER starts",
+    );
+    refused(
+        1,
+        &["--env", "N=1", "--load", "sleep 0.5", "--", "true"],
+        "a server must stay in the foreground",
+    );
+    refused(
+        1,
+        &["--env", "N=1", "--load", "exit 4", "--", "sleep", "60"],
+        "--load 'exit 4' ended with exit status: 4",
+    );
+}
+
 #[test]
 fn what_cannot_be_written_is_told_before_anything_is_recorded() {
     let folder = tempfile::tempdir().unwrap();

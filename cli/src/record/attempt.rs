@@ -1,15 +1,17 @@
 //! `quell try`: tests whether a setting helps a command. It runs the command with and without the setting, in turn.
 
+use std::cell::Cell;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::Ordering;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use quell_record::figures::{count, time};
-use quell_record::perf::live::CommandUsage;
+use quell_record::perf::live::{CommandRun, ProcessTurn, RunUsage, is_running};
 use quell_record::report::Report;
 use quell_record::trial::{Finding, PairedRuns, signed};
 use serde_json::{Value, json};
@@ -20,11 +22,15 @@ use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// Try a setting: run a command with and without it, alternately
+/// Try a setting: run a command or a server with and without it, alternately
 ///
 /// Runs the command until the difference in CPU time is known or the time is over, and prints each change with 99 %
 /// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
 /// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
+///
+/// A server that can be started anew: `quell try --env NAME=VALUE --load 'sleep 1; ab -n 9999 localhost/' -- SERVER`.
+/// One that must go on running: `quell try --pid PID --switch ./set-decay`, under a steady load, or with a --load that
+/// does the same work each time.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// Set this environment variable; may be repeated
@@ -33,6 +39,19 @@ pub struct TryArgs {
     /// Use the first setting that this recording advises
     #[arg(long, value_name = "FILE", conflicts_with = "env")]
     advice: Option<PathBuf>,
+    /// Try on this running process and its descendants, with --switch
+    #[arg(long, value_name = "PID", requires = "switch", conflicts_with_all = ["env", "advice", "command"])]
+    pid: Option<u32>,
+    /// Switch the setting with this shell command before each turn; its argument (`$1`) is `on` or `off`
+    #[arg(long, value_name = "COMMAND", requires = "pid")]
+    switch: Option<String>,
+    /// Measure a server while this shell command loads it: the process of --pid, or COMMAND, which is started before and
+    /// told to end (SIGTERM) after it
+    #[arg(long, value_name = "COMMAND")]
+    load: Option<String>,
+    /// Measure a --pid without --load for this long in each turn
+    #[arg(long, value_name = "N", default_value = "2", value_parser = seconds)]
+    turn: Duration,
     /// Stop after this many seconds, and print the result so far
     #[arg(long, value_name = "N", default_value = "60", value_parser = seconds)]
     seconds: Duration,
@@ -40,7 +59,7 @@ pub struct TryArgs {
     #[arg(long)]
     json: bool,
     /// The command
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "pid", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -49,7 +68,9 @@ struct Measure {
     key: &'static str,
     name: &'static str,
     shown: fn(f64) -> String,
-    of: fn(&CommandUsage) -> Option<f64>,
+    of: fn(&RunUsage) -> Option<f64>,
+    /// Whether it grows with the length of a turn.
+    grows: bool,
 }
 
 /// The measures of each run. The first one decides.
@@ -59,76 +80,72 @@ const MEASURES: [Measure; 6] = [
         name: "CPU time",
         shown: time,
         of: |spent| Some(spent.cpu.as_nanos() as f64),
+        grows: true,
     },
     Measure {
         key: "kernel_ns",
         name: "of it in the kernel",
         shown: time,
         of: |spent| Some(spent.kernel.as_nanos() as f64),
+        grows: true,
     },
     Measure {
         key: "wall_ns",
         name: "wall time",
         shown: time,
         of: |spent| Some(spent.wall.as_nanos() as f64),
+        grows: true,
     },
     Measure {
         key: "interrupts",
         name: "shootdown interrupts",
         shown: |number| count(number as u64),
         of: |spent| spent.interrupts.map(|number| number as f64),
+        grows: true,
     },
     Measure {
         key: "faults",
         name: "page faults",
         shown: |number| count(number as u64),
         of: |spent| Some(spent.faults as f64),
+        grows: true,
     },
     Measure {
         key: "peak_bytes",
         name: "peak memory",
         shown: |bytes| format!("{:.1} MB", bytes / 1e6),
-        of: |spent| Some(spent.peak as f64),
+        of: |spent| Some(spent.memory as f64),
+        grows: false,
     },
 ];
 
 /// Tries the setting and prints the result.
 ///
 /// # Errors
-/// If the command fails or can't be started, or if the recording can't be read or advises no setting.
+/// If the command fails or can't be started, the process ends, or the recording can't be read or advises no setting.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let set = args.set()?;
-    let shown = set.join(" ");
-    let run = |changed: bool| -> anyhow::Result<CommandUsage> {
-        let (program, arguments) = args.command.split_first().expect("clap requires one");
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        if changed {
-            let pairs = set.iter().filter_map(|set| set.split_once('='));
-            command.envs(pairs);
+    let shown = match args.pid {
+        Some(_) => "--switch on".to_owned(),
+        None => set.join(" "),
+    };
+    let switch = args.switch.as_deref().map(Switch::new);
+    let run = |changed: bool| -> anyhow::Result<RunUsage> {
+        match (args.pid, &switch) {
+            (Some(pid), Some(switch)) => {
+                switch.set(changed)?;
+                args.turn(pid, changed, &over)
+            }
+            _ => args.command(&set, changed, &over),
         }
-        let spent = CommandUsage::of(&mut command)
-            .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
-        let with = if changed {
-            format!(" with {shown}")
-        } else {
-            String::new()
-        };
-        if !spent.status.success() && !over.load(Ordering::Relaxed) {
-            bail!("the command{with} ended with {}", spent.status);
-        }
-        Ok(spent)
     };
     let begun = Instant::now();
     // We don't count the first run, because it fills caches and memory for all others.
     run(false)?;
     let mut pairs: [PairedRuns; MEASURES.len()] = std::array::from_fn(|_| PairedRuns::default());
     let mut done = 0;
-    while !pairs[0].is_known() && begun.elapsed() < args.seconds {
+    while !pairs[0].is_known() && begun.elapsed() < args.seconds && !over.load(Ordering::Relaxed) {
         let first_changed = done % 2 == 1;
         let (one, other) = (run(first_changed)?, run(!first_changed)?);
         if over.load(Ordering::Relaxed) {
@@ -140,31 +157,212 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
             (one, other)
         };
         for (pairs, measure) in pairs.iter_mut().zip(&MEASURES) {
-            if let Some((before, after)) = (measure.of)(&before).zip((measure.of)(&after)) {
+            let value = |of: &RunUsage| args.measured(measure, of);
+            if let Some((before, after)) = value(&before).zip(value(&after)) {
                 pairs.add(before, after);
             }
         }
         done += 1;
     }
+    // Leaves the server as it was before we print anything.
+    drop(switch);
     if args.json {
         let measures = pairs.iter().zip(&MEASURES);
-        let measures = measures.map(|(pairs, measure)| (measure.key.to_owned(), told(pairs)));
+        let measures =
+            measures.map(|(pairs, measure)| (args.named(measure).0.to_owned(), told(pairs)));
         let measures: serde_json::Map<String, Value> = measures.collect();
-        object(json!({"set": set, "pairs": done, "measures": measures}));
+        let per_second = args.is_per_second();
+        object(json!({"set": set, "per_second": per_second, "pairs": done, "measures": measures}));
         return Ok(ExitCode::SUCCESS);
     }
     paragraph(verdict(&pairs[0], &shown, done, begun.elapsed()));
-    say!("{}", table(&pairs));
+    if args.is_per_second() {
+        paragraph("Figures but memory are per second.");
+    }
+    say!("{}", table(args, &pairs));
     Ok(ExitCode::SUCCESS)
 }
 
+/// A user's command that switches a setting of a running server. Switches it off when dropped.
+struct Switch<'a> {
+    command: &'a str,
+    used: Cell<bool>,
+}
+
+impl<'a> Switch<'a> {
+    fn new(command: &'a str) -> Self {
+        let used = Cell::new(false);
+        Switch { command, used }
+    }
+
+    fn set(&self, on: bool) -> anyhow::Result<()> {
+        self.used.set(true);
+        let to = if on { "on" } else { "off" };
+        let mut shell = match self.command.contains("$1") {
+            true => shell(self.command),
+            false => shell(&format!("{} \"$1\"", self.command)),
+        };
+        // A signal to our group, such as Ctrl-C, must not keep it from switching.
+        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        let status = shell.args(["--switch", to]).stdin(Stdio::null()).status();
+        let status = status.context("cannot start sh")?;
+        match status.success() {
+            true => Ok(()),
+            false => bail!("--switch '{}' {to} ended with {status}", self.command),
+        }
+    }
+}
+
+impl Drop for Switch<'_> {
+    fn drop(&mut self) {
+        if self.used.get()
+            && let Err(error) = self.set(false)
+        {
+            note!("the setting may still be on: {error}");
+        }
+    }
+}
+
+/// A command that loads a server. It waits in a shell, so that its start costs the server nothing.
+struct Load<'a> {
+    command: &'a str,
+    child: Child,
+}
+
+impl<'a> Load<'a> {
+    fn prepare(command: &'a str) -> anyhow::Result<Self> {
+        let waits = format!("read -r _ || exit\n{command}");
+        let child = shell(&waits).stdin(Stdio::piped()).spawn();
+        let child = child.context("cannot start sh")?;
+        Ok(Load { command, child })
+    }
+
+    /// Runs the load to its end. Fails if it fails, unless we were told to end.
+    fn run(mut self, over: &AtomicBool) -> anyhow::Result<()> {
+        let begin = self.child.stdin.take();
+        begin.context("the load has a pipe")?.write_all(b"\n")?;
+        let status = self.child.wait()?;
+        if !status.success() && !over.load(Ordering::Relaxed) {
+            bail!("--load '{}' ended with {status}", self.command);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a shell that runs a command of the user's. Its standard output is dropped.
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdout(Stdio::null());
+    shell
+}
+
 impl TryArgs {
-    /// Returns the variables to set.
+    /// Runs the command once, to its own end or to that of the load.
+    fn command(
+        &self,
+        set: &[String],
+        changed: bool,
+        over: &AtomicBool,
+    ) -> anyhow::Result<RunUsage> {
+        let (program, arguments) = self.command.split_first().expect("clap requires one");
+        let mut command = Command::new(program);
+        let command = command.args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        if changed {
+            command.envs(set.iter().filter_map(|set| set.split_once('=')));
+        }
+        let ended = |status: ExitStatus, early: &str| {
+            let with = match changed {
+                true => format!(" with {}", set.join(" ")),
+                false => String::new(),
+            };
+            anyhow::anyhow!("the command{with} ended with {status}{early}")
+        };
+        let load = self.load.as_deref().map(Load::prepare).transpose()?;
+        let mut running = CommandRun::start(command)
+            .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+        let Some(load) = load else {
+            let (spent, status) = running.wait()?;
+            return match status.success() || over.load(Ordering::Relaxed) {
+                true => Ok(spent),
+                false => Err(ended(status, "")),
+            };
+        };
+        let loaded = load.run(over);
+        let early = running.has_ended();
+        running.terminate()?;
+        let (spent, status) = running.wait()?;
+        if early && !over.load(Ordering::Relaxed) {
+            let why = " before its --load did; a server must stay in the foreground";
+            return Err(ended(status, why));
+        }
+        loaded.map(|()| spent)
+    }
+
+    /// Measures the running server once: during the load, or for a while.
+    fn turn(&self, pid: u32, changed: bool, over: &AtomicBool) -> anyhow::Result<RunUsage> {
+        let gone = || {
+            let with = if changed { "on" } else { "off" };
+            anyhow::anyhow!(
+                "process {pid} ended with the setting {with}; --load COMMAND -- SERVER starts a server for each turn"
+            )
+        };
+        let load = self.load.as_deref().map(Load::prepare).transpose()?;
+        let wait = |time: Duration| {
+            let end = Instant::now() + time;
+            while Instant::now() < end && is_running(pid) && !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10).min(time));
+            }
+        };
+        if load.is_none() {
+            // Requests under way and memory in caches are still those of the other setting.
+            wait(self.turn / 4);
+        }
+        let turn = ProcessTurn::start(pid).ok_or_else(gone)?;
+        let loaded = match load {
+            Some(load) => load.run(over),
+            None => Ok(wait(self.turn)),
+        };
+        let spent = turn.end().ok_or_else(gone)?;
+        loaded.map(|()| spent)
+    }
+
+    /// Returns whether turns have no work of their own, so that only rates can be compared.
+    fn is_per_second(&self) -> bool {
+        self.pid.is_some() && self.load.is_none()
+    }
+
+    /// Returns a measure's key and name.
+    fn named(&self, measure: &Measure) -> (&'static str, &'static str) {
+        match (measure.key, self.pid) {
+            // A process that goes on running may have had its peak before.
+            ("peak_bytes", Some(_)) => ("memory_bytes", "memory"),
+            (key, _) => (key, measure.name),
+        }
+    }
+
+    /// Returns the value of a measure, or its growth per second.
+    fn measured(&self, measure: &Measure, of: &RunUsage) -> Option<f64> {
+        let value = (measure.of)(of)?;
+        match self.is_per_second() && measure.grows {
+            true if measure.key == "wall_ns" => None,
+            true => Some(value / of.wall.as_secs_f64().max(1e-9)),
+            false => Some(value),
+        }
+    }
+
+    /// Returns the variables to set, or the command that switches.
     fn set(&self) -> anyhow::Result<Vec<String>> {
+        if let (Some(pid), Some(switch)) = (self.pid, &self.switch) {
+            return match is_running(pid) {
+                true => Ok(vec![switch.clone()]),
+                false => Err(usage(format_args!("--pid {pid}: there is no such process"))),
+            };
+        }
         let Some(path) = &self.advice else {
             return match self.env.is_empty() {
                 true => Err(usage(
-                    "nothing to try: give a setting with --env NAME=VALUE or --advice FILE",
+                    "nothing to try: give a setting with --env NAME=VALUE or --advice FILE, or --pid PID --switch COMMAND",
                 )),
                 false => Ok(self.env.clone()),
             };
@@ -207,7 +405,7 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
 }
 
 /// Returns a table of each measure before and after.
-fn table(pairs: &[PairedRuns]) -> Table {
+fn table(args: &TryArgs, pairs: &[PairedRuns]) -> Table {
     let mut table = Table::new([
         words("measure"),
         number("without"),
@@ -215,10 +413,16 @@ fn table(pairs: &[PairedRuns]) -> Table {
         number("difference"),
     ]);
     for (pairs, measure) in pairs.iter().zip(&MEASURES) {
+        if measure.key == "wall_ns" && args.is_per_second() {
+            continue;
+        }
         let (before, after) = pairs.medians();
         let difference = match (pairs.finding(), pairs.change()) {
             (_, None) => "–".into(),
             (Finding::Same, _) => "none".into(),
+            (Finding::Unknown, Some(change)) if 1.0 + change.most > 4.0 * (1.0 + change.least) => {
+                "unknown".into()
+            }
             (_, Some(change)) => signed(change),
         };
         let shown = |value| match pairs.before.is_empty() {
@@ -226,7 +430,7 @@ fn table(pairs: &[PairedRuns]) -> Table {
             false => (measure.shown)(value),
         };
         table.row([
-            measure.name.to_owned(),
+            args.named(measure).1.to_owned(),
             shown(before),
             shown(after),
             difference,

@@ -39,5 +39,5 @@ pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::RecordError;
 pub use scope::{Scope, is_running};
-pub use spent::CommandUsage;
+pub use spent::{CommandRun, ProcessTurn, RunUsage};
 pub use summary::Summary;

@@ -432,26 +432,12 @@ pub(super) fn process(change: &Change) -> u32 {
 fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) -> HashSet<u32> {
     /// The largest number of descendants to name. The rest is only counted.
     const NAMED: usize = 8;
-    let known = running
-        .iter()
-        .filter_map(|&pid| Some((pid, counters::process(pid)?)));
-    let mut others: Vec<_> = known.filter(|(pid, _)| !wanted.contains(pid)).collect();
-    let mut found = Vec::new();
-    loop {
-        let (children, rest): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|(_, process)| wanted.contains(&process.parent));
-        others = rest;
-        if children.is_empty() {
-            break;
-        }
-        wanted.extend(children.iter().map(|(pid, _)| pid));
-        found.extend(
-            children
-                .into_iter()
-                .map(|(pid, process)| format!("{} {pid}", process.comm)),
-        );
-    }
+    let found = descendants(&wanted, running);
+    wanted.extend(found.iter().map(|(pid, _)| pid));
+    let named = found.iter();
+    let mut found: Vec<_> = named
+        .map(|(pid, process)| format!("{} {pid}", process.comm))
+        .collect();
     if !found.is_empty() {
         let more = found.len().saturating_sub(NAMED);
         found.truncate(NAMED);
@@ -465,8 +451,27 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
     wanted
 }
 
+/// Returns the descendants of these processes, each with the kernel's account of it.
+pub(super) fn descendants(of: &HashSet<u32>, running: &[u32]) -> Vec<(u32, counters::Process)> {
+    let known = running
+        .iter()
+        .filter_map(|&pid| Some((pid, counters::process(pid)?)));
+    let mut others: Vec<_> = known.filter(|(pid, _)| !of.contains(pid)).collect();
+    let mut parents = of.clone();
+    let mut found = Vec::new();
+    while !parents.is_empty() {
+        let (children, rest): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|(_, process)| parents.contains(&process.parent));
+        others = rest;
+        parents = children.iter().map(|(pid, _)| *pid).collect();
+        found.extend(children);
+    }
+    found
+}
+
 /// Lists the entries of a directory that are numbers.
-fn numbers(directory: &Path) -> Vec<u32> {
+pub(super) fn numbers(directory: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
