@@ -10,6 +10,7 @@ use clap::Args;
 use quell::{Counter, Policy, Stats};
 use quell_conformance::PolicyText;
 use quell_experiments::jobs::Job;
+use quell_experiments::lines::{LineGroup, LineProfile};
 use quell_experiments::numbers::{digits, spread};
 use quell_experiments::run::{CallLatency, Report, outcomes, values};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
@@ -52,6 +53,9 @@ pub struct RunArgs {
     /// Write a trace of all CPUs to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Show which cache lines moved between cores, how often and by which code, like `perf c2c`
+    #[arg(long)]
+    lines: bool,
     /// Leave out a guard, to see its cost and the breaches: the name of a mutant from `quell explore --mutants`; may be
     /// repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
@@ -111,6 +115,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         seed: args.seed,
         without,
         trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
+        lines: args.lines,
         ..Job::new(Arc::new(machine), workload, policy, cpus)
     };
     let outcomes = outcomes(&job, args.seeds, &AtomicBool::new(false), || ());
@@ -146,6 +151,9 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         output::document(&Report::of(&trial, without, &outcome, &values))?;
     } else {
         print(&trial, &args.without, &outcome, &values);
+        if let Some(profile) = LineProfile::of(workload.operation(), &outcome) {
+            print_lines(&profile);
+        }
     }
     let figure = &outcome.measure;
     if !figure.value.is_finite() {
@@ -214,6 +222,42 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
         say!("\n{}", latency_table(outcome));
     }
     say!("\n{}", count_table(outcome));
+}
+
+/// The functions of a group that the table shows; `--json` has all of them.
+const HANDS: usize = 4;
+
+/// Prints the groups of lines with at least 1 % of the transfers.
+fn print_lines(profile: &LineProfile) {
+    let mut rows = Table::new([
+        number("lines"),
+        number("transfers"),
+        number("per operation"),
+        number("ns each"),
+        words("moved by"),
+        number("transfers"),
+        number("CPUs"),
+    ]);
+    let shown = |group: &&LineGroup| group.transfers * 100 >= profile.transfers;
+    for group in profile.groups.iter().filter(shown) {
+        for (place, (hand, transfers, cpus)) in group.hands().into_iter().take(HANDS).enumerate() {
+            let first = |cell: String| if place == 0 { cell } else { String::new() };
+            rows.row([
+                first(group.lines.to_string()),
+                first(group.transfers.to_string()),
+                first(group.per_operation.map_or_else(String::new, digits)),
+                first(digits(group.ns_each)),
+                hand,
+                transfers.to_string(),
+                cpus.to_string(),
+            ]);
+        }
+    }
+    paragraph(format_args!(
+        "\n{} lines moved between cores while measured; an operation is a {}",
+        profile.transfers, profile.operation
+    ));
+    say!("\n{rows}");
 }
 
 /// Returns a table of the times of calls in the measured window.

@@ -11,6 +11,7 @@ use crate::lines::LineUse;
 use quell_mutants::list;
 use quell_vm::sim::fiber;
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
@@ -151,12 +152,14 @@ pub(crate) fn quietly<R>(body: impl FnOnce(&dyn Kernel) -> R) -> Option<R> {
 
 /// Accounts for an operation on a shared word, at its place in the order of time.
 #[inline]
+#[track_caller]
 pub(crate) fn word_access(address: usize, kind: LineUse, order: Ordering) {
+    let code = Location::caller();
     let Some(context) = current() else { return };
     if context.quiet.get() {
         return;
     }
-    while !context.core.borrow_mut().word(address, kind, order) {
+    while !context.core.borrow_mut().word(address, kind, order, code) {
         attend(Point::Shared);
     }
 }

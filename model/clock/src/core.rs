@@ -16,10 +16,12 @@ use crate::file::Time;
 use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::memory::{Memory, Tables};
+use crate::moves::{MovedLine, Moves, Role};
 use crate::oracle::Oracle;
 use crate::trace::Trace;
 use quell_vm::{LockUse, MemoryMap, Work};
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::Arc;
 
 /// The state of a machine.
@@ -33,6 +35,8 @@ pub(crate) struct Core {
     pub map: MemoryMap,
     pub oracle: Oracle,
     pub trace: Trace,
+    /// The moves of lines, if they are recorded.
+    pub moves: Option<Box<Moves>>,
     lines: Lines,
     scheduler: Box<dyn Scheduler>,
     limits: Limits,
@@ -72,6 +76,7 @@ impl Core {
     ) -> Self {
         let sockets = cpus.len().div_ceil(costs.topology.per_socket);
         Core {
+            moves: None,
             lines: Lines::new(&costs, cpus.len()),
             link_busy: vec![0; sockets],
             oracle: Oracle::new(),
@@ -116,6 +121,11 @@ impl Core {
         let now = self.cpu().now;
         let mut all = Counts::default();
         self.cpus.iter().for_each(|cpu| all += cpu.counts);
+        if let Some(moves) = &mut self.moves
+            && (mark == quell_vm::Mark::Begin || self.begin.is_some())
+        {
+            moves.mark(mark);
+        }
         match (mark, self.begin) {
             (quell_vm::Mark::Begin, _) => self.begin = Some((now, all)),
             (quell_vm::Mark::End, Some((since, before))) => {
@@ -261,7 +271,7 @@ impl Core {
     }
 
     /// Waits for one of the kernel's locks and holds it. CPUs get it in turn, with interrupts off.
-    pub fn hold(&mut self, used: LockUse) {
+    pub fn hold(&mut self, used: LockUse, code: &'static Location<'static>) {
         let cpu = &mut self.cpus[self.current];
         let Some((lock, held)) = self.costs.lock(used, &mut cpu.collected) else {
             return;
@@ -279,5 +289,29 @@ impl Core {
         let cpu = self.cpu();
         cpu.counts.transfers += lines as u64;
         cpu.now = until;
+        if lines >= 1.0 {
+            self.moved(MovedLine::Lock(lock), Some(code), lines as u64, until - now);
+        }
+    }
+
+    /// Records that lines came from other cores to the running CPU.
+    #[inline]
+    fn moved(
+        &mut self,
+        line: MovedLine,
+        code: Option<&'static Location<'static>>,
+        count: u64,
+        time: Time,
+    ) {
+        if let Some(moves) = &mut self.moves {
+            let cpu = &self.cpus[self.current];
+            let role = match cpu.call {
+                _ if cpu.in_interrupt => Role::Interrupt,
+                Some((call, _)) => Role::Call(call.name()),
+                None if cpu.in_fault => Role::Fault,
+                None => Role::Program,
+            };
+            moves.add((line, code, role), self.current, count, time);
+        }
     }
 }

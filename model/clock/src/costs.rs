@@ -170,10 +170,13 @@ pub struct LockCost {
 }
 
 /// A lock of the kernel, of a node or a file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum KernelLock {
+    /// The lists of pages of a node.
     Lists(usize),
+    /// The allocator of a node.
     Zone(usize),
+    /// The page cache of a file.
     File(u32),
 }
 

@@ -58,6 +58,10 @@ pub struct Cpu {
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
+    /// Whether it handles a page fault.
+    pub in_fault: bool,
+    /// Whether it handles an interrupt.
+    pub in_interrupt: bool,
     /// The line of the program's file that it performs; 0 if unknown.
     pub line: u32,
     /// The state of its waiting loop, if it is in one.
@@ -91,6 +95,8 @@ impl Cpu {
             collected: 0,
             cleared_to: Frame(u64::MAX),
             call: None,
+            in_fault: false,
+            in_interrupt: false,
             line: 0,
             poll: WaitLoop::default(),
             ended: None,

@@ -22,6 +22,7 @@ use quell_vm::machine::TABLE_WORDS;
 use quell_vm::sim::fiber;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
 use quell_zero::{Clear, Strategy};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Longer work than this can be interrupted in the middle.
@@ -355,9 +356,11 @@ unsafe impl Machine for Model {
     }
 
     #[inline]
+    #[track_caller]
     fn charge(&self, charged: Work) {
+        let code = Location::caller();
         if let Work::Locked(used) = charged {
-            return context::shared(|core| core.hold(used));
+            return context::shared(|core| core.hold(used, code));
         }
         let time = context::with(|core| core.charge(charged));
         work(time);

@@ -76,12 +76,16 @@ impl<'k> ModelUser<'k> {
     #[cold]
     fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         let start = context::with(|core| {
-            core.cpu().counts.faults += 1;
-            core.cpu().now
+            let cpu = core.cpu();
+            cpu.counts.faults += 1;
+            cpu.in_fault = true;
+            cpu.now
         });
         let served = self.kernel.fault(address, access);
         context::with(|core| {
-            let now = core.cpu().now;
+            let cpu = core.cpu();
+            cpu.in_fault = false;
+            let now = cpu.now;
             core.trace
                 .span(core.current, start, now, Mark::Fault(address));
         });

@@ -14,6 +14,7 @@ use crate::kernel::Kernel;
 use crate::latency::Latency;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
+use crate::moves::LineMove;
 use crate::program::{Control, ModelUser, SHARED_WORDS};
 use crate::progress::Progress;
 use crate::trace::Trace;
@@ -50,6 +51,8 @@ pub struct Setup<'f> {
     pub seed: u64,
     /// The events that the trace keeps; 0 records none.
     pub trace: usize,
+    /// Whether to record [which lines moved](RunResult::moves).
+    pub lines: bool,
     /// How far a CPU may run ahead of the others in virtual time. The default, and the maximum, is the shortest latency
     /// of an interrupt between CPUs. The value affects only page-table walks: above 0, a walk may read a table before
     /// others have made their earlier stores to it.
@@ -77,6 +80,7 @@ impl<'f> Setup<'f> {
             cpus: None,
             seed: 0,
             trace: 0,
+            lines: false,
             lookahead: None,
             node_bytes: None,
             slow_node_bytes: None,
@@ -146,6 +150,8 @@ pub struct RunResult {
     pub window: Option<(Time, Counts)>,
     /// Durations of the calls that began and ended between the program's marks, by name.
     pub latencies: Vec<Latency>,
+    /// The moves of cache lines between cores in the window, or in the whole run without marks; `None` unless enabled.
+    pub moves: Option<Vec<LineMove>>,
     /// The final control words that the programs shared.
     pub control: [u64; SHARED_WORDS],
     /// The number of breaches of the contract that the oracle found.
@@ -264,7 +270,7 @@ impl Setup<'_> {
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);
         let clock = Clock::new(&states, lookahead, costs.idle_wake);
         let model = Model::new(&costs, cpus, map, tables.clone());
-        let core = Core::new(
+        let mut core = Core::new(
             costs,
             states,
             map,
@@ -273,6 +279,7 @@ impl Setup<'_> {
             Box::new(clock),
             Trace::new(self.trace),
         );
+        core.moves = self.lines.then(Box::default);
         let result = RefCell::new(None);
         let context = Context::new(core, self.without);
         context.enter(|| {
@@ -362,6 +369,7 @@ fn drive(
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
         window: core.window,
         latencies: std::mem::take(&mut core.latencies).sorted(),
+        moves: core.moves.take().map(|moves| moves.sorted()),
         control: std::array::from_fn(|index| control[index].value()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),

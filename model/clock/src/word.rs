@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 impl ModelWord {
     #[inline]
+    #[track_caller]
     fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
         context::word_access(self.address(), LineUse::Modify, Ordering::SeqCst);
         let held = self.peek();
@@ -30,20 +31,24 @@ unsafe impl Word for ModelWord {
         context::fence(order);
     }
     #[inline]
+    #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
         context::word_access(self.address(), LineUse::Load, order);
         self.peek()
     }
     #[inline]
+    #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
         context::word_access(self.address(), LineUse::Store, order);
         self.poke(value);
     }
     #[inline]
+    #[track_caller]
     fn swap(&self, value: u64, _order: Ordering) -> u64 {
         self.update(|_| value)
     }
     #[inline]
+    #[track_caller]
     fn compare_exchange(
         &self,
         current: u64,
@@ -55,16 +60,32 @@ unsafe impl Word for ModelWord {
         if held == current { Ok(held) } else { Err(held) }
     }
     #[inline]
+    #[track_caller]
     fn fetch_add(&self, value: u64, _order: Ordering) -> u64 {
         self.update(|held| held.wrapping_add(value))
     }
     #[inline]
+    #[track_caller]
     fn fetch_or(&self, value: u64, _order: Ordering) -> u64 {
         self.update(|held| held | value)
     }
     #[inline]
+    #[track_caller]
     fn fetch_and(&self, value: u64, _order: Ordering) -> u64 {
         self.update(|held| held & value)
+    }
+    /// Does the same as the trait's own, and passes the caller on.
+    #[inline]
+    #[track_caller]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        let mut held = self.load(Ordering::Relaxed);
+        while held < value {
+            match self.compare_exchange(held, value, order, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(now) => held = now,
+            }
+        }
+        held
     }
 }
 

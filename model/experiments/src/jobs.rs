@@ -28,6 +28,8 @@ pub struct Job {
     pub cpus: usize,
     /// The number of events to trace.
     pub trace: usize,
+    /// Whether to record which cache lines moved.
+    pub lines: bool,
     /// The seed of all randomness.
     pub seed: u64,
     /// The omitted guards, by the names of their mutants.
@@ -47,6 +49,7 @@ impl Job {
             policy,
             cpus,
             trace: 0,
+            lines: false,
             seed: SEED,
             without: &[],
         }
@@ -55,7 +58,7 @@ impl Job {
     /// Returns a key that is equal for trials with the same result.
     pub(crate) fn key(&self) -> String {
         format!(
-            "{}/{}/{}/{:?}/{:?}/{}/{}/{}/{:?}",
+            "{}/{}/{}/{:?}/{:?}/{}/{}/{}/{}/{:?}",
             self.machine.name(),
             self.machine.kernel(),
             self.variant,
@@ -63,6 +66,7 @@ impl Job {
             self.policy,
             self.cpus,
             self.trace,
+            self.lines,
             self.seed,
             self.without
         )
@@ -82,7 +86,7 @@ impl Job {
 
     /// Runs the trial.
     pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
-        self.trial().run_watched(self.without, progress)
+        self.trial().run_watched(self.without, progress, self.lines)
     }
 }
 

@@ -19,6 +19,7 @@ pub mod headlines;
 pub mod held_out;
 pub mod jobs;
 pub mod kernels;
+pub mod lines;
 pub mod machines;
 pub mod numbers;
 pub mod progress;

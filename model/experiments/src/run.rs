@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::jobs::Job;
+use crate::lines::LineProfile;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
@@ -34,6 +35,8 @@ pub struct Report {
     latencies: Vec<CallLatency>,
     engine: BTreeMap<&'static str, u64>,
     machine_counts: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<LineProfile>,
     violations: u64,
     breaches: Vec<String>,
     accesses_per_second: f64,
@@ -109,6 +112,7 @@ impl Report {
                 .rows()
                 .map(|(name, _, count)| (name, count))
                 .collect(),
+            lines: LineProfile::of(workload.operation(), outcome),
             violations: outcome.violations,
             breaches: outcome.breaches.clone(),
             accesses_per_second: outcome.accesses_per_second,
@@ -131,6 +135,7 @@ pub fn outcomes(
         .map(|step| Job {
             seed: job.seed.wrapping_add(step.into()),
             trace: if step == 0 { job.trace } else { 0 },
+            lines: job.lines && step == 0,
             ..job.clone()
         })
         .map(|job| (job, Progress::new()))

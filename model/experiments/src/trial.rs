@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 
 use quell::{Policy, Stats};
 use quell_clock::{
-    Architecture, Counts, Latency, MachineFile, ModelUser, Parameter, Progress, Run, RunError,
-    Setup, Trace, built_in,
+    Architecture, Counts, Latency, LineMove, MachineFile, ModelUser, Parameter, Progress, Run,
+    RunError, Setup, Trace, built_in,
 };
 use quell_vm::User;
-use quell_workloads::{Failure, Measure, WORDS, Workload};
+use quell_workloads::{Failure, Measure, WORDS, Window, Workload};
 use quell_zero::{ClearPolicy, Plan, Strategy};
 
 use crate::machines;
@@ -45,6 +45,10 @@ pub struct Outcome {
     pub elapsed_nanoseconds: f64,
     /// The durations of the measured window's calls, by name.
     pub latencies: Vec<Latency>,
+    /// The workload's operations in the measured window; 0 if they have no number.
+    pub operations: u64,
+    /// The moves of cache lines, if they were recorded.
+    pub moves: Option<Vec<LineMove>>,
     /// Breaches of the contract in the whole run.
     pub violations: u64,
     /// The first of these breaches, in words.
@@ -181,10 +185,11 @@ impl Trial<'_> {
     /// # Errors
     /// See [`TrialError`].
     pub fn run_without(&self, without: &[&str]) -> Result<Outcome, TrialError> {
-        self.run_watched(without, &Progress::new())
+        self.run_watched(without, &Progress::new(), false)
     }
 
-    /// Runs the trial like [`Trial::run_without`], and reports the progress.
+    /// Runs the trial like [`Trial::run_without`], reports the progress and, with `lines`, records which cache lines
+    /// moved.
     ///
     /// # Errors
     /// See [`TrialError`].
@@ -192,6 +197,7 @@ impl Trial<'_> {
         &self,
         without: &[&str],
         progress: &Progress,
+        lines: bool,
     ) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
@@ -200,6 +206,7 @@ impl Trial<'_> {
             cpus: Some(self.cpus),
             seed: self.seed,
             trace: self.trace,
+            lines,
             node_bytes: Some(memory.node),
             slow_node_bytes: memory.slow.or(Some(16 << 20)),
             without,
@@ -240,10 +247,13 @@ impl Trial<'_> {
                 .map_or_else(|| run.counts(), |(_, counts)| counts),
             window_nanoseconds: run.window.map_or(0.0, |(time, _)| time as f64 / 1e3),
             elapsed_nanoseconds: run.elapsed as f64 / 1e3,
-            latencies: run.latencies.clone(),
+            accesses_per_second: run.accesses_per_second(),
+            latencies: run.latencies,
+            moves: run.moves,
+            operations: Window::of(&program.words.get())
+                .map_or(0, |window| self.workload.operations(window.done)),
             violations: run.violation_count,
             breaches: run.violations.iter().map(ToString::to_string).collect(),
-            accesses_per_second: run.accesses_per_second(),
             host_seconds: run.host_seconds,
             trace: run.trace,
         })

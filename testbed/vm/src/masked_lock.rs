@@ -21,6 +21,7 @@ impl<W: Word, T> MaskedLock<W, T> {
     }
 
     /// Takes the lock, and waits for it if necessary.
+    #[track_caller]
     pub(crate) fn lock<'l, M: Machine<Word = W>>(
         &'l self,
         machine: &'l M,

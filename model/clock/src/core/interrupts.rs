@@ -79,6 +79,7 @@ impl Core {
         let taken = cpu.arrivals.partition_point(|&at| at <= now);
         cpu.arrivals.drain(..taken);
         cpu.masked = true;
+        cpu.in_interrupt = true;
         cpu.now += entry;
         cpu.counts.interrupts_taken += 1;
         self.refresh();
@@ -88,6 +89,7 @@ impl Core {
         let exit = self.costs.interrupt_exit;
         let cpu = self.cpu();
         cpu.masked = false;
+        cpu.in_interrupt = false;
         cpu.now += exit;
         let (since, now) = (cpu.handler_since, cpu.now);
         cpu.counts.handling += now - since;

@@ -4,13 +4,21 @@ use super::Core;
 use crate::cpu::Activity;
 use crate::file::Time;
 use crate::lines::LineUse;
+use crate::moves::MovedLine;
 use quell_vm::machine::TABLE_WORDS;
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 impl Core {
     /// Accounts for an operation on a word if it is this CPU's turn. Returns whether it was.
     #[inline]
-    pub fn word(&mut self, address: usize, kind: LineUse, order: Ordering) -> bool {
+    pub fn word(
+        &mut self,
+        address: usize,
+        kind: LineUse,
+        order: Ordering,
+        code: &'static Location<'static>,
+    ) -> bool {
         let cpu = &mut self.cpus[self.current];
         if cpu.now >= self.shared_until {
             return false;
@@ -44,8 +52,12 @@ impl Core {
                 cpu.now = ready + self.costs.atomic;
             }
         }
+        if access.transferred {
+            let time = access.ready - start;
+            self.moved(MovedLine::Words(line), Some(code), 1, time);
+        }
         if kind != LineUse::Load {
-            cpu.poll.interfere();
+            self.cpus[self.current].poll.interfere();
             self.wake_watchers(line, start);
         }
         true
@@ -133,6 +145,10 @@ impl Core {
         cpu.counts.walk_reads += u64::from(kind == LineUse::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;
+        if access.transferred {
+            self.moved(MovedLine::Words(line), None, 1, time);
+        }
+        let cpu = &mut self.cpus[self.current];
         cpu.now += if self.costs.nested_walk == 1.0 {
             time
         } else {

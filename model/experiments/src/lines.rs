@@ -1,0 +1,227 @@
+//! A profile of cache lines: which lines moved between cores, how often, and by which code.
+//!
+//! Lines whose busiest mover is of the same type form one group: for example, the inboxes of all CPUs. The groups'
+//! transfers add up to the machine's own count.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+use include_dir::{Dir, include_dir};
+use quell_clock::{KernelLock, LineMove, MovedLine, Role};
+use serde::Serialize;
+
+use crate::trial::Outcome;
+
+/// The sources of code that moves lines: a location in them has a line, but no function.
+static SOURCES: [(&str, Dir<'_>); 3] = [
+    (
+        "engine/quell/src",
+        include_dir!("$CARGO_MANIFEST_DIR/../../engine/quell/src"),
+    ),
+    (
+        "testbed/vm/src",
+        include_dir!("$CARGO_MANIFEST_DIR/../../testbed/vm/src"),
+    ),
+    (
+        "model/clock/src",
+        include_dir!("$CARGO_MANIFEST_DIR/../clock/src"),
+    ),
+];
+
+/// The profile of a run's measured window.
+#[derive(Serialize)]
+pub struct LineProfile {
+    /// The workload's name of one operation.
+    pub operation: &'static str,
+    /// The number of operations; 0 if unknown.
+    pub operations: u64,
+    /// All transfers of lines between cores.
+    pub transfers: u64,
+    /// The groups of lines, the one with the most transfers first.
+    pub groups: Vec<LineGroup>,
+}
+
+/// Lines whose busiest mover is of the same type.
+#[derive(Serialize)]
+pub struct LineGroup {
+    /// The number of lines.
+    pub lines: usize,
+    /// Their transfers.
+    pub transfers: u64,
+    /// Their transfers for each operation.
+    pub per_operation: Option<f64>,
+    /// The average time until a line arrived, queues included.
+    pub ns_each: f64,
+    /// The code that moved them, the busiest first.
+    pub movers: Vec<LineMover>,
+}
+
+/// A piece of code that moved lines.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct LineMover {
+    /// The function or lock, after its type.
+    pub name: String,
+    /// Its file and line; empty for hardware.
+    pub place: String,
+    /// The work of its CPUs: a call, a fault, an interrupt or the program.
+    pub role: String,
+    /// The most CPUs that moved one line of the group so.
+    pub cpus: u32,
+    /// The number of moves.
+    pub transfers: u64,
+}
+
+impl LineMover {
+    /// Returns the type of the function, or the whole name without one.
+    fn owner(&self) -> &str {
+        self.name.split("::").next().unwrap_or_default()
+    }
+}
+
+impl LineGroup {
+    /// Returns each function and role once, with its transfers and the most CPUs, the busiest first.
+    pub fn hands(&self) -> Vec<(String, u64, u32)> {
+        let mut hands: Vec<(String, u64, u32)> = Vec::new();
+        for mover in &self.movers {
+            let name = format!("{}, {}", mover.name, mover.role);
+            match hands.iter_mut().find(|hand| hand.0 == name) {
+                Some(hand) => {
+                    hand.1 += mover.transfers;
+                    hand.2 = hand.2.max(mover.cpus);
+                }
+                None => hands.push((name, mover.transfers, mover.cpus)),
+            }
+        }
+        hands.sort_by_key(|hand| std::cmp::Reverse(hand.1));
+        hands
+    }
+}
+
+/// Returns the name of the function around a location, after its type; empty for an unknown file.
+fn function(code: &Location<'_>) -> String {
+    let file = SOURCES.iter().find_map(|(folder, sources)| {
+        let path = code.file().strip_prefix(folder)?.strip_prefix('/')?;
+        sources.get_file(path)?.contents_utf8()
+    });
+    let above = |begins: &dyn Fn(&str) -> Option<String>| {
+        let lines: Vec<_> = file?.lines().take(code.line() as usize).collect();
+        lines.iter().rev().find_map(|line| begins(line))
+    };
+    let word = |text: &str| -> String {
+        let inside = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+        text.chars().take_while(inside).collect()
+    };
+    let function = above(&|line| {
+        let (before, name) = line.split_once("fn ")?;
+        let declared = before
+            .split_whitespace()
+            .all(|word| matches!(word, "const" | "unsafe") || word.starts_with("pub"));
+        declared.then(|| word(name))
+    });
+    let owner = above(&|line| {
+        let text = line
+            .strip_prefix("impl")
+            .or_else(|| line.strip_prefix("unsafe impl"))?;
+        let text = text.split_once(" for ").map_or(text, |(_, of)| of);
+        // Without the parameters of the implementation.
+        let text = match text.starts_with('<') {
+            true => text.split_once("> ")?.1,
+            false => text.trim_start(),
+        };
+        Some(word(text))
+    });
+    match (owner, function) {
+        (Some(owner), Some(function)) => format!("{owner}::{function}"),
+        (None, Some(function)) => function,
+        (_, None) => String::new(),
+    }
+}
+
+fn mover(row: &LineMove) -> LineMover {
+    let name = match (row.line, row.code) {
+        (MovedLine::Lock(KernelLock::Lists(node)), _) => {
+            format!("lock of the lists of pages of node {node}")
+        }
+        (MovedLine::Lock(KernelLock::Zone(node)), _) => {
+            format!("lock of the allocator of node {node}")
+        }
+        (MovedLine::Lock(KernelLock::File(file)), _) => {
+            format!("lock of the page cache of file {file}")
+        }
+        (MovedLine::Words(_), Some(code)) => function(code),
+        (MovedLine::Words(_), None) => "walker of page tables".to_owned(),
+    };
+    let role = match row.role {
+        Role::Call(call) => call,
+        Role::Fault => "fault",
+        Role::Interrupt => "interrupt",
+        Role::Program => "program",
+    };
+    LineMover {
+        name,
+        place: row.code.map_or_else(String::new, |code| {
+            format!("{}:{}", code.file(), code.line())
+        }),
+        role: role.to_owned(),
+        cpus: row.cpus,
+        transfers: row.count,
+    }
+}
+
+/// Adds a mover to those with the same code and role.
+fn add(movers: &mut Vec<LineMover>, new: LineMover) {
+    let same = |known: &&mut LineMover| known.place == new.place && known.role == new.role;
+    match movers.iter_mut().find(same) {
+        Some(known) => {
+            known.transfers += new.transfers;
+            known.cpus = known.cpus.max(new.cpus);
+        }
+        None => movers.push(new),
+    }
+}
+
+impl LineProfile {
+    /// Builds the profile of a run; `None` if it did not record its lines.
+    pub fn of(operation: &'static str, outcome: &Outcome) -> Option<LineProfile> {
+        let mut lines: BTreeMap<MovedLine, (u64, Vec<LineMover>)> = BTreeMap::new();
+        for row in outcome.moves.as_ref()? {
+            let (time, movers) = lines.entry(row.line).or_default();
+            *time += row.time;
+            add(movers, mover(row));
+        }
+        let mut groups: BTreeMap<String, (usize, u64, Vec<LineMover>)> = BTreeMap::new();
+        for (time, movers) in lines.into_values() {
+            // A lock's releases are all in one place, so only the code that took it names it.
+            let busiest = movers
+                .iter()
+                .max_by_key(|mover| (!mover.name.ends_with("::drop"), mover.transfers));
+            let key = busiest.map_or("", |mover| mover.owner()).to_owned();
+            let group = groups.entry(key).or_default();
+            group.0 += 1;
+            group.1 += time;
+            movers
+                .into_iter()
+                .for_each(|mover| add(&mut group.2, mover));
+        }
+        let operations = outcome.operations;
+        let group = |(lines, time, mut movers): (usize, u64, Vec<LineMover>)| {
+            movers.sort_by_key(|mover| std::cmp::Reverse(mover.transfers));
+            let transfers: u64 = movers.iter().map(|mover| mover.transfers).sum();
+            LineGroup {
+                lines,
+                transfers,
+                per_operation: (operations > 0).then(|| transfers as f64 / operations as f64),
+                ns_each: time as f64 / 1e3 / transfers as f64,
+                movers,
+            }
+        };
+        let mut groups: Vec<_> = groups.into_values().map(group).collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.transfers));
+        Some(LineProfile {
+            operation,
+            operations,
+            transfers: groups.iter().map(|group| group.transfers).sum(),
+            groups,
+        })
+    }
+}
