@@ -125,8 +125,10 @@ pub fn sites(report: &Report) -> Table {
             true => times(range.times(1.0 / of.max(1) as f64)),
             false => "–".into(),
         };
+        let thread = site.thread.as_ref();
+        let thread = thread.map_or_else(String::new, |thread| format!(" ({thread})"));
         table.row([
-            format!("{}: {}", short(&site.program), short(site.place())),
+            format!("{}{thread}: {}", short(&site.program), short(site.place())),
             site.call.clone(),
             count(site.interrupts),
             count(site.requests),

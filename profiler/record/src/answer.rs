@@ -183,7 +183,7 @@ impl Answer<'_> {
         let share = percent(site.interrupts as f64 / self.all.max(1.0));
         Some(
             self.labelled("Most from", "most from ")
-                .name(&site.program)
+                .name(&site.program_and_thread())
                 .text(", ")
                 .name(&site.call)
                 .text(" at ")

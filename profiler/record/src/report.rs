@@ -19,6 +19,8 @@ use crate::figures::{Range, place};
 pub struct SiteRow {
     /// The program.
     pub program: String,
+    /// The threads that sent most of the interrupts, if their name isn't the program's. `worker-*` is several.
+    pub thread: Option<String>,
     /// The call, or the kernel's own reason.
     pub call: String,
     /// The frames, innermost first.
@@ -58,6 +60,15 @@ pub struct SiteRow {
 }
 
 impl SiteRow {
+    /// Returns the program's name, with that of its threads in brackets.
+    pub fn program_and_thread(&self) -> String {
+        let thread = self.thread.as_ref();
+        thread.map_or_else(
+            || self.program.clone(),
+            |thread| format!("{} ({thread})", self.program),
+        )
+    }
+
     /// Returns the frame that identifies the site best.
     pub fn place(&self) -> &str {
         place(self.frames.iter().map(String::as_str))
@@ -170,6 +181,7 @@ impl Report {
                 json!({
                     "stack": stack,
                     "call": site.call,
+                    "thread": site.thread,
                     "requests": site.requests,
                     "interrupts": site.interrupts,
                     "pages": site.pages,

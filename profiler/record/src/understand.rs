@@ -145,6 +145,7 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
         program: site.place.program.to_string(),
+        thread: site.thread(),
         call: site.place.call.to_string(),
         frames: site.place.frames.iter().map(ToString::to_string).collect(),
         calls: scaled(site.calls, calls),

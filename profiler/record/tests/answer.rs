@@ -174,6 +174,31 @@ fn of_one_interrupt_is_said_that_it_is_one_and_nothing_of_what_was_not_filled() 
 }
 
 #[test]
+fn threads_with_a_name_of_their_own_are_named_beside_the_program() {
+    let thread = |names: &[&str]| {
+        let mut all = recorded("the command server", 0, 0);
+        for (at, name) in names.iter().enumerate() {
+            let mut add = |event: &str, time_ns, fields| {
+                let event = sample(time_ns, (7, name), event, fields);
+                let tid = 70 + at as u32;
+                let event = quell_record::perf::Sample { tid, ..event };
+                all.item(Item::Sample(event), &mut ());
+            };
+            interrupt(&mut add, at as u64 * 20_000);
+        }
+        let report = Report::new(all, None);
+        let said = one(&report.answer, "Most from").to_owned();
+        (report.sites[0].thread.clone(), said)
+    };
+    let (most, said) = thread(&["worker-1", "worker-20", "worker-3", "flusher"]);
+    assert_eq!(most.as_deref(), Some("worker-*"));
+    assert!(said.contains(" server (worker-*), "), "{said}");
+    // Threads of the program's name, and a thread that sends half, are none of their own.
+    assert_eq!(thread(&["server", "server", "flusher"]).0, None);
+    assert_eq!(thread(&["flusher", "worker-1"]).0, None);
+}
+
+#[test]
 fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
     let note = |lost: &[(LossReason, u64)]| {
         let mut all = Attribution::new();

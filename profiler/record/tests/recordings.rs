@@ -118,7 +118,8 @@ fn the_json_has_the_keys_that_were_promised() {
             "pages",
             "requests",
             "stack",
-            "stolen_ns"
+            "stolen_ns",
+            "thread"
         ]
     );
     assert_eq!(json["sites"][0]["call"], "madvise");

@@ -53,7 +53,7 @@ prop_compose! {
         refault_ns in prop::option::of(range(1e12)),
     ) -> SiteRow {
         SiteRow {
-            program, call, frames: vec![place], calls: requests, requests, remote: requests, interrupts,
+            program, thread: None, call, frames: vec![place], calls: requests, requests, remote: requests, interrupts,
             timed: timed.min(interrupts), whole: whole.min(timed).min(interrupts), pages, full, initiator, stolen,
             locked_ns, refaults, refault_ns, share: None, kernel: false,
         }

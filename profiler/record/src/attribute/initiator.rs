@@ -103,6 +103,10 @@ impl Attribution {
         of.interrupts += 1;
         of.remote += u64::from(first);
         of.gaps[gap] += 1;
+        // A program may name any number of threads, so we bound the map.
+        if of.threads.len() < 256 || of.threads.contains_key(&sample.comm) {
+            *of.threads.entry(sample.comm.clone()).or_default() += 1;
+        }
         self.weigh(&folded).interrupts += 1;
         self.counts_in_call(sample, site, gap, first);
         self.concerns_what_was_given_back(sample, program, site);

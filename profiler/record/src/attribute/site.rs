@@ -117,6 +117,8 @@ pub struct Site {
     ///
     /// They change the protection of that memory, or replace a page of zeros in it.
     pub given: BTreeMap<usize, u64>,
+    /// Recorded interrupts by the name of the thread that sent them.
+    pub threads: FxHashMap<Arc<str>, u64>,
     /// Time that targets lost.
     pub stolen: Span,
     /// Time that initiators waited.
@@ -177,6 +179,7 @@ impl Site {
             summed: None,
             by_target: 0,
             given: BTreeMap::new(),
+            threads: FxHashMap::default(),
             stolen: Span::default(),
             waited: Span::default(),
             waits: 0,
@@ -218,6 +221,24 @@ impl Site {
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
+    }
+
+    /// Returns the name of the threads that sent most of the interrupts, unless it's the program's.
+    ///
+    /// Threads that differ by a number at the end have a common name: `worker-*`.
+    pub fn thread(&self) -> Option<String> {
+        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+        for (name, count) in &self.threads {
+            let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            let kind = match kind.len() < name.len() && !kind.is_empty() {
+                true => format!("{kind}*"),
+                false => name.to_string(),
+            };
+            *kinds.entry(kind).or_default() += count;
+        }
+        let all: u64 = kinds.values().sum();
+        let (most, count) = kinds.into_iter().max_by_key(|(_, count)| *count)?;
+        (2 * count > all && most != *self.place.program).then_some(most)
     }
 
     /// Estimates the real number of interrupts from the recorded ones.

@@ -232,7 +232,7 @@ fn sites(report: &Report) -> maud::Markup {
             } }
             tbody { @for site in report.sites.iter().take(SITES) {
                 tr {
-                    td { (site.program) }
+                    td { (site.program_and_thread()) }
                     td .call { (site.call) }
                     td .stack { (site.frames.join(" ‹ ")) }
                     td .n { (count(site.requests)) }
