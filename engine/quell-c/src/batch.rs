@@ -1,7 +1,7 @@
-//! Batches collect changed entries and the frames behind them, flush once, and return the frames (S0).
+//! Collects changed entries and their frames in a batch, flushes once, and returns the frames (S0).
 //!
-//! We keep the frames in an array that the caller provides and the batch borrows. Rust's iterator returns the flushed
-//! frames; in C the caller reads them from the array.
+//! The caller provides an array for the frames, which the batch uses until it's finished. In Rust an iterator returns
+//! the flushed frames; in C the caller reads them from the array.
 
 use crate::flight::Callback;
 use crate::held::{BatchContent, BatchPlace, CBatch, Frames, batch, held, open, settled};
@@ -14,12 +14,14 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use quell::{Outcome, Scope};
 
-/// Begins a batch in memory of any content. `frames` is an array for the names of `room` frames; it may be NULL if
-/// `room` is 0. The batch owns the array until it's finished. A full batch must be finished, which costs a shootdown,
-/// so choose a long array: 64 frames, for example.
+/// Begins a batch in memory of any content.
 ///
-/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when the batch is
-/// finished, it flushes all of that space on every CPU that may have it loaded, and on some others.
+/// `frames` is an array for the names of `room` frames; it may be NULL if `room` is 0. The batch owns the array until
+/// it's finished. A full batch must be finished, which costs a shootdown, so choose a long array: 64 frames, for
+/// example.
+///
+/// A batch records ranges for up to QUELL_BATCH_SPACES spaces. If changes of further spaces are reported, the end of
+/// the batch flushes all of those spaces. It does so on every CPU that may have them loaded, and on some others.
 ///
 /// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
 /// flush pending for ever.
@@ -55,7 +57,9 @@ pub unsafe extern "C" fn quell_batch_begin(
     })
 }
 
-/// Returns whether the batch can't take another frame. If so, finish it. Returns true for memory without a batch.
+/// Returns whether the batch can't take another frame. If so, finish it.
+///
+/// Returns true for memory without a batch.
 ///
 /// Context: any but an NMI.
 #[unsafe(no_mangle)]
@@ -64,8 +68,10 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
 }
 
-/// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
-/// nothing. Returns true for memory without a batch, and false for a batch whose flush was started.
+/// Returns whether nothing was reported to the batch since it was begun or finished.
+///
+/// Finishing an empty batch does nothing. Returns true for memory without a batch, and false for a batch whose flush
+/// was started.
 ///
 /// Context: any but an NMI.
 #[unsafe(no_mangle)]
@@ -78,9 +84,11 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     }
 }
 
-/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further reports of the space
-/// may be left out until the batch is finished. Always returns false where invalidations are broadcast, for a space
-/// that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was started.
+/// Returns whether the batch will flush all of `space` in at least this `scope`.
+///
+/// If so, you may skip further reports of the space until the batch is finished. Always returns false on machines that
+/// broadcast invalidations, and for a space beyond the batch's QUELL_BATCH_SPACES. Also returns false for memory
+/// without a batch or a space, and for a batch whose flush was started.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -97,7 +105,7 @@ pub unsafe extern "C" fn quell_batch_covers(
     covers().unwrap_or(false)
 }
 
-/// Reports a change for quell_batch_changed, which is inline. Call that function instead.
+/// Reports a change to the batch on behalf of quell_batch_changed. Call that inline function instead.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -125,7 +133,9 @@ pub unsafe extern "C" fn quell_batch_report(
     })
 }
 
-/// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
+/// Reports that entries anywhere in `space` changed.
+///
+/// If you know the range, call quell_batch_changed instead.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
@@ -173,8 +183,10 @@ fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
-/// stores it in the batch's array and never reads it.
+/// Reports that entries of `space` that mapped `frame` were cleared.
+///
+/// `frame` is any name that the kernel gives to the frame. quell stores it in the batch's array and never dereferences
+/// it.
 ///
 /// Refuses a full batch, and then reports nothing.
 ///
@@ -191,10 +203,11 @@ pub unsafe extern "C" fn quell_batch_unmapped(
     answer(|| unsafe { report(batch, space, range, Scope::Leaf, frame) })
 }
 
-/// Reports that a page-table page that spanned `range` was unlinked from `space`. `frame` is the embedder's name of
-/// that page. The flush also reaches walker caches and CPUs that hold the space lazily, and the initiator waits until
-/// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
-/// flushed.
+/// Reports that a page-table page that spanned `range` was unlinked from `space`.
+///
+/// `frame` is the kernel's name of that page. The flush drops walker caches too, and interrupts CPUs that have the
+/// space loaded lazily. The initiator waits until every target has flushed. If the table still mapped pages, the flush
+/// drops only the first page of each stride of the range.
 ///
 /// Refuses a full batch, and then reports nothing.
 ///
@@ -211,8 +224,10 @@ pub unsafe extern "C" fn quell_batch_table_unlinked(
     answer(|| unsafe { report(batch, space, range, Scope::Tables, frame) })
 }
 
-/// Adds a frame to the batch without reporting an entry. Its entries were all reported with quell_batch_changed (if
-/// several spaces mapped it, for example), or nothing maps it any more.
+/// Adds a frame to the batch without reporting an entry.
+///
+/// Use it if nothing maps the frame any more, or if its entries were all reported with quell_batch_changed. The latter
+/// helps if several spaces mapped the frame, for example.
 ///
 /// Refuses a full batch.
 ///
@@ -229,10 +244,12 @@ pub unsafe extern "C" fn quell_batch_hold(
     })
 }
 
-/// Notifies the batch that the caller dropped the lock under which it reported changes. If S0 is off and the purpose
-/// isn't QUELL_PURPOSE_CALL, the batch flushes these changes; the frames stay in its array. The call does nothing if S0
-/// is on, or if the flush may be deferred. A kernel that calls it after each change flushes each change separately with
-/// S0 off. A kernel that doesn't call it flushes when the batch is finished.
+/// Notifies the batch that the caller dropped the lock under which it reported changes.
+///
+/// It matters only if batching (S0) is off. The batch then flushes these changes, unless its purpose is
+/// QUELL_PURPOSE_CALL or its flush may be deferred. The frames stay in its array. So with S0 off, a kernel that calls
+/// this function after each change flushes each change separately. A kernel that never calls it flushes when the batch
+/// is finished.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -245,9 +262,11 @@ pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_
     })
 }
 
-/// Flushes everything that was reported, and returns the frames. After it returns, no user access on any CPU uses a
-/// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
-/// to the caller. The batch is then empty and may be used again. `count` may be NULL.
+/// Flushes all reported changes, and returns the frames.
+///
+/// After it returns, no user access on any CPU uses a reported translation. The batch's array holds `*count` frames, in
+/// the order in which they were reported, and belongs to the caller. The batch is then empty and may be used again.
+/// `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 #[unsafe(no_mangle)]
@@ -273,17 +292,19 @@ pub unsafe extern "C" fn quell_batch_finish(
     })
 }
 
-/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it's over, only
-/// quell_batch_poll and quell_batch_finish accept the batch, and its memory must not move.
+/// Starts the flush of the batch without waiting for other CPUs.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. On a
-/// machine with broadcasts that happens before this function returns, after the barrier that completes them; on other
-/// machines it may. The callback may wake a thread, or finish the batch itself. It must not call any other function of
-/// quell. quell_batch_finish refuses the batch until the callback was called.
+/// The flush proceeds by itself. Until it's over, only quell_batch_poll and quell_batch_finish accept the batch, and
+/// its memory must not move.
 ///
-/// Refuses in a library without the feature "start".
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
+/// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
+/// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
+/// returns. On a machine that broadcasts invalidations it always does, after the barrier that completes them.
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
+///
+/// Refuses in a library without the feature "start".
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -314,14 +335,17 @@ pub unsafe extern "C" fn quell_batch_start(
     })
 }
 
-/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. It may be
-/// called on any CPU, any number of times. Each call checks the CPUs that have answered since the last call, and the
-/// first CPU that hasn't. Returns true for a batch whose flush wasn't started, and for memory without a batch.
+/// Returns whether a started flush is over, so that quell_batch_finish wouldn't wait.
 ///
-/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it after they have answered: quell doesn't
-/// notice that by itself.
+/// Call it on any CPU, any number of times. Each call continues the check of the targets where the last call ended, at
+/// the first CPU that hadn't answered. Returns true for a batch whose flush wasn't started, and for memory without a
+/// batch.
 ///
-/// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
+/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it again once they have answered, because
+/// quell gets no notice of their answers.
+///
+/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush, and returns
+/// true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 #[unsafe(no_mangle)]
@@ -349,20 +373,22 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Defers the flush until the frames are reused (S3), or flushes now if it can't be deferred. `*stamp` is zero if it
-/// flushed. As with quell_batch_finish, the array then holds `*count` frames.
+/// Defers the batch's flush until the frames are reused (S3), or flushes now if that isn't possible.
+///
+/// If it flushed, `*stamp` is zero. As with quell_batch_finish, the array then holds `*count` frames.
 ///
 /// It flushes now if S3 is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
-/// * more spaces than it has places for, or
-/// * a space with more outstanding batches than we can count.
+/// * changes of more than QUELL_BATCH_SPACES spaces, or
+/// * a space with more outstanding batches than quell can count.
 ///
-/// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
-/// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
-/// call: a later observer finds the outstanding batch first, and the deferred flush afterwards.
+/// If the flush is deferred, record it in each frame: call quell_deferred_flush_defer with this stamp. Do that before
+/// you drop the lock under which you called quell_deferred_flush_begin. You may drop the locks of the page tables
+/// before this call. Code that finds an entry already cleared still flushes then (quell_flush_pending): until this call
+/// it finds the outstanding batch, and afterwards the deferred flush.
 ///
-/// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
+/// The caller guarantees that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
 /// uses any more. quell doesn't check this.
 ///
 /// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if

@@ -1,15 +1,16 @@
-//! Build options: the number of spaces in a batch, the number of ranges in a request, and whether misuse is detected.
+//! Reads the build options: the spaces of a batch, the ranges of a request, and the checks of misuse.
 //!
-//! Each option is an environment variable of the build (`scripts/build-c`). The first decides the size of a `struct
-//! quell_batch`, so C defines the same number before it includes the header, and quell_engine_new compares the two. The
-//! number of frames in a batch isn't a build option: the caller provides the array when it begins the batch.
+//! Each option is an environment variable of the build (`scripts/build-c`). QUELL_BATCH_SPACES, the number of spaces,
+//! decides the size of a `struct quell_batch`. So C code defines the same number before it includes the header, and
+//! quell_engine_new compares the two. The number of frames in a batch isn't a build option: the caller provides the
+//! array when it begins the batch.
 
 /// The largest value of QUELL_BATCH_SPACES.
 const MOST_SPACES: usize = 8;
 /// The largest value of QUELL_RANGES.
 const MOST_RANGES: usize = 11;
 
-/// The number of spaces that a batch has places for.
+/// The number of spaces for which a batch records ranges.
 pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), MOST_SPACES);
 
 /// The number of ranges that a request holds.

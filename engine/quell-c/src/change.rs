@@ -1,7 +1,7 @@
 //! Finds the flush that a change of an entry needs: [`quell::flush_needed`] for C.
 //!
-//! The functions take decoded entries ([`quell_entry`]). [`quell_entry_of`] decodes a word of a table in the three
-//! formats that we know; a kernel with another format fills in the fields itself. Nothing here needs an engine.
+//! The functions take decoded entries ([`quell_entry`]). [`quell_entry_of`] decodes a word of a page table on x86-64,
+//! AArch64 and RISC-V. A kernel with another format fills in the fields itself. No function here needs an engine.
 
 use crate::place::reject;
 use crate::status::{answer, quell_status};
@@ -61,20 +61,20 @@ impl quell_architecture {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_entry_flag {
-    /// Walkers may use the entry. Without this flag, ignore all other fields.
+    /// Walkers may use the entry. Without this flag, all other fields are ignored.
     Present = 1,
-    /// It points to a table of the next level rather than mapping a page.
+    /// The entry points to a table of the next level. Without this flag, it maps a page.
     Table = 2,
-    /// May be stored to. In a table entry, this flag and the next two apply to the pages below, if their own entries
-    /// allow it too.
+    /// Stores are allowed. In a table entry, this flag and the next two limit the pages below, which also need the flag
+    /// in their own entries.
     Writable = 4,
-    /// User mode may use it.
+    /// User mode may use the entry.
     User = 8,
-    /// Instructions may be fetched: by user mode if `User` is set, otherwise by the kernel.
+    /// Instruction fetches are allowed: from user mode if `User` is set, otherwise from the kernel.
     Executable = 16,
     /// An access was recorded.
     Accessed = 32,
-    /// A store was recorded. Not for tables.
+    /// A store was recorded. Unused in table entries.
     Dirty = 64,
     /// The translation belongs to every address space.
     Global = 128,
@@ -94,7 +94,7 @@ pub struct quell_entry {
     pub frame: u64,
     /// Bits of an `enum quell_entry_flag`.
     pub flags: u32,
-    /// How the memory is cached, as a number of the architecture (PAT index, MAIR index, PBMT). 0 is ordinary memory.
+    /// The memory type, as the architecture numbers it (PAT index, MAIR index, PBMT). 0 is ordinary memory.
     pub memory: u8,
     /// The protection key, or 0.
     pub key: u8,
@@ -102,7 +102,7 @@ pub struct quell_entry {
     pub special: u8,
 }
 
-/// The changes that need break-before-make: clear the entry, flush, then write the new one.
+/// The changes that need break-before-make: clear the entry, flush, then write the new entry.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_break {
@@ -110,11 +110,14 @@ pub enum quell_break {
     Never,
     /// Changes of the size of a translation (x86-64).
     Size,
-    /// Also any change after which two translations of one address could contradict each other (AArch64).
+    /// Changes of the size, and any other change after which two translations of one address could contradict each
+    /// other (AArch64).
     Translation,
 }
 
-/// The entries that a machine's TLBs may keep, and the changes that it forbids. Every field except the last is 0 or 1.
+/// A machine's rules for TLBs: the entries that they may keep and the changes that are forbidden.
+///
+/// Every field except the last is 0 or 1.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_tlb_rules {
@@ -122,22 +125,22 @@ pub struct quell_tlb_rules {
     pub keeps_refused: u32,
     /// TLBs may remember that an entry was absent.
     pub keeps_absent: u32,
-    /// The kernel may not access user pages, so it loses a page that user mode gains.
+    /// The kernel may not access user pages. So it loses access to a page when user mode gains it.
     pub user_excludes_kernel: u32,
     /// The changes that need break-before-make.
     pub break_before_make: enum_quell_break,
 }
 
-/// The CPUs that a change concerns.
+/// The CPUs that a change affects.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_need_kind {
     /// No CPU.
     Nothing,
-    /// Only a CPU that was refused an access through the entry: it drops the entry (quell_refresh) before it retries.
-    /// No other CPU is interrupted.
+    /// A CPU on which the entry caused a fault. It drops the entry (quell_refresh) before it retries. No other CPU is
+    /// interrupted.
     Local,
-    /// Every CPU that may hold the entry: report it to a batch.
+    /// Every CPU that may hold the entry. Report the change to a batch.
     Flush,
 }
 
@@ -145,16 +148,17 @@ pub enum quell_need_kind {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_need {
-    /// The CPUs that it concerns.
+    /// The CPUs that the change affects.
     pub kind: quell_need_kind,
-    /// Leaf entries alone, or also the walker caches and everything below the entry. It's QUELL_SCOPE_TABLES if
-    /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
-    /// every target has flushed, even with remote flush (S4).
+    /// The entries to flush: leaf entries alone, or also walker caches and everything below the entry.
+    ///
+    /// It's QUELL_SCOPE_TABLES if `break_first` is set, or if the memory type or the encryption changes. The initiator
+    /// of such a flush waits until every target has flushed, even with remote flush (S4).
     pub scope: quell_scope,
-    /// For a flush: whether to flush under every tag, because the old or the new entry is global.
+    /// Whether to flush under every tag, because the old or the new entry is global. Valid only for a flush.
     pub every_tag: bool,
-    /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
-    /// it.
+    /// Whether to flush between clearing the entry and writing the new one. If not, flush after writing it. Valid only
+    /// for a flush.
     pub break_first: bool,
 }
 
@@ -270,9 +274,11 @@ impl From<Need> for quell_need {
     }
 }
 
-/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
-/// the architecture promises. A kernel may relax them if it knows more about its machine, for example that it has
-/// RISC-V's Svvptc or Arm's FEAT_BBML1, or if it never accesses user memory in place.
+/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`.
+///
+/// The rules assume only what the architecture guarantees. A kernel may relax them if its machine guarantees more:
+/// RISC-V's Svvptc or Arm's FEAT_BBML1, for example. It may also clear `user_excludes_kernel` if it never accesses user
+/// memory in place.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -290,8 +296,10 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     })
 }
 
-/// Decodes a word of a page table. `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks
-/// encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
+/// Decodes a word of a page table.
+///
+/// `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit,
+/// 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -316,10 +324,13 @@ pub unsafe extern "C" fn quell_entry_of(
     })
 }
 
-/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs. `old` is the value that the
-/// change replaced, not one that was read earlier: use an exchange where hardware sets bits. The result doesn't keep
-/// accessed bits exact: clearing one, for example, needs no flush. The function compares only these two entries: the
-/// caller must know whether leaves below a table are global.
+/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs.
+///
+/// `old` is the value that the change replaced, not one that was read earlier. Use an exchange instruction where
+/// hardware sets bits in the word. Accessed bits may become inexact: clearing one needs no flush, for example.
+///
+/// The function compares only these two entries. It doesn't see the leaves below a table, so for a table entry the
+/// caller must check itself whether any are global.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

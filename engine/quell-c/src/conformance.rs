@@ -1,8 +1,8 @@
-//! The conformance suite for kernels in C: checks the kernel's machine, and its use of the engine, on all CPUs.
+//! Checks a kernel in C on all CPUs: its implementation of the machine and its use of the engine.
 //!
-//! Besides the machine, the suite needs the functions `quell_bench_*`, which the kernel defines. Only a library that
-//! was built with the feature "conformance" contains the suite; leave it out of a product. `examples/boot` is a kernel
-//! that runs it.
+//! The kernel defines the functions `quell_bench_*`, which the suite calls besides those of the machine. Only a library
+//! that was built with the feature "conformance" contains the suite; leave it out of a product. `examples/boot` is a
+//! kernel that runs it.
 
 use crate::machine::Machine;
 use crate::place::{EngineCell, examine, made, quell_engine, quell_space, space_if_any};
@@ -16,10 +16,10 @@ use quell::{Extent, Frame, Page};
 use quell_conformance::{Bench, Rights, Suite};
 use quell_zero::{Clear, Strategy};
 
-/// The bytes that quell_conformance_new needs, plus 32 for each CPU.
+/// The bytes of memory that quell_conformance_new needs, without the 32 bytes for each CPU.
 pub const QUELL_CONFORMANCE_SIZE: usize = 16384;
 
-/// The rights of the suite to a page.
+/// The rights with which a page is mapped for the suite.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_rights {
@@ -48,21 +48,25 @@ pub struct quell_check {
 }
 
 unsafe extern "C" {
-    /// Returns the number of CPUs that run the suite. They are numbered from 0. The suite may call this function, like
-    /// all quell_bench_* functions, on any CPU.
+    /// Returns the number of CPUs that run the suite, which are numbered from 0.
+    ///
+    /// The suite may call this function and the other quell_bench_* functions on any CPU.
     pub fn quell_bench_cpus() -> u32;
 
-    /// Allocates physically contiguous frames that nothing else uses, and returns the first. The suite never returns
-    /// them.
+    /// Allocates physically contiguous frames that nothing else uses, and returns the first.
+    ///
+    /// The suite never returns them.
     pub fn quell_bench_take_frames(frames: u64) -> u64;
 
-    /// Makes a root table that maps the kernel and no page of the suite, and returns its frame.
+    /// Makes a root table that maps the kernel but no page of the suite, and returns its frame.
     pub fn quell_bench_new_root() -> u64;
 
-    /// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing.
+    /// Writes the entry of a base page and makes missing tables above it. Invalidates nothing.
     pub fn quell_bench_set(root: u64, page: u64, frame: u64, rights: enum_quell_rights);
 
-    /// Unlinks the lowest table above a page, which exists, and returns its frame. Invalidates nothing.
+    /// Unlinks the lowest table above a page, and returns its frame. Invalidates nothing.
+    ///
+    /// The suite calls it only if that table exists.
     pub fn quell_bench_unlink_table(root: u64, page: u64) -> u64;
 
     /// Reads a word of a frame through the kernel's own mapping of memory.
@@ -139,8 +143,10 @@ unsafe impl Bench for Machine {
 /// The suite that quell_conformance_new made.
 static SUITE: AtomicPtr<Suite<'static, 'static, Machine>> = AtomicPtr::new(null_mut());
 
-/// Makes the suite, in memory that it keeps: QUELL_CONFORMANCE_SIZE bytes and 32 for each CPU, aligned to
-/// QUELL_LINE_ALIGN. Exists only in a library with the feature "conformance".
+/// Makes the suite in memory that it keeps.
+///
+/// `memory` has `size` bytes: at least QUELL_CONFORMANCE_SIZE, plus 32 for each CPU, aligned to QUELL_LINE_ALIGN. This
+/// function exists only in a library with the feature "conformance".
 ///
 /// Refuses memory that is NULL, not aligned or too small, and an engine that wasn't made.
 ///
@@ -182,8 +188,10 @@ const _: () = assert!(size_of::<Suite<'static, 'static, Machine>>() <= QUELL_CON
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "only its alignment counts")] [u8; 64]);
 
-/// Runs each check once on this CPU. All CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and runs `loaded`, or no space if that is NULL. On return it runs `loaded` again.
+/// Runs each check once on this CPU.
+///
+/// All CPUs of the suite call it at the same time, and CPU 0 reports the results. The calling CPU is online, takes
+/// interrupts, and runs `loaded`, or no space if `loaded` is NULL. On return it runs `loaded` again.
 ///
 /// Refuses to run before quell_conformance_new, and refuses a `loaded` that isn't a space.
 ///

@@ -9,9 +9,11 @@ use crate::place::{
 use crate::status::{answer, quell_status, refuse};
 use quell::AddressSpace;
 
-/// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
-/// may change. It doesn't synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
-/// kernel must do so afterwards.
+/// Brings this CPU online: from now on it receives flush requests.
+///
+/// Call it before the CPU loads its first space and before it uses a kernel mapping that may change. It doesn't
+/// synchronize instruction fetches. If the kernel's text changed while the CPU was offline, the kernel must synchronize
+/// them afterwards.
 ///
 /// Refuses a CPU that the engine doesn't have, and a CPU that is online.
 ///
@@ -25,13 +27,15 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and receives no more. Until
-/// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
-/// free tables of the kernel's half only if its walker can't reach them.
+/// Takes this CPU offline: from now on it receives no flush requests.
 ///
-/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if the CPU holds it lazily or the engine
-/// made it leave the root. Pass NULL only if there was none or it was retired. If another space or NULL is passed, the
-/// space that was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
+/// The CPU leaves its space and answers its pending requests. Until quell_cpu_online, it must not use user memory, or
+/// any kernel mapping whose changes are ever reported to a batch. Before then, free a table of the kernel's half only
+/// if this CPU's walker can't reach it.
+///
+/// `from` is the space that this CPU loaded last, even if the CPU has it loaded lazily, or if the engine made the CPU
+/// leave its root. Pass NULL only if there was no such space or it was retired. If you pass a wrong `from`, the loaded
+/// space still lists this CPU. Its flushes then interrupt the CPU needlessly until the space is retired.
 ///
 /// Refuses a CPU that isn't online.
 ///
@@ -49,9 +53,10 @@ pub unsafe extern "C" fn quell_cpu_offline(
     })
 }
 
-/// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
-/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
-/// `quell_setup.cpus` or `cpu_places`.
+/// Handles the shootdown interrupt: takes this CPU's pending flush requests, and flushes.
+///
+/// A spurious call costs a few loads. Before the engine is made, the call does nothing and returns
+/// QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`.
 ///
 /// Refuses a CPU that the engine doesn't have, and another CPU's state.
 ///
@@ -70,8 +75,10 @@ pub unsafe extern "C" fn quell_on_interrupt(
     })
 }
 
-/// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
-/// holder may be waiting in quell. It costs a few loads if there are none.
+/// Takes this CPU's pending flush requests without an interrupt, and flushes.
+///
+/// Call it in a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell. If there is no
+/// request, it costs a few loads.
 ///
 /// Refuses a CPU that the engine doesn't have.
 ///
@@ -85,9 +92,10 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     })
 }
 
-/// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
-/// access that faults. Other code needn't check. Returns false for memory without an engine, and on a CPU that the
-/// engine doesn't have.
+/// Returns whether an NMI handler or a probe may access user memory now.
+///
+/// If not, the caller gives up, as after an access that faults. Other code needn't check. Returns false for memory
+/// without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: any, an NMI too, on an online CPU.
 #[unsafe(no_mangle)]
@@ -96,8 +104,9 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().user_access_allowed())
 }
 
-/// Returns whether this CPU has no user root loaded. Returns false for memory without an engine, and on a CPU that the
-/// engine doesn't have.
+/// Returns whether this CPU has no user root loaded.
+///
+/// Returns false for memory without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: on an online CPU, where it can't switch meanwhile.
 #[unsafe(no_mangle)]
@@ -106,18 +115,20 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.this_cpu().is_detached())
 }
 
-/// Switches this CPU to the space `to`, and ends lazy mode. `from` is the space that this CPU loaded last, even if it
-/// holds it lazily or was made to leave it. It may be `to`. Pass NULL only if there was none or it was retired.
+/// Switches this CPU to the space `to`, and ends lazy mode.
+///
+/// `from` is the space that this CPU loaded last, even if the CPU has it loaded lazily, or if the engine made the CPU
+/// leave its root. Pass NULL only if there was no such space or it was retired. `from` and `to` may be the same space.
 ///
 /// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
 /// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. quell_hw_load_root is the only function of
-/// the machine that the call uses. If the machine has no tags and no flush can be deferred, it gets there after about
-/// 20 instructions.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses only one function of the
+/// machine, quell_hw_load_root. On a machine without tags, if no flush can be deferred, it reaches that function after
+/// about 20 instructions.
 ///
-/// Refuses a CPU that isn't online, another CPU's state, a space that wasn't made or was retired, and a kernel space,
-/// which is always loaded on every CPU.
+/// Refuses a CPU that isn't online, another CPU's state, and a space that wasn't made or was retired. Also refuses a
+/// kernel space, which every CPU always has loaded.
 ///
 /// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
 /// answers. With system-wide tags it spins while another CPU takes a tag.
@@ -145,9 +156,11 @@ pub unsafe extern "C" fn quell_switch_to(
     })
 }
 
-/// Enters lazy mode: this CPU becomes idle or runs a kernel thread. The root stays loaded, but the CPU doesn't use its
-/// user half. For this space, only flushes for freed page-table pages and the end of the space still interrupt the CPU.
-/// quell_switch_to or quell_resume ends lazy mode.
+/// Enters lazy mode, for a CPU that becomes idle or runs a kernel thread.
+///
+/// The root stays loaded, but the CPU doesn't use its user half. Most flushes of this space no longer interrupt the
+/// CPU. The exceptions are flushes for freed page-table pages, and the end of the space. quell_switch_to or
+/// quell_resume ends lazy mode.
 ///
 /// `here` is this CPU's state. Refuses a CPU that isn't online, and another CPU's state.
 ///
@@ -167,9 +180,11 @@ pub unsafe extern "C" fn quell_enter_lazy(
     })
 }
 
-/// Ends lazy mode if this CPU still has the root of `space` loaded. Call it in a kernel thread before it accesses the
-/// user memory of `space`, and at the end of an idle period. Returns false and does nothing if the CPU has left that
-/// root meanwhile (then call quell_switch_to), if the CPU isn't online, or if a pointer is refused.
+/// Ends lazy mode if this CPU still has the root of `space` loaded.
+///
+/// A kernel thread calls it before it accesses user memory of `space`. An idle CPU calls it at the end of the idle
+/// period. Returns false and does nothing if the CPU has left that root meanwhile: then call quell_switch_to. Also
+/// returns false if the CPU isn't online, or if a pointer is refused.
 ///
 /// Context: as quell_enter_lazy.
 #[unsafe(no_mangle)]
@@ -187,13 +202,14 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     }
 }
 
-/// Notes that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of kernel
-/// mappings don't interrupt it; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user
-/// space.
+/// Notes that this CPU returns to its program (for a `nohz_full` CPU).
 ///
-/// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
-/// kernel never unmaps or moves the text and stack of its exit and entry paths, quell, or quell's memory. The CPU calls
-/// no function of quell except quell_on_interrupt.
+/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU; quell_enter_kernel flushes them. The
+/// call has no effect on a CPU that runs no user space.
+///
+/// Until quell_enter_kernel, this CPU must not use a mapping whose changes are ever reported for a kernel space. So the
+/// kernel never unmaps or moves quell, quell's memory, or the text and stack of its exit and entry paths. In that time,
+/// the CPU calls no function of quell except quell_on_interrupt.
 ///
 /// Refuses a CPU that isn't online.
 ///
@@ -207,9 +223,10 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Notes that this CPU has entered the kernel, and flushes kernel mappings if an initiator left that to it. Every
-/// interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on a CPU
-/// that hasn't called quell_enter_user since the last call.
+/// Notes that this CPU has entered the kernel, and flushes kernel mappings that changed while it ran the program.
+///
+/// Every interrupt, exception, system call and NMI that may interrupt a program calls it first. If the CPU hasn't
+/// called quell_enter_user since the last call, the call costs a few loads.
 ///
 /// Refuses a CPU that isn't online.
 ///
@@ -226,15 +243,18 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// Waits until every online CPU has made the flushes that were requested of it before the call. With remote flush (S4)
-/// an initiator may have waited only for receipts. The call interrupts no CPU.
+/// Waits until every online CPU has made the flushes that were requested of it before the call.
+///
+/// With remote flush (S4), an initiator may have waited only for receipts: a target has taken the request but may not
+/// have flushed yet. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It doesn't cover CPUs that received no request: a CPU that has the space loaded lazily, unless the change was
-/// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
+/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily,
+/// unless the change was reported with QUELL_SCOPE_TABLES. For kernel mappings, they're CPUs between quell_enter_user
+/// and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -250,9 +270,11 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
     })
 }
 
-/// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
-/// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
-/// instruction caches need maintenance, the kernel does that first. It doesn't cover offline CPUs, now or later.
+/// Makes every online CPU drop the instructions that it fetched before the call.
+///
+/// Call it after the kernel's text was written, mapped or unmapped, and after you finished the batch to which the
+/// change was reported. If the machine's instruction caches need maintenance, the kernel does that first. The call has
+/// no effect on CPUs that are offline, not even when they come online.
 ///
 /// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine doesn't have.
 ///
@@ -271,8 +293,9 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
     })
 }
 
-/// Returns whether this CPU is online, that is, takes part in the protocol. Returns false for memory without an engine,
-/// and on a CPU that the engine doesn't have.
+/// Returns whether this CPU is online, between quell_cpu_online and quell_cpu_offline.
+///
+/// Returns false for memory without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 #[unsafe(no_mangle)]
@@ -281,7 +304,9 @@ pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
     unsafe { made(engine) }.is_ok_and(EngineCell::is_on_online_cpu)
 }
 
-/// Returns whether this CPU runs `space`: has it loaded and isn't lazy. Returns false if a pointer is refused.
+/// Returns whether this CPU runs `space`: it has the space loaded and isn't lazy.
+///
+/// Returns false if a pointer is refused.
 ///
 /// Context: on an online CPU, where it can't switch meanwhile.
 #[unsafe(no_mangle)]
@@ -301,9 +326,10 @@ pub unsafe extern "C" fn quell_runs(
     }
 }
 
-/// Makes this CPU leave `space` if it has the space loaded, lazily or not. The CPU then has no user root until
-/// quell_switch_to, and no flush of the space interrupts it. If the engine made the CPU leave the root earlier, and it
-/// has no other root loaded, the space also stops listing it.
+/// Makes this CPU leave `space` if it has the space loaded, lazily or not.
+///
+/// The CPU then has no user root until quell_switch_to, and no flush of the space interrupts it. If the engine made the
+/// CPU leave the root earlier, and no other root is loaded, the space also stops listing this CPU.
 ///
 /// Refuses a CPU that isn't online, and a space that wasn't made or was retired.
 ///

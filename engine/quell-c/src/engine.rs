@@ -17,8 +17,10 @@ use quell::{
 #[cfg(feature = "text")]
 use quell_conformance::{PolicyText, parse_policy};
 
-/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. We also
-/// make the number differ if one of the two was built for more CPUs, or for batches of more spaces.
+/// The version of this interface.
+///
+/// quell_engine_new refuses a header whose version differs from the library's. The number also depends on
+/// QUELL_CPUS_8192 and QUELL_BATCH_SPACES, so a header and a library that disagree on these are refused too.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 0x804 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
@@ -32,11 +34,11 @@ pub const QUELL_POLICY_LENGTH: usize = 255;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_tagging {
-    /// No tags: a root switch drops every entry that isn't global.
+    /// The TLB has no tags: a root switch drops every entry that isn't global.
     None,
-    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
+    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs). The engine may use tags 1 to `tags`.
     PerCpu,
-    /// A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
+    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, 8 or 16. Needs `broadcast`.
     Global,
 }
 
@@ -46,52 +48,64 @@ pub enum quell_tagging {
 pub struct quell_features {
     /// How TLB entries are tagged.
     pub tagging: enum_quell_tagging,
-    /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
+    /// The highest tag if CPUs assign tags by themselves, or the number of a tag's bits if tags are system-wide.
     pub tags: u32,
-    /// The most strides, over all of its ranges, that a request flushes one by one. A longer request flushes a whole
-    /// tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
+    /// The most strides that a request flushes one by one, over all of its ranges.
+    ///
+    /// A longer request flushes a whole tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
-    /// The number of target CPUs from which a flush writes and reads one cache line for every eight of them, instead of
-    /// one for each. Sharing lines costs some time if there are few targets. 0 means never; 32 suits most machines. The
-    /// small library ignores it.
+    /// The number of target CPUs from which a flush shares cache lines among targets.
+    ///
+    /// Such a flush writes and reads one line for every eight targets, instead of one for each. That costs some time if
+    /// there are few targets. 0 means never; 32 suits most machines. The small library ignores the field.
     pub shares_lines_from: u32,
 }
 
-/// The parts of an engine. Set the struct to zero first; each field documents the meaning of zero.
+/// The arguments of quell_engine_new.
+///
+/// Set the struct to zero first; each field documents the meaning of zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_setup {
-    /// QUELL_INTERFACE.
+    /// The header's version: QUELL_INTERFACE.
     pub interface: u32,
     /// The capabilities of the machine.
     pub features: quell_features,
-    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL
-    /// means all mechanisms that the library was built with. quell reads it once, at most QUELL_POLICY_LENGTH bytes. A
-    /// library without the feature "text" refuses anything but NULL.
+    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M".
+    ///
+    /// NULL means all mechanisms that the library was built with. quell reads the text once, at most
+    /// QUELL_POLICY_LENGTH bytes. A library without the feature "text" refuses anything but NULL.
     pub policy: *const c_char,
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     pub cpus: *mut quell_cpu,
-    /// The memory of each CPU, if it isn't one array but, for example, in the kernel's per-CPU areas. An array of
-    /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
+    /// An array of `cpu_count` pointers, one to the memory of each CPU, which the engine keeps.
+    ///
+    /// Use it if the CPUs' memory isn't one array, but lies in the kernel's per-CPU areas, for example. NULL if `cpus`
+    /// is set.
     pub cpu_places: *const *mut quell_cpu,
     /// The number of CPUs, online or not: 1 to QUELL_MAX_CPUS.
     pub cpu_count: usize,
-    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. It's needed if each CPU is to keep
-    /// more than eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// Memory for `cpu_count` times `slots_per_cpu` slots, which the engine keeps.
+    ///
+    /// A slot is a CPU's record of a space that has a tag there. Provide slots if each CPU is to keep more than eight
+    /// spaces tagged. NULL if `slots_per_cpu` is 0.
     pub slots: *mut quell_slot,
     /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     pub slots_per_cpu: usize,
-    /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// Memory for the ledger of deferred flushes (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
-    /// The number of ledger entries, which limits the number of batches whose flushes can be deferred at once. 64 is
-    /// plenty; 0 switches S3 off.
+    /// The number of ledger entries. It limits the number of batches whose flushes are deferred at once.
+    ///
+    /// 64 are plenty; 0 switches S3 off.
     pub ledger_entries: usize,
-    /// The optional functions, which quell reads once. NULL means none.
+    /// The kernel's optional functions, which quell copies. NULL means none.
     pub hooks: *const quell_hooks,
-    /// Memory for the reason, if quell_engine_new refuses: one line, cut off if it's too long, ended with a zero byte.
-    /// With NULL, and in a library without the feature "text", it writes none.
+    /// A buffer for the reason, if quell_engine_new refuses.
+    ///
+    /// quell writes one line that ends with a zero byte, and cuts it off if it's too long. It writes nothing if the
+    /// field is NULL, or in a library without the feature "text".
     pub message: *mut c_char,
     /// The size of `message` in bytes; 160 are enough.
     pub message_size: usize,
@@ -293,9 +307,11 @@ unsafe fn places(
     Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
 }
 
-/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the
-/// memory that `setup` names, but not `setup` itself, the policy's text or the message. No function destroys an engine:
-/// once all of its CPUs are offline, its memory may be used for something else.
+/// Makes an engine.
+///
+/// `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the memory that `setup`
+/// points to. It doesn't keep `setup` itself, the policy's text or the message. No function destroys an engine: once
+/// all of its CPUs are offline, its memory may be used for something else.
 ///
 /// Refuses
 /// * a NULL `engine` or `setup`, and memory that isn't aligned,
@@ -490,8 +506,9 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
     }
 }
 
-/// Writes the policy of an engine to `text`, in the form that quell_setup takes. The text ends with a zero byte, and is
-/// cut off if it doesn't fit in `size` bytes; 64 are enough.
+/// Writes an engine's policy to `text`, in the form that quell_setup takes.
+///
+/// The text ends with a zero byte, and is cut off if it doesn't fit in `size` bytes; 64 are enough.
 ///
 /// Refuses in a library without the feature "text".
 ///
@@ -522,8 +539,9 @@ pub unsafe extern "C" fn quell_policy_text(
     })
 }
 
-/// Returns whether an engine's policy has a mechanism on. `mechanism` is 0 to 4 for S0 to S4. Returns false for any
-/// other number, and for memory without an engine.
+/// Returns whether an engine's policy has a mechanism on.
+///
+/// `mechanism` is 0 to 4 for S0 to S4. Returns false for any other number, and for memory without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -538,8 +556,9 @@ pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism
     engine.policy().has(*mechanism)
 }
 
-/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit.
-/// Returns 0 for memory without an engine.
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point.
+///
+/// UINT64_MAX means no limit. Returns 0 for memory without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -1,9 +1,9 @@
-//! The started flushes that end with a callback.
+//! Tracks the started flushes that end with a callback.
 //!
 //! A CPU checks these flushes after it has answered requests ([`Flights::look`]), and when it starts one. Only one CPU
 //! checks at a time. A CPU that arrives meanwhile doesn't wait: it sets a mark ([`AGAIN`]), and the first CPU checks
-//! once more. So either the last CPU to answer or the CPU that is checking finds the flush over, and calls back. We
-//! never lose a callback.
+//! once more. So either the last CPU to answer or the CPU that is checking finds the flush over, and calls the
+//! callback. No callback is lost.
 
 use crate::held::BatchPlace;
 use crate::machine::Machine;

@@ -7,12 +7,14 @@ use crate::status::{answer, quell_status};
 use crate::values::{enum_quell_scope, quell_range, scope};
 use quell::PageRange;
 
-/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere in the space if
-/// `range` is NULL. After it returns, no user access on any CPU uses a translation that the change removed.
+/// Flushes a change of `space` at once, without a batch.
 ///
-/// It's quicker than a batch with this one change, but quell_flush_pending doesn't know of the change before it's
-/// flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way (Linux's
-/// mm_tlb_flush_pending, for example) or doesn't rely on the cleared entry.
+/// Entries in `*range` changed, or anywhere in the space if `range` is NULL. After it returns, no user access on any
+/// CPU uses a translation that the change removed.
+///
+/// It's quicker than a batch with one change, but until it returns, quell_flush_pending doesn't wait for this change.
+/// So call it under the lock of the table. Without the lock, other code may find the entry already cleared and rely on
+/// that. Such code must then learn of the flush in another way: Linux's mm_tlb_flush_pending, for example.
 ///
 /// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Another CPU's is refused.
 ///
@@ -42,14 +44,16 @@ pub unsafe extern "C" fn quell_flush(
     })
 }
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes like
-/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. It pays
-/// off if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
-/// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
 ///
-/// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
-/// preempt it with a task that calls this function for the same space: the second task would wait for the task that it
-/// preempted. May wait, also for other tasks in this call.
+/// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
+/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. All
+/// such calls for a space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+///
+/// While a task is in this call, the kernel must not preempt it with a task that calls this function for the same
+/// space. The second task would wait for the task that it preempted.
+///
+/// Context: as quell_flush, but not from an interrupt handler. May wait, also for other tasks in this call.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_coalesced(

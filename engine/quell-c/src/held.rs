@@ -1,11 +1,11 @@
-//! The content of a batch's memory: a batch, or a started flush of one.
+//! Holds the content of a batch's memory: a batch, or a started flush of one.
 //!
 //! A started flush borrows its batch, and both are in the same memory. So between the start and the end of the flush,
 //! only the flush refers to the batch here; calls from C meanwhile read only the seal.
 //!
-//! We don't report the pages that follow the last reported range to the engine one by one. The header's inline function
-//! counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends on them.
-//! The engine counts the batch as pending from the first page on, so later observers miss nothing.
+//! If reported pages follow the last reported range, the engine doesn't get them one by one. The header's inline
+//! function counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends
+//! on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::flight::Callback;

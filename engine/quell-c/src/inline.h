@@ -1,5 +1,6 @@
-/// Returns the range of `bytes` bytes from `address`, which entries of size `stride` map. If one of the two is not a
-/// multiple of that size, the range is empty, which every function refuses.
+/// Returns the range of `bytes` bytes from `address`, mapped by entries of size `stride`.
+///
+/// If `address` or `bytes` is not a multiple of that size, the range is empty, and every function refuses it.
 static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 bytes, enum quell_stride stride)
 {
     quell_u64 size = (quell_u64)4096 << 9 * (unsigned)stride;
@@ -10,8 +11,9 @@ static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 byt
     return range;
 }
 
-/// Reports that entries of `space` were cleared or lost rights, without a frame. A range that follows the last one costs
-/// some five instructions.
+/// Reports that entries of `space` were cleared or lost rights, without a frame.
+///
+/// If the range follows the last reported one, the call costs about five instructions.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
 /// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.

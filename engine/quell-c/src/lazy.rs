@@ -1,4 +1,4 @@
-//! Flushes that are deferred until a frame is reused (S3), and functions for later observers.
+//! Defers flushes until a frame is reused (S3), and makes them when other code relies on a cleared entry.
 
 use crate::place::{deferred_flush, space, stamp};
 use crate::place::{
@@ -6,7 +6,9 @@ use crate::place::{
 };
 use crate::status::{answer, quell_status};
 
-/// Initialises a frame's word: the frame has no deferred flush. Zeroed memory is initialised already.
+/// Initialises a frame's word: the frame has no deferred flush.
+///
+/// Zeroed memory is initialised already.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -21,7 +23,9 @@ pub unsafe extern "C" fn quell_deferred_flush_init(
     })
 }
 
-/// Returns whether the frame has no deferred flush, with one acquire load. Returns true for NULL.
+/// Returns whether the frame has no deferred flush, with one acquire load.
+///
+/// Returns true for NULL.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -47,8 +51,9 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(
     })
 }
 
-/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. A stamp of zero
-/// means that the batch flushed: then the call does the same as quell_deferred_flush_flushed.
+/// Records `*stamp`, which quell_batch_finish_deferred wrote, as the frame's deferred flush.
+///
+/// A stamp of zero means that the batch flushed. Then the call does the same as quell_deferred_flush_flushed.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 #[unsafe(no_mangle)]
@@ -65,7 +70,9 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
     })
 }
 
-/// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
+/// Clears the mark of quell_deferred_flush_begin.
+///
+/// Use it if the frame was flushed after all, or if its entries were not cleared.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 #[unsafe(no_mangle)]
@@ -79,14 +86,16 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
     })
 }
 
-/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
-/// needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the engine doesn't
-/// have. Then the frame no longer belongs to the page.
+/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before.
+///
+/// No flush is needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the
+/// engine doesn't have. Then the frame no longer belongs to the page.
 ///
 /// Afterwards the frame has no deferred flush, although CPUs may still use stale entries for pages where it isn't
-/// mapped again. So there are two ways to continue. Before you drop the lock, map the frame again at every place from
-/// which it was unmapped. Or treat each entry that still names the frame as a mapping of it, and report it to the batch
-/// when that mapping is removed.
+/// mapped again. So do one of two things:
+/// * Map the frame again at every place from which it was unmapped, before you drop the lock.
+/// * Treat each entry that still names the frame as a mapping of it. Report the entry to the batch when you remove that
+///   mapping.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 #[unsafe(no_mangle)]
@@ -102,9 +111,10 @@ pub unsafe extern "C" fn quell_reinstate(
     }
 }
 
-/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner. Returns whether
-/// the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred flush, if a pointer
-/// is refused, or on a CPU that the engine doesn't have.
+/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner.
+///
+/// Returns whether the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred
+/// flush. Also returns false if a pointer is refused, or on a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -120,8 +130,9 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
     }
 }
 
-/// Returns whether reusing this frame would interrupt no CPU. It costs two loads when no flush is deferred. Returns
-/// false if a pointer is refused.
+/// Returns whether reusing this frame would interrupt no CPU.
+///
+/// It costs two loads when no flush is deferred. Returns false if a pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -136,10 +147,12 @@ pub unsafe extern "C" fn quell_is_flushed(
     }
 }
 
-/// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
-/// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
-/// filled again. It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers
-/// that name the frame.
+/// Makes the frame's deferred flush, so that its entries and its page-cache slot may be filled again.
+///
+/// Call it before you rewrite an entry of `space` whose marker names the frame. (The marker is the value that the
+/// kernel left when it cleared the entry lazily.) Also call it before you fill a page-cache slot that held the frame.
+/// It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that name the
+/// frame.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -159,9 +172,11 @@ pub unsafe extern "C" fn quell_flush_before_refill(
     })
 }
 
-/// Flushes all pending changes of `space`. For a later observer: code that finds an entry already cleared, by another
-/// CPU, and relies on that. After it returns, no CPU uses a translation of the space that was cleared before the call.
-/// It costs three loads when no flush is pending.
+/// Flushes all pending changes of `space`.
+///
+/// It's for later observers: code that finds an entry already cleared by another CPU and relies on that. After it
+/// returns, no CPU uses a translation of the space that was cleared before the call. It costs three loads when no flush
+/// is pending.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -178,9 +193,10 @@ pub unsafe extern "C" fn quell_flush_pending(
     })
 }
 
-/// Flushes like quell_flush_pending, but only batches: flushes that are deferred until reuse stay deferred. For code
-/// that handles markers one by one and has found an entry cleared without a marker. It costs two loads when no batch is
-/// outstanding.
+/// Flushes all outstanding batches of `space`, but leaves flushes that are deferred until reuse.
+///
+/// It's for code that handles markers one by one and has found an entry cleared without a marker. Other code calls
+/// quell_flush_pending. It costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 #[unsafe(no_mangle)]
@@ -197,10 +213,12 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     })
 }
 
-/// Flushes like quell_flush_pending_batches, but waits until every CPU has flushed, not only for receipts. Idle CPUs
-/// flush, too. For code that finds an entry cleared and is about to write an entry of another page size there. The code
-/// that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two loads when no batch is
-/// outstanding.
+/// Flushes all outstanding batches of `space`, and waits until every CPU has flushed.
+///
+/// quell_flush_pending_batches may return once each target has taken its request (a receipt). This function waits
+/// longer, and idle CPUs flush, too. It's for code that finds an entry cleared and is about to write an entry of
+/// another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two
+/// loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 #[unsafe(no_mangle)]
@@ -217,10 +235,12 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     })
 }
 
-/// Makes all deferred flushes up to `*stamp`. After it returns, no CPU uses a translation whose flush a batch deferred
-/// before the call with this stamp or an earlier one. There are two uses. Call it before a page changes if CPUs may
-/// still read its former frame, unmapped as of `*stamp`. And call it before addresses of the kernel's half are used
-/// again. It costs one load when no flush is deferred.
+/// Makes all deferred flushes up to `*stamp`.
+///
+/// After it returns, no CPU uses a translation whose flush a batch deferred before the call, with this stamp or an
+/// earlier one. Call it before addresses of the kernel's half are used again. Also call it before the content of a page
+/// changes, if the page's former frame was unmapped with `*stamp` and CPUs may still read it. It costs one load when no
+/// flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -237,8 +257,10 @@ pub unsafe extern "C" fn quell_flush_until(
     })
 }
 
-/// Returns whether any flush may be deferred until reuse. If it returns false, none is. It may return true because of a
-/// stamp that was never used. Returns false for memory without an engine.
+/// Returns whether any flush may be deferred until reuse.
+///
+/// If it returns false, none is. It may return true because of a stamp that was never used. Returns false for memory
+/// without an engine.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -247,7 +269,9 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
     unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
 }
 
-/// Makes every deferred flush. For a background thread, so that reusing a frame needn't wait. It may miss a batch whose
+/// Makes every deferred flush.
+///
+/// A background thread can call it, so that reusing a frame needn't wait. It may miss a batch whose
 /// quell_batch_finish_deferred hasn't returned.
 ///
 /// Context: interrupts on or off. May wait.
@@ -261,9 +285,11 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
     })
 }
 
-/// Flushes this CPU's tag if it lags behind the flush clock by a sixteenth of the ledger: by 4 deferred flushes with 64
-/// entries, for example. Call it when a CPU is in the kernel anyway, for example at a fault: a later deferred flush
-/// then needn't interrupt it. It costs two loads if the CPU doesn't lag.
+/// Flushes this CPU's tag if many flushes were deferred since its last flush.
+///
+/// Many means a sixteenth of the ledger's entries: 4 deferred flushes with 64 entries, for example. Call it when a CPU
+/// is in the kernel anyway, for example at a fault. A later deferred flush then needn't interrupt the CPU. It costs two
+/// loads if there's nothing to do.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 #[unsafe(no_mangle)]

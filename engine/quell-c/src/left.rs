@@ -1,7 +1,7 @@
 //! Detects batches that were begun but never finished, in libraries with debug assertions.
 //!
 //! No call refers to such a batch any more. But sooner or later another batch is begun in its memory, mostly because
-//! the next call uses the same part of the stack. We detect it then.
+//! the next call uses the same part of the stack. That's when it's detected.
 
 use crate::held::BatchPlace;
 use crate::machine::Machine;

@@ -1,11 +1,15 @@
-//! The engine for kernels in C: a static library and `quell.h`.
+//! Offers the engine to kernels in C: a static library and `quell.h`.
 //!
-//! The interface is [`quell`]'s own, function for function. It differs only where C lacks a feature of Rust. A machine
-//! isn't a type but a set of functions that the embedder defines and the linker resolves ([`machine`]). Rust's types
-//! enforce some rules that C's can't. We check such a rule if memory that the call reads anyway reveals misuse: for
-//! example, a batch that wasn't begun, a space that was retired, a CPU that isn't online. The call refuses the misuse
-//! with a [`status`]. The header documents the other rules. The embedder provides all memory, in the sizes and
-//! alignments that the header names ([`place`]).
+//! The interface is that of the crate [`quell`], function for function. It differs only where C lacks a feature of
+//! Rust:
+//!
+//! * The machine isn't a type. It's a set of functions that the kernel defines and the linker resolves ([`machine`]).
+//! * Rust's types enforce rules that C's types can't. The library checks such a rule if memory that the call reads
+//!   anyway reveals misuse. For example, a batch wasn't begun, or a CPU isn't online. The call then does nothing and
+//!   returns a [`status`]. The header documents all other rules.
+//! * The kernel provides all memory, in the sizes and alignments that the header defines ([`place`]).
+//!
+//! S0 to S4 number the engine's mechanisms: batching, extents, tags, lazy unmap and remote flush.
 //!
 //! ```text
 //! cargo rustc --release -p quell-c --crate-type staticlib                  for the host
@@ -14,28 +18,27 @@
 //!
 //! # What C promises
 //!
-//! Every function that takes a pointer is `unsafe` for the same reasons, so we list them only here:
+//! Functions that take a pointer are `unsafe` for these reasons, which aren't repeated at each function:
 //!
-//! * The pointer points to memory of its type that was initialised as the header documents. During the call, it isn't
-//!   moved or used by other code. In a library that checks for misuse it may also be NULL.
-//! * A space or engine outlives everything that refers to it.
+//! * The pointer points to memory of its type, initialised as the header documents. No other code moves or uses this
+//!   memory during the call. In a library that checks for misuse, the pointer may also be NULL.
+//! * A space or engine lives longer than everything that refers to it.
 //! * The machine's functions do what their documentation promises.
 //!
 //! # Panics
 //!
-//! A call that can detect a wrong argument refuses it and doesn't panic. A panic for another reason (a debug assertion,
-//! memory that was overwritten) calls [`panic::quell_panic`] in a library for a kernel, and aborts the process in a
-//! library for the host.
+//! A call that detects a wrong argument refuses it and doesn't panic. Panics have other reasons: a debug assertion
+//! failed, or memory was overwritten. A library for a kernel then calls [`panic::quell_panic`]. A library for the host
+//! aborts the process.
 //!
 //! # The header
 //!
-//! cbindgen writes `include/quell.h` from the documentation in this crate. A test compares the two, and
+//! cbindgen writes `include/quell.h` from the documentation in this crate, and a test compares the two. To update the
+//! header:
 //!
 //! ```text
 //! QUELL_WRITE_HEADER=1 cargo test --package xtask --test header
 //! ```
-//!
-//! updates the header.
 #![no_std]
 // We use the names of the header.
 #![allow(non_camel_case_types)]

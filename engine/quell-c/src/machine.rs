@@ -1,8 +1,8 @@
-//! The machine below the engine: functions that the embedder defines in C and the linker resolves.
+//! Declares the machine below the engine: functions that the kernel defines in C and the linker resolves.
 //!
-//! A program has one machine, so the engine calls these functions directly, and [`Machine`] holds only the features
-//! that the embedder has named. We make functions optional that few kernels need: for example, for guests, devices and
-//! hangs ([`quell_hooks`]).
+//! A program has one machine, so the engine calls these functions directly. [`Machine`] holds only the features that
+//! the kernel has stated. Functions that few kernels need are optional ([`quell_hooks`]): for guests, devices and
+//! reports of hangs, for example.
 
 use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
@@ -16,60 +16,64 @@ use crate::capacity::CHECKED;
 use crate::flight::Flights;
 use crate::values::{enum_quell_scope, quell_range, quell_scope};
 
-/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles 8192: then
-/// define QUELL_CPUS_8192 wherever this header is included.
+/// The most CPUs that an engine handles.
+///
+/// It's 8192 if the library was built with the feature "cpus-8192". Then define QUELL_CPUS_8192 wherever you include
+/// this header.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
 /// The most CPUs that an engine handles.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_MAX_CPUS: usize = 8192;
-/// The words of a `struct quell_cpu_set`.
+/// The number of words in a `struct quell_cpu_set`.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_CPU_SET_WORDS: usize = 16;
-/// The words of a `struct quell_cpu_set`.
+/// The number of words in a `struct quell_cpu_set`.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_CPU_SET_WORDS: usize = 128;
 const _: () = assert!(QUELL_MAX_CPUS == MAX_CPUS && QUELL_CPU_SET_WORDS * 64 == MAX_CPUS);
 
-/// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
+/// A set of CPUs. CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_cpu_set {
-    /// The members.
+    /// The members, one bit each.
     pub bits: [u64; QUELL_CPU_SET_WORDS],
 }
 
-/// The translations that an invalidation drops.
+/// The kind of an invalidation: the translations that it drops.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_invalidate_kind {
-    /// The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
+    /// The entries of `range` under `tag`, in `scope`. On a machine without tags, ignore the tag.
     Range,
     /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
     Tag,
-    /// All entries under all tags, walker caches included; global kernel entries may stay.
+    /// All entries under all tags, walker caches included. Global kernel entries may stay.
     All,
-    /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
-    /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
-    /// quell_kernel_space_new made use it.
+    /// The entries of `range` in the kernel's half, in `scope`: global ones, and those under the loaded tag.
+    ///
+    /// `invlpg` and `tlbi vaae1` do that. With global tags, drop those under all tags. quell uses this kind only for
+    /// spaces that quell_kernel_space_new made.
     Kernel,
     /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
+    ///
     /// Ignore `tag`, `range` and `scope`. quell_cpu_online uses it, too. A kernel that makes no kernel space may treat
     /// it as `All`.
     Everything,
 }
 
-/// An invalidation.
+/// The arguments of one invalidation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_invalidate {
-    /// The translations to drop.
+    /// The kind of translations to drop.
     pub kind: quell_invalidate_kind,
-    /// Leaf entries alone, or the walker caches on the path as well.
+    /// The entries to drop: leaf entries alone, or also the walker caches on the path.
     pub scope: quell_scope,
-    /// The range, one invalidation per stride.
+    /// The pages to invalidate, with one invalidation per stride.
     pub range: quell_range,
-    /// The hardware's tag: PCID or ASID. Tag 0 is the kernel's.
+    /// The hardware's tag, a PCID or ASID. Tag 0 is the kernel's.
     pub tag: u16,
 }
 
@@ -112,103 +116,132 @@ impl From<Invalidate> for quell_invalidate {
 }
 
 unsafe extern "C" {
-    /// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
+    /// Returns the number of the CPU that executes the call, from 0.
+    ///
+    /// No other CPU has this number at the same time.
     pub fn quell_hw_this_cpu() -> u32;
 
-    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. It covers this CPU's
-    /// own stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
-    /// made. For example: `mfence` on x86, `dsb ish` on Arm.
+    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs.
+    ///
+    /// It covers this CPU's own stores. It also covers stores of other CPUs that this CPU has observed: it took the
+    /// lock under which they were made, for example. On x86 it's `mfence`, on Arm `dsb ish`.
     pub fn quell_hw_fence();
 
-    /// Invalidates translations of this CPU alone. The invalidation has taken effect on return: no later access of this
-    /// CPU uses a covered entry, unless that was filled again from the tables after the call began. Fills after the
-    /// call see table stores that this CPU made before it, and those of other CPUs that it has observed. On Arm the
-    /// invalidation therefore begins with `dsb ishst`, or with `dsb ish` in a kernel that broadcasts nothing.
-    /// quell_hw_load_root without `keep` guarantees the same. Other CPUs see a release store after the call only once
-    /// the invalidation has taken effect. If `tag` is used, it's the loaded one.
+    /// Invalidates translations of this CPU alone. The invalidation has taken effect on return.
+    ///
+    /// After that, no access of this CPU uses a covered entry, unless the walker filled the entry from the tables after
+    /// the call began. Fills after the call see table stores that this CPU made before it, and those of other CPUs that
+    /// it has observed. So on Arm the invalidation begins with `dsb ishst`, or with `dsb ish` in a kernel that
+    /// broadcasts nothing. quell_hw_load_root without `keep` guarantees the same.
+    ///
+    /// If another CPU sees a release store that this CPU made after the call, the invalidation has taken effect. If
+    /// `what` names a tag, it's the loaded one.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
-    /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
-    /// stores before the call. Called only if `quell_features.broadcast` is set; otherwise it may trap. A library
-    /// without the feature "broadcast" refers to neither this function nor quell_hw_broadcast_complete.
+    /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB).
+    ///
+    /// Fills after its completion see table stores made before the call. quell calls it only if
+    /// `quell_features.broadcast` is set; otherwise it may trap. A library without the feature "broadcast" needs
+    /// neither this function nor quell_hw_broadcast_complete.
     pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
 
-    /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Called
-    /// only if `quell_features.broadcast` is set.
+    /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`).
+    ///
+    /// quell calls it only if `quell_features.broadcast` is set.
     pub fn quell_hw_broadcast_complete();
 
-    /// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise
-    /// none is left on return. On a machine without tags none survive. Interrupts are masked.
+    /// Loads the root table in frame `root` under `tag`.
+    ///
+    /// If `keep` is set, entries under the tag survive. Otherwise none is left on return. On a machine without tags,
+    /// none survive. Interrupts are masked.
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
-    /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
-    /// example, it loads the kernel's own root on x86, or a reserved table on Arm. It drops entries under the tag of
-    /// the root that it loads, except global ones. Interrupts are masked.
+    /// Leaves every user root: until the next quell_hw_load_root, this CPU uses and fills no user translation.
+    ///
+    /// For example, it loads the kernel's own root on x86, or a reserved table on Arm. It also drops entries under the
+    /// tag of the root that it loads, except global ones. Interrupts are masked.
     pub fn quell_hw_unload_root();
 
-    /// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
-    /// quell_on_interrupt, and sees the stores that precede this call. `targets` is valid until this function returns.
-    /// Only the words that cover the engine's CPUs are initialised: don't read or copy the other words. Interrupts are
+    /// Interrupts each CPU of `targets`; the caller is never one of them.
+    ///
+    /// Each target eventually calls quell_on_interrupt, and then sees the stores that precede this call. Interrupts are
     /// masked, so this function must not wait for other CPUs.
+    ///
+    /// `targets` is valid until this function returns. Only the words that cover the engine's CPUs are initialised:
+    /// don't read or copy the others.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
     /// Masks interrupts on this CPU, and returns whether they were on.
     pub fn quell_hw_mask_interrupts() -> bool;
 
-    /// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
+    /// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on` is true.
     pub fn quell_hw_restore_interrupts(were_on: bool);
 
-    /// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
+    /// Runs one turn of a waiting loop (`pause`, `yield`).
+    ///
+    /// Other CPUs must make progress meanwhile.
     pub fn quell_hw_relax();
 
-    /// Returns whether this CPU may wait for other CPUs now. A kernel can query its lock checker, for example. Only a
-    /// library with debug assertions needs this function, and panics if it returns false.
+    /// Returns whether this CPU may wait for other CPUs now.
+    ///
+    /// A kernel can query its lock checker, for example. Only a library with debug assertions needs this function, and
+    /// panics if it returns false.
     #[cfg(debug_assertions)]
     pub fn quell_hw_may_wait() -> bool;
 }
 
-/// Optional functions of the embedder. Set the struct to zero first: a NULL function is not called. As with quell_hw_*,
-/// none of them may call quell or wait for other CPUs.
+/// Optional functions of the kernel. quell doesn't call a function that is NULL.
+///
+/// Set the struct to zero first. As with quell_hw_*, none of these functions may call quell or wait for other CPUs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct quell_hooks {
-    /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
-    /// x86. quell_synchronize_text refuses to work without it.
+    /// Makes this CPU drop the instructions that it fetched before the call.
+    ///
+    /// It's `isb` on Arm, and a serializing instruction on x86. quell_synchronize_text refuses to work without it.
     pub synchronize_text: Option<extern "C" fn()>,
-    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if that isn't running. Returns true if
-    /// it wasn't running, and will lose every translation, global ones and walker caches included, before it executes
-    /// or walks again. Then quell doesn't interrupt it. quell calls this function for each target, after the tables
-    /// were changed. The function is one atomic operation that is a full barrier, on memory that the hypervisor shares
-    /// with the guest.
+    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if it isn't running.
+    ///
+    /// Returns true if `target` wasn't running and will lose every translation before it executes or walks again,
+    /// global ones and walker caches included. Then quell doesn't interrupt it. quell calls this function for each
+    /// target, after the tables were changed.
+    ///
+    /// The function is one atomic operation on memory that the hypervisor shares with the guest, and a full barrier.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
-    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage). `range` has changed, or everything if it's NULL, in the space whose root is in frame `root`.
+    /// Starts to invalidate the translations of devices that walk a space's tables: an IOMMU, or a hypervisor's second
+    /// stage.
+    ///
+    /// The entries in `range` have changed, or all entries if it's NULL, in the space whose root is in frame `root`.
     /// quell calls this function for every change that needs a flush, after the tables were changed, on the CPU that
-    /// flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred until reuse,
-    /// quell calls it at the unmap. quell_engine_new refuses this function if the library was built without the feature
-    /// "secondary".
+    /// flushes or defers the flush. If the flush is deferred until reuse, quell calls it at the unmap. Table locks may
+    /// be held, so it must not wait.
+    ///
+    /// quell_engine_new refuses this function if the library was built without the feature "secondary".
     pub start_secondary:
         Option<extern "C" fn(root: u64, range: *const quell_range, scope: enum_quell_scope)>,
-    /// Returns a number that identifies everything started with `start_secondary` before this call, by this CPU or by
-    /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
-    /// wait.
+    /// Returns a number that identifies everything that was started with `start_secondary` before this call.
+    ///
+    /// That includes calls by other CPUs that this CPU has observed. The number may be that of a later command in the
+    /// device's queue, for example. Must not wait.
     pub mark_secondary: Option<extern "C" fn() -> u64>,
     /// Returns whether everything that `mark` covers is complete: devices use and fill no invalidated translation.
+    ///
     /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
     /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
     /// complete when `start_secondary` returns.
     pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
-    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
-    /// report a hang. quell calls it after 65536 turns, and whenever their number has doubled. Either `target` doesn't
-    /// answer, or it still runs a space that is being retired (quell_space_retire). The wait continues when the
-    /// function returns.
+    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax.
+    ///
+    /// With it a kernel can report a hang. quell calls it after 65536 turns, and again whenever the number has doubled.
+    /// Either `target` doesn't answer, or it still runs a space that is being retired (quell_space_retire). The wait
+    /// continues when the function returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 
 /// The address of each CPU's state, if the states aren't one array.
 pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
 
-/// The machine that the embedder's functions form.
+/// The machine that the kernel's functions form.
 pub struct Machine {
     features: Features,
     /// 0 means never.

@@ -1,15 +1,15 @@
-//! Chooses a mutant, so that a kernel's tests can show that they detect mistakes.
+//! Turns on a deliberate mistake (a mutant) of the engine, so that a kernel's tests can show that they detect it.
 //!
-//! Only a library that was built in the instrumented copy of the workspace (`search/mutants`) contains mutants: it
-//! makes the mistake that [`quell_leave_out`] names. We keep mutants and the checks for them out of every other
-//! library.
+//! Mutants exist only in a library that was built in the instrumented copy of the workspace (`search/mutants`). There,
+//! the function [`quell_leave_out`] chooses one. Every other library contains neither mutants nor checks for them.
 
 use crate::status::{answer, quell_status};
 use core::ffi::c_char;
 
-/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake. `quell explore
-/// --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants, and
-/// QUELL_STATUS_VALUE if there is no mutant of this name.
+/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake.
+///
+/// `quell explore --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants,
+/// and QUELL_STATUS_VALUE if there is no mutant of this name.
 ///
 /// Context: any, before the first engine is made.
 ///

@@ -1,16 +1,17 @@
-//! Handles panics in a library without an operating system below.
+//! Handles panics in a library for a kernel.
 //!
-//! A panic means that the embedder broke a promise. For example, `quell_hw_this_cpu` returned a wrong number in the
-//! middle of a batch, a call waited although `quell_hw_may_wait` returned false, or memory was overwritten. We undo
-//! nothing. quell holds no lock afterwards, but the TLBs are in an unknown state, so the kernel must stop.
+//! A panic means that the kernel broke a promise. For example, `quell_hw_this_cpu` returned a wrong number in the
+//! middle of a batch, a call waited although `quell_hw_may_wait` returned false, or memory was overwritten. Nothing is
+//! undone. quell holds no lock afterwards, but the TLBs are in an unknown state, so the kernel must stop.
 
 use core::ffi::c_char;
 
 unsafe extern "C" {
-    /// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
-    /// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
-    /// several CPUs at once, with interrupts on or off. A library that was built for an operating system doesn't call
-    /// it: it prints the panic and aborts the process.
+    /// Handles a panic: quell calls it when it detects a broken promise. It must not return.
+    ///
+    /// `message` has `length` bytes of UTF-8, followed by a zero byte, and contains the place in quell's source. If the
+    /// function returns, this CPU spins for ever. Several CPUs may call it at once, with interrupts on or off. A
+    /// library that was built for an operating system doesn't call it: it prints the panic and aborts the process.
     pub fn quell_panic(message: *const c_char, length: usize);
 }
 

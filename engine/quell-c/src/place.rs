@@ -1,13 +1,11 @@
-//! The memory that the embedder provides: its types in C, their sizes, and the conversion of pointers to their content.
-//! We convert every pointer to such memory here. The file is long because each type has a declaration, a size and a
-//! conversion here.
+//! Declares the memory that the kernel provides: its types in C and their sizes.
 //!
-//! We chose the sizes of the engine's types on a 64-bit machine. Assertions beside the declarations prevent a type that
-//! doesn't fit from compiling.
+//! The module also converts each pointer to such memory to a Rust type. The sizes are those of the engine's types on a
+//! 64-bit machine. Assertions beside the declarations prevent a type that doesn't fit from compiling.
 //!
-//! We refuse misuse that is cheap to detect: zeroed memory, and memory whose object was ended. We trust that any other
-//! content is an object of the pointer's type. A library that was built with QUELL_UNCHECKED=1 checks only when it
-//! makes an engine.
+//! Misuse that is cheap to detect is refused: zeroed memory, and memory whose object was ended. Any other content is
+//! taken as an object of the pointer's type. A library that was built with QUELL_UNCHECKED=1 checks only when it makes
+//! an engine.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
@@ -58,69 +56,83 @@ pub const QUELL_LINE_ALIGN: usize = 64;
 /// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
 
-/// The engine of a machine. Start with zeroed memory; quell_engine_new makes the engine. It must not move.
+/// The engine of a machine. Start with zeroed memory, which must not move; quell_engine_new makes the engine.
 #[repr(C, align(64))]
 pub struct quell_engine {
     opaque: [u8; QUELL_ENGINE_SIZE],
 }
 
-/// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.
+/// The engine's state for one CPU.
+///
+/// Pass an array of them to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_cpu {
     opaque: [u8; QUELL_CPU_SIZE],
 }
 
-/// The engine's memory for one tag of one CPU, if each CPU is to have more than eight. Pass an array of them to
-/// quell_engine_new, which initialises it.
+/// The engine's memory for one tag of one CPU.
+///
+/// It's needed if each CPU is to have more than eight tags. Pass an array of them to quell_engine_new, which
+/// initialises it.
 #[repr(C, align(64))]
 pub struct quell_slot {
     opaque: [u8; QUELL_SLOT_SIZE],
 }
 
-/// The memory of one batch's deferred flush (S3). Pass an array of them to quell_engine_new, which initialises it.
+/// The engine's memory for one batch's deferred flush (S3).
+///
+/// Pass an array of them to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_ledger_entry {
     opaque: [u8; QUELL_LEDGER_ENTRY_SIZE],
 }
 
-/// An address space. quell_space_new makes it. It must not move until it's retired; then its memory is zero.
+/// An address space. quell_space_new makes it.
+///
+/// It must not move until it's retired. After that, its memory is zero.
 #[repr(C, align(64))]
 pub struct quell_space {
     opaque: [u8; QUELL_SPACE_SIZE],
 }
 
-/// The pages that quell_batch_changed extends. Only quell reads or writes it.
+/// The adjacent pages that quell_batch_changed has merged into one range. Only quell reads or writes it.
 #[repr(C)]
 pub struct quell_run {
-    /// The address of the space, plus the scope, plus 2. 1 if no pages are extended.
+    /// The address of the space, plus the scope, plus 2. It's 1 if there is no range to extend.
     pub of: usize,
-    /// The page after the last one.
+    /// The page after the last one of the range.
     pub next: u64,
 }
 
-/// A batch: changed entries and the frames behind them. Keep it on the stack, for example. quell_batch_begin makes it.
+/// A batch: changed entries and the frames behind them.
+///
+/// quell_batch_begin makes it. Keep it on the stack, for example.
 #[repr(C, align(8))]
 pub struct quell_batch {
-    /// The last pages that were reported.
+    /// The range that was reported last.
     pub run: quell_run,
     opaque: [u8; QUELL_BATCH_REST],
 }
 
-/// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no
-/// deferred flush, so zeroed memory is a valid start.
+/// The deferred flush of one frame: a word in the kernel's frame table.
+///
+/// It's zero exactly while the frame has no deferred flush, so zeroed memory is a valid start.
 #[repr(C, align(8))]
 pub struct quell_deferred_flush {
     opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],
 }
 
-/// The full flushes of one space that tasks share. Keep one beside each space. Zeroed memory is a valid start.
+/// The full flushes of one space that several tasks share.
+///
+/// Keep one beside each space. Zeroed memory is a valid start.
 #[repr(C, align(8))]
 pub struct quell_coalesced {
     opaque: [u8; QUELL_COALESCED_SIZE],
 }
 
-/// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
-/// flush of an engine. Zero isn't a valid time.
+/// The time at which a batch's flush was deferred.
+///
+/// It's a 64-bit number in native byte order that grows with each deferred flush of an engine. Zero isn't a valid time.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {

@@ -5,11 +5,12 @@ use crate::status::{answer, quell_status};
 use crate::values::{enum_quell_kernel_entries, kernel_entries, quell_range};
 use quell::Frame;
 
-/// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
-/// 4096). `space` is memory of any content, which must not move until the space is retired.
+/// Makes an address space that no CPU has loaded.
 ///
-/// Until quell_space_retire returns, the root must be a table in the machine's format that maps the kernel as every
-/// root does. No other space may have this root.
+/// Its root table is in frame `root` (the physical address divided by 4096). Until quell_space_retire returns, the root
+/// must be a table in the machine's format that maps the kernel as every root does. No other space may have this root.
+///
+/// `space` is memory of any content, which must not move until the space is retired.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]
@@ -30,16 +31,18 @@ pub unsafe extern "C" fn quell_space_new(
     })
 }
 
-/// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
-/// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
-/// initiator of a flush sends a request to every online CPU, except those between quell_enter_user and
-/// quell_enter_kernel, and waits until each has flushed. A kernel may have several such spaces.
+/// Makes a space for the kernel's own mappings, which every CPU always has loaded.
+///
+/// Such mappings are stacks, `vmalloc` memory, I/O mappings and module text, for example. Report their changes to
+/// batches like those of any other space. The initiator of a flush sends a request to every online CPU, except those
+/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A kernel may have several such
+/// spaces.
 ///
 /// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
-/// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
-/// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
+/// space must be global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may be global or not. quell_hw_invalidate must
+/// handle QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
@@ -74,14 +77,15 @@ pub unsafe extern "C" fn quell_kernel_space_new(
     })
 }
 
-/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. After it returns, no
-/// walker reads its tables, so they may be freed, the root included. The space's memory is then zero, and belongs to
-/// the caller again.
+/// Retires a space in which no user thread will ever run again.
 ///
-/// It doesn't wait for a CPU that the engine made leave the space earlier. Such a CPU may still name this space as
-/// `from`, and that call writes to the space's memory. So when this function returns, no CPU may be in quell_switch_to
-/// or quell_cpu_offline with this space as `from`, and none may make such a call later. A kernel can, for example,
-/// count the CPUs that loaded this space last, and retire it when the count is zero.
+/// It makes every CPU leave the space's root. After it returns, no walker reads its tables, so they may be freed, the
+/// root included. The space's memory is then zero, and belongs to the caller again.
+///
+/// If the engine made a CPU leave the space earlier, that CPU may still pass the space as `from` to quell_switch_to or
+/// quell_cpu_offline. Such a call writes to the space's memory, and this function doesn't wait for it. So when this
+/// function returns, no CPU may be in such a call, and none may make one later. A kernel can, for example, count the
+/// CPUs that loaded this space last, and retire it when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
 /// batch, and a kernel space.
@@ -111,7 +115,9 @@ pub unsafe extern "C" fn quell_space_retire(
     })
 }
 
-/// Returns the id of a space, which no other space of the engine ever has. Returns 0 for memory without a space.
+/// Returns the id of a space. No other space of the engine ever has the same id.
+///
+/// Returns 0 for memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -120,8 +126,9 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
 }
 
-/// Returns whether an unfinished batch has changes of a space. If so, quell_space_retire refuses it. Returns false for
-/// memory without a space.
+/// Returns whether an unfinished batch has changes of a space.
+///
+/// If so, quell_space_retire refuses the space. Returns false for memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -130,7 +137,9 @@ pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> b
     unsafe { self::space(space) }.is_ok_and(|space| space.is_in_batch())
 }
 
-/// Returns the frame of a space's root table. Returns 0 for memory without a space.
+/// Returns the frame of a space's root table.
+///
+/// Returns 0 for memory without a space.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -139,9 +148,10 @@ pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.root().0)
 }
 
-/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. Call it after
-/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice the change by faults of
-/// their own. It isn't for changes that need a flush.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights.
+///
+/// It does nothing if the space isn't loaded. Call it after a fault, on machines whose TLBs keep an entry that refused
+/// an access. Other CPUs notice the change by faults of their own. Don't use it for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The engine's counters, by number and by name.
+//! Reads the engine's counters, by number and by name.
 
 use crate::place::{engine, quell_engine};
 use crate::status::{answer, quell_status};
@@ -10,7 +10,9 @@ use quell::{Counter, CpuId, Stats};
 /// The number of counters.
 pub const QUELL_COUNTERS: usize = 40;
 
-/// The counters. Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
+/// The engine's counters.
+///
+/// Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_counter {
@@ -22,7 +24,7 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they hold the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they have the space loaded lazily, or will flush when they enter the kernel.
     SkippedLazy,
     /// Targets left out because they have left the space.
     SkippedLeft,
@@ -32,7 +34,7 @@ pub enum quell_counter {
     SkippedNoTarget,
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace,
-    /// Requests taken that an earlier flush had already covered.
+    /// Requests taken although an earlier flush had already covered them.
     IgnoredGeneration,
     /// Lazy CPUs that left their space because of a request.
     Evicted,
@@ -44,15 +46,16 @@ pub enum quell_counter {
     EscalatedLength,
     /// Requests that became a flush of a whole tag because two initiators met at a target.
     EscalatedContention,
-    /// Requests that became a flush of a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed an earlier request.
     EscalatedGap,
-    /// Changes for which a batch had no place: too many spaces in one batch, or too many batches of one space.
+    /// Changes that didn't fit into a batch: too many spaces in one batch, or too many batches of one space.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,
     /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
     WaitedReceipt,
-    /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
+    /// Requests that a CPU served before their interrupt arrived, while it waited or in the handler of an earlier
+    /// interrupt.
     ServedEarly,
     /// Broadcast invalidations sent.
     Broadcasts,
@@ -62,7 +65,7 @@ pub enum quell_counter {
     Switches,
     /// Switches that kept the space's TLB entries.
     SwitchKept,
-    /// Switches that had to flush because the space changed meanwhile.
+    /// Switches that had to flush because the space had changed since the CPU last ran it.
     SwitchBehind,
     /// Switches that took a tag over from another space.
     SwitchTagTaken,
@@ -177,7 +180,9 @@ fn text<const N: usize>(
     }
 }
 
-/// Returns the name of a counter in reports, ended with a zero byte. Returns NULL if there is no such counter.
+/// Returns the name of a counter in reports, ended with a zero byte.
+///
+/// Returns NULL if there is no such counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -185,7 +190,9 @@ pub extern "C" fn quell_counter_label(counter: enum_quell_counter) -> *const c_c
     text(&LABELS, counter)
 }
 
-/// Returns a sentence that explains a counter, ended with a zero byte. Returns NULL if there is no such counter.
+/// Returns a sentence that explains a counter, ended with a zero byte.
+///
+/// Returns NULL if there is no such counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -211,8 +218,10 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Writes the counters, summed over all CPUs, to `counts`. `counts` has room for QUELL_COUNTERS numbers and is indexed
-/// by `enum quell_counter`. Counters only grow, and wrap around. A small library refuses, because it counts nothing.
+/// Writes the counters, summed over all CPUs, to `counts`.
+///
+/// `counts` has room for QUELL_COUNTERS numbers and is indexed by `enum quell_counter`. Counters only grow, and wrap
+/// around. A small library refuses, because it counts nothing.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -14,11 +14,11 @@ pub enum quell_status {
     Null,
     /// Memory isn't aligned as its type demands.
     Misaligned,
-    /// The header isn't the library's: `quell_setup.interface` isn't QUELL_INTERFACE.
+    /// The header and the library have different versions: `quell_setup.interface` isn't QUELL_INTERFACE.
     Interface,
     /// The text isn't a policy.
     Policy,
-    /// The engine doesn't run on such a machine, or doesn't support that number of CPUs.
+    /// The engine doesn't support this machine, this number of CPUs, or a feature that the library was built without.
     Unsupported,
     /// There is no engine in this memory: quell_engine_new hasn't succeeded.
     NoEngine,
@@ -32,7 +32,7 @@ pub enum quell_status {
     Cpu,
     /// This CPU isn't online.
     Offline,
-    /// This CPU is online already. From quell_engine_new: a CPU of the engine in this memory is online.
+    /// This CPU is online already. From quell_engine_new: the memory holds an engine with a CPU online.
     Online,
     /// This CPU runs the space.
     Running,
@@ -122,8 +122,9 @@ impl quell_status {
     ];
 }
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. If the number
-/// isn't a status, the text explains that.
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte.
+///
+/// The text is valid for ever. For a number that isn't a status, the text explains that.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -1,6 +1,6 @@
 //! Checks and converts small values that pass between C and Rust.
 //!
-//! C may pass any number where the header names an enumeration. So our functions take numbers, and this module refuses
+//! C may pass any number where the header names an enumeration. So the functions take numbers, and this module refuses
 //! a number that isn't in the enumeration.
 
 use crate::status::{quell_status, refuse};
@@ -36,20 +36,22 @@ pub enum quell_stride {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_scope {
-    /// Only leaf entries changed: the walker caches may keep upper levels.
+    /// Leaf entries alone: the walker caches may keep upper levels.
     Leaf,
-    /// Page-table pages were unlinked too: the walker caches drop them, and CPUs that hold the space lazily leave it.
+    /// Also walker caches, because page-table pages were unlinked. CPUs that have the space loaded lazily leave it.
     Tables,
 }
 
-/// How TLBs keep the entries of a kernel space.
+/// Whether a kernel space's entries are global.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_kernel_entries {
     /// Global entries, one for all tags.
     Global,
-    /// Entries that aren't global, or of both kinds. TLBs keep entries that aren't global under each tag that was
-    /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
+    /// Some or all entries aren't global.
+    ///
+    /// TLBs keep an entry that isn't global under each tag that was loaded when the entry was used. So a flush on a CPU
+    /// with per-CPU tags drops the entries of all other spaces too.
     Tagged,
 }
 
@@ -57,27 +59,32 @@ pub enum quell_kernel_entries {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_purpose {
-    /// The changes of one call of the program: unmap, protect, fork, a fault.
+    /// The changes of one call or fault of the program: unmap, protect or fork, for example.
     Call,
     /// Pages taken away by reclaim.
     Reclaim,
     /// Pages about to move to other frames.
     Migration,
-    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// quell_batch_finish_deferred, so it starts no flush before that.
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion.
+    ///
+    /// The batch may end with quell_batch_finish_deferred, so it starts no flush before that.
     Lazy,
 }
 
-/// A run of virtual pages that are or were mapped with entries of one size. Pages are 4096 bytes, whatever the stride.
+/// A run of virtual pages that are or were mapped with entries of one size.
+///
+/// Pages have 4096 bytes, whatever the stride.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_range {
-    /// The first page: its address divided by 4096. A multiple of the stride.
+    /// The first page: its address divided by 4096. It must be a multiple of the stride.
     pub start: u64,
     /// The number of pages of 4096 bytes: at least one stride, and a multiple of the stride.
     pub pages: u64,
-    /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
-    /// page of the stride. Don't report base pages in larger strides.
+    /// The size of the entries.
+    ///
+    /// There is one invalidation per stride, and it drops the entry that translates the first page of the stride. So
+    /// don't report base pages in larger strides.
     pub stride: enum_quell_stride,
 }
 

@@ -1,5 +1,7 @@
-//! Zeroes memory by extents (S1). This small part of the interface also works without an engine. `quell_arch` has the
-//! instructions, and `quell_zero` chooses the order.
+//! Zeroes memory by extents, runs of adjacent frames (S1).
+//!
+//! This small part of the interface also works without an engine. `quell_arch` has the instructions, and `quell_zero`
+//! chooses the order.
 
 use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room, sized};
 use crate::status::{answer, quell_status};
@@ -63,9 +65,10 @@ impl Clear for MappedMemory {
     }
 }
 
-/// Plans the zeroing of memory, from the processor's instructions and caches. The policy of `engine` decides whether
-/// quell_zero zeroes whole extents or single pages, and how long a run may be. If `engine` is NULL, it zeroes whole
-/// extents in runs of at most 32 MB. `plan` is memory of any content.
+/// Plans how quell_zero zeroes memory, from the processor's instructions and caches.
+///
+/// The policy of `engine` decides whether quell_zero zeroes whole extents or single pages, and how long a run may be.
+/// If `engine` is NULL, it zeroes whole extents in runs of at most 32 MB. `plan` is memory of any content.
 ///
 /// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that doesn't save them.
 ///
@@ -106,10 +109,13 @@ pub unsafe extern "C" fn quell_zero_plan_new(
     })
 }
 
-/// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
-/// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
-/// memory, zeroing bypasses the caches. If `preempt` isn't NULL, it's called between two runs, and may sleep and return
-/// on another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+/// Zeroes `bytes` bytes from `start`.
+///
+/// The bytes are ordinary memory of the caller that no other code accesses meanwhile. The page at `fault` and its
+/// neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the memory, zeroing
+/// bypasses the caches. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+///
+/// If `preempt` isn't NULL, quell calls it between two runs. It may sleep, and return on another CPU of the same kind.
 ///
 /// Refuses a `start` that isn't a multiple of 4096, and a `bytes` that is 0 or isn't a multiple of 4096.
 ///

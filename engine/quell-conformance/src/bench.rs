@@ -1,10 +1,11 @@
-//! The operations that a kernel adds to its [`Hardware`] for the suite: writing table entries and accessing memory,
-//! which the engine never does.
+//! Defines the operations that a kernel adds to its [`Hardware`] for the suite.
+//!
+//! They write table entries and access memory, which the engine never does.
 
 use quell::{Extent, Frame, Hardware, KernelEntries, Page};
 use quell_zero::Clear;
 
-/// The rights of a program to a page.
+/// A program's rights to a page.
 ///
 /// # Examples
 ///
@@ -21,13 +22,13 @@ use quell_zero::Clear;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rights {
-    /// Loads.
+    /// Loads are allowed.
     Read,
-    /// Loads and stores.
+    /// Loads and stores are allowed.
     Write,
 }
 
-/// Provides memory, table entries and accesses, which the suite needs besides [`Hardware`].
+/// Provides the memory, table entries and accesses that the suite needs besides [`Hardware`].
 ///
 /// Every method may be called on every CPU at any time.
 ///
@@ -35,42 +36,52 @@ pub enum Rights {
 ///
 /// # Safety
 /// [`Bench::take_frames`] returns memory that nothing else uses. [`Bench::new_root`] returns a root of the machine's
-/// format that maps the kernel as every root does. The accesses of words reach only these frames.
+/// format that maps the kernel as every root does. The methods that access words reach only these frames.
 pub unsafe trait Bench: Hardware + Clear {
-    /// Returns the number of CPUs that will run the suite. Their numbers begin at 0.
+    /// Returns the number of CPUs that will run the suite, numbered from 0.
     fn cpus(&self) -> usize;
 
     /// Allocates physically contiguous frames that nothing else uses until [`Bench::give_back`].
     fn take_frames(&self, frames: u64) -> Extent;
 
-    /// Frees the frames of one [`Bench::take_frames`]. By default it does nothing, and we lose them.
+    /// Frees the frames of one [`Bench::take_frames`].
+    ///
+    /// By default it does nothing, and the frames are lost.
     fn give_back(&self, frames: Extent) {
         let _ = frames;
     }
 
-    /// Creates a root table that maps nothing of the suite.
+    /// Creates a root table that maps no page of the suite.
     fn new_root(&self) -> Frame;
 
-    /// Frees a root or an unlinked table, with the tables below. No walker reads them any more. By default it does
-    /// nothing, and we lose them.
+    /// Frees a root or an unlinked table, with the tables below it.
+    ///
+    /// No walker reads them any more. By default it does nothing, and the tables are lost.
     fn free_tables(&self, top: Frame) {
         let _ = top;
     }
 
-    /// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing, so a plain atomic store
-    /// is enough.
+    /// Writes the entry of a base page, and makes missing tables above it.
+    ///
+    /// It invalidates nothing, so a plain atomic store is enough.
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>);
 
-    /// Unlinks the lowest table above a page, and returns its frame. The suite calls it only if there is one.
+    /// Unlinks the lowest table above a page, and returns its frame.
+    ///
+    /// The suite calls it only if there is such a table.
     fn unlink_table(&self, root: Frame, page: Page) -> Frame;
 
-    /// Returns the two pages that the suite may map in the kernel's half: the root of that half, and the first page.
-    /// Every root shares the pages' tables. By default `None`, so we don't check kernel mappings.
+    /// Returns two adjacent pages of the kernel's half that the suite may map.
+    ///
+    /// The result is the root of that half and the first page. All roots must share the tables above these pages. By
+    /// default it returns `None`, and kernel mappings aren't checked.
     fn own_half(&self) -> Option<(Frame, Page)> {
         None
     }
 
-    /// Writes the entry of a page of [`Bench::own_half`]. It's read-only, and global or not. Invalidates nothing.
+    /// Writes the entry of a page of [`Bench::own_half`].
+    ///
+    /// The entry is read-only, and global or not as requested. Invalidates nothing.
     ///
     /// # Panics
     /// By default, because a bench with such pages must implement it.
@@ -79,20 +90,24 @@ pub unsafe trait Bench: Hardware + Clear {
         panic!("own_half names {page:?}, so implement set_own");
     }
 
-    /// Loads eight bytes as the kernel from a page of [`Bench::own_half`], under any root. Returns `None` if the load
-    /// faults.
+    /// Loads eight bytes as the kernel from a page of [`Bench::own_half`], under any root.
+    ///
+    /// Returns `None` if the load faults.
     fn try_read_own(&self, address: u64) -> Option<u64> {
         self.try_read(address)
     }
 
-    /// Returns whether a device also walks the tables of the suite's spaces and can be made to load through them. It
-    /// must then drop changed translations as CPUs do. By default false, so we don't check devices.
+    /// Returns whether a device also walks the tables of the suite's spaces and can load through them.
+    ///
+    /// The machine must drop changed translations of the device as it does for CPUs. By default it returns `false`, and
+    /// devices aren't checked.
     fn has_device(&self) -> bool {
         false
     }
 
-    /// Makes the device load eight bytes through this root. Returns `None` if the load faults. The device may keep the
-    /// translation for this root.
+    /// Makes the device load eight bytes through this root.
+    ///
+    /// Returns `None` if the load faults. The device may keep the translation for this root.
     ///
     /// # Panics
     /// By default, because a bench with a device must implement it.
@@ -101,7 +116,9 @@ pub unsafe trait Bench: Hardware + Clear {
         panic!("has_device is true, so implement try_read_by_device");
     }
 
-    /// Makes the device stop using this root, whose space is about to be retired. By default it does nothing.
+    /// Makes the device stop using this root, whose space is about to be retired.
+    ///
+    /// By default it does nothing.
     fn detach_device(&self, root: Frame) {
         let _ = root;
     }
@@ -112,9 +129,9 @@ pub unsafe trait Bench: Hardware + Clear {
     /// Writes a word of a frame without using the translations under test.
     fn set_word(&self, frame: Frame, index: usize, value: u64);
 
-    /// Loads eight bytes through the loaded root. Returns `None` if the load faults.
+    /// Loads eight bytes through the loaded root, or returns `None` if the load faults.
     fn try_read(&self, address: u64) -> Option<u64>;
 
-    /// Stores eight bytes through the loaded root. Returns `false` if the store faults.
+    /// Stores eight bytes through the loaded root, or returns `false` if the store faults.
     fn try_write(&self, address: u64, value: u64) -> bool;
 }

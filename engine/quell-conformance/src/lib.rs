@@ -1,12 +1,15 @@
 #![cfg_attr(not(test), no_std)]
-//! Checks inside a kernel that its [`Hardware`](quell::Hardware) keeps the trait's promises, and that the engine keeps
-//! the contract on it.
+//! Tests a kernel's [`Hardware`](quell::Hardware), and the engine on it, inside the running kernel.
 //!
-//! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for memory. For this
-//! suite it adds a [`Bench`], with operations that the engine never performs: writing table entries and accessing
-//! memory. It creates an engine and a [`Suite`] from it, and every CPU calls [`Suite::run`]. The suite needs no page
-//! allocator, no processes and no user mode. For example, the kernel itself may make the accesses, through the user
-//! half of the loaded root.
+//! The tests detect a `Hardware` that breaks a promise of its trait, and an engine that breaks its contract on this
+//! machine. The contract consists of the clauses C1 to C8, which `docs/contract.md` explains.
+//!
+//! A kernel that uses the engine already implements `Hardware`, and [`Clear`](quell_zero::Clear) for zeroing memory.
+//! For this suite it also implements [`Bench`]: operations that the engine never performs, such as writing table
+//! entries and accessing memory. It creates an engine and a [`Suite`] from it, and every CPU calls [`Suite::run`].
+//!
+//! The suite needs no page allocator, no processes and no user mode. The kernel itself may make the accesses, for
+//! example, through the user half of the loaded root.
 //!
 //! In this example a machine with one CPU runs the suite. Its TLB and memory are maps. Its `Hardware` is like the one
 //! in `quell`'s example, and is hidden here:
@@ -22,7 +25,7 @@
 //!
 //! #[derive(Default)]
 //! struct State {
-//!     /// The tables: what each root maps.
+//!     /// The tables: the entries of each root.
 //!     entries: HashMap<(Frame, Page), (Frame, Rights)>,
 //!     /// The TLB, and the root that it is filled from.
 //!     tlb: HashMap<Page, (Frame, Rights)>,
@@ -40,7 +43,7 @@
 //!         self.0.lock().unwrap()
 //!     }
 //!
-//!     /// Where an access goes: through the TLB, which is filled from the loaded root.
+//!     /// Returns the word that an access reaches through the TLB, which is filled from the loaded root.
 //!     fn translate(&self, address: u64, store: bool) -> Option<(Frame, usize)> {
 //!         let (state, page) = (&mut *self.state(), Page::containing(address));
 //!         if let (None, Some(root)) = (state.tlb.get(&page), state.root) {
@@ -150,16 +153,17 @@
 //! ```
 //!
 //! Each check makes one change as a kernel would, on every CPU in turn. All CPUs read through their translations
-//! before, during and after the change. We mask the targets' interrupts for a while when they read, because this
+//! before, during and after the change. While the targets read, the suite masks their interrupts for a moment: this
 //! catches an initiator that doesn't wait.
 //!
 //! # Limits
 //!
-//! The suite sees only translations that are stale *on this machine*. [`Check::kept`] of the first check is the number
-//! of CPUs on which a translation outlived its entry. If it's 0, the other checks prove little. For example, few
-//! emulators model entries under tags that aren't loaded, speculative fills and walker caches. Our adversary's machine
-//! (`quell-adversary`) does. We can't end a flush that never ends (C7), so the kernel's own watchdog must end that
-//! hang.
+//! The suite detects a broken promise only if a stale translation is visible *on this machine*. [`Check::kept`] is the
+//! number of CPUs on which a translation outlived its entry. If it's 0, the other checks prove little. Few emulators,
+//! for example, model speculative fills, walker caches, or entries under tags that aren't loaded. The machine of
+//! `quell-adversary` does.
+//!
+//! The suite can't end a flush that never ends (C7). So the kernel's own watchdog must end such a hang.
 
 #[cfg(feature = "suite")]
 extern crate alloc;

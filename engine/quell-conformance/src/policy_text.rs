@@ -1,4 +1,6 @@
-//! The text form of policies, as a person writes it.
+//! Reads and prints policies, the sets of the engine's mechanisms that are on, as text.
+//!
+//! S0 is batching, S1 extents, S2 tags, S3 lazy unmap, and S4 remote flush ([`Mechanism`]).
 //!
 //! ```text
 //! policy    = terms ("," detail)*                   S0+S4    all-S3    all,cap=8M    S2,tags=64
@@ -9,15 +11,15 @@
 //!           | ("concurrent" | "asynchronous" | "inline") "=" ("yes" | "no")    the parts of S4
 //! ```
 //!
-//! There is one language: command lines, kernels' options, replay codes and JSON all use [`parse_policy`] and
-//! [`PolicyText`]. A written policy reads back as the same policy, if it has at least one tag slot and a cap of at least
-//! a page. The text contains neither blanks nor colons, so it fits into lists that these separate.
+//! [`parse_policy`] and [`PolicyText`] serve command lines, kernel options, replay codes and JSON. A printed policy
+//! reads back as the same policy, if it has at least one tag slot and a cap of at least a page. The text contains
+//! neither blanks nor colons, so lists may separate policies by these.
 
 use core::fmt::{self, Write};
 
 use quell::{Mechanism, PAGE_BYTES, Policy, TagPolicy};
 
-/// The words of the language with their meanings, for help texts.
+/// The words of a policy's text with their meanings, for help texts.
 pub const TERMS: &[(&str, &str)] = &[
     ("baseline", "every mechanism off: what a simple kernel does"),
     ("all", "every mechanism on"),
@@ -102,7 +104,9 @@ enum Expected {
     Switch,
 }
 
-/// The reason that a text isn't a policy. It names the wrong part, and lists the valid words.
+/// The reason why a text isn't a policy.
+///
+/// It contains the wrong part, and lists the valid words.
 ///
 /// # Examples
 ///

@@ -24,17 +24,18 @@ use quell::{AddressSpace, Engine, Word};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// The check's name, after the clauses of the contract.
+    /// The check's name, after the numbers of the contract's clauses that it checks.
     pub name: &'static str,
-    /// The number of CPUs on which it failed.
+    /// The number of CPUs on which it failed; 0 if it succeeded.
     pub failures: u64,
     /// CPU 0's observation if the check failed there; otherwise empty.
     pub saw: &'static str,
-    /// For the first check, the number of CPUs that saw a stale translation.
+    /// The number of CPUs that saw a stale translation, for the check `stale_translations_can_be_seen`; `None` for
+    /// others.
     pub kept: Option<u64>,
 }
 
-/// The suite, shared by all CPUs.
+/// The suite of checks, shared by all CPUs.
 ///
 /// See [the crate's example](crate).
 pub struct Suite<'e, 'm, H: Bench> {
@@ -43,7 +44,7 @@ pub struct Suite<'e, 'm, H: Bench> {
 }
 
 impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
-    /// Creates a suite for the CPUs of the bench. The engine may also have other spaces.
+    /// Creates a suite for the CPUs that [`Bench::cpus`] counts. The engine may also have other spaces.
     pub fn new(engine: &'e Engine<'m, H>) -> Self {
         Suite {
             engine,
@@ -51,15 +52,17 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
         }
     }
 
-    /// Runs every check on this CPU, once. All CPUs of the bench must call it. CPU 0 passes the result of each check to
+    /// Runs every check on this CPU, once.
+    ///
+    /// All CPUs that [`Bench::cpus`] counts must call it at the same time. CPU 0 passes the result of each check to
     /// `report`.
     ///
-    /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
-    /// runs `current`, even if that was loaded lazily before. No CPU then has a space of the suite loaded, and the
-    /// suite has freed everything that it took.
+    /// The calling CPU is online in the engine, takes interrupts, and has `current` loaded, or no space if that's
+    /// `None`. On return it runs `current`, even if that was loaded lazily before. Then no CPU has a space of the suite
+    /// loaded, and the suite has freed all its memory.
     ///
-    /// If two CPUs have the same number, or words aren't shared, the suite ends early and keeps the memory that it
-    /// took, because on such a machine a flush may never end.
+    /// If two CPUs have the same number, or words aren't shared, the suite ends early, because a flush on such a
+    /// machine may never end. It then keeps its memory.
     ///
     /// # Panics
     /// If the suite has run already.

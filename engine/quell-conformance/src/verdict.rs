@@ -1,12 +1,12 @@
-//! The verdict of a check.
+//! The verdict of one CPU about a check.
 
-/// `Ok`, or `Err` with this CPU's observation.
+/// The result of a check on one CPU: `Ok`, or `Err` with this CPU's observation.
 pub type Verdict = Result<(), &'static str>;
 
-/// Fails with `otherwise` unless the condition holds.
+/// Returns `Err(otherwise)` unless the condition holds.
 ///
 /// # Errors
-/// `otherwise`.
+/// `otherwise`, if the condition is false.
 pub fn expect(condition: bool, otherwise: &'static str) -> Verdict {
     if condition { Ok(()) } else { Err(otherwise) }
 }

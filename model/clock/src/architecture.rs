@@ -1,6 +1,6 @@
-//! The architecture of a machine: entry format, reach of invalidations, cost of orderings, tags.
+//! Collects the properties of an architecture: entry format, reach of invalidations, cost of orderings, and tags.
 //!
-//! To add one, extend [`Architecture`]: the compiler then points to every decision that depends on it.
+//! To add an architecture, extend [`Architecture`]. The compiler then reports every decision that depends on it.
 
 use quell::{Entry, Frame, Level, TlbRules};
 use quell_arch::{aarch64, x86_64};
@@ -19,7 +19,7 @@ impl Architecture {
     /// Every architecture, in the order of [`Architecture::NAMES`].
     pub const ALL: &[Architecture] = &[Architecture::X86_64, Architecture::Aarch64];
 
-    /// Their names in machine files.
+    /// The names of all architectures in machine files.
     pub const NAMES: &[&str] = &{
         let mut names = [""; Self::ALL.len()];
         let mut index = 0;
@@ -30,7 +30,7 @@ impl Architecture {
         names
     };
 
-    /// Returns its name in machine files.
+    /// Returns the architecture's name in machine files.
     pub const fn name(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86-64",
@@ -38,7 +38,7 @@ impl Architecture {
         }
     }
 
-    /// Returns its name in Linux (`uname -m`).
+    /// Returns the architecture's name in Linux (`uname -m`).
     pub const fn in_linux(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86_64",

@@ -1,7 +1,7 @@
-//! A word of the machine's memory: eight bytes without cost or order.
+//! Stores a word of the machine's memory: eight bytes without cost or order.
 //!
-//! A [`ModelWord`] has the size of a kernel's word, so structures keep their layout and share lines as they would
-//! there. We use an atomic of the host only to avoid `unsafe`. The module `word` defines the time and cost of a CPU's
+//! A [`ModelWord`] has the size of a kernel's word. So structures keep their layout, and share lines as they would in a
+//! kernel. It's an atomic of the host only to avoid `unsafe`. The module `word` defines the time and cost of a CPU's
 //! operation on it.
 
 use std::fmt;

@@ -1,18 +1,22 @@
-//! Schedules the CPU that is furthest behind in virtual time.
+//! Runs the CPU that is furthest behind in virtual time.
 //!
 //! # Exactness
 //!
-//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or set a bit or need a
-//! line from another core) happen in exact order of virtual time: a CPU performs one only while no other CPU is behind
-//! it. Ties are won by the lower number. No CPU sees another's TLB hits and computation, and no CPU can affect another
-//! sooner than the shortest interrupt latency. So we let each CPU run ahead by that much in private
-//! ([`Clock::lookahead`]) without changing the result: conservative parallel simulation, on one thread.
+//! Some operations of a CPU are visible to others. They're operations on shared words, interrupts, invalidations, and
+//! walks that fault, set a bit, or need a line from another core. Such an operation happens in exact order of virtual
+//! time: a CPU performs it only while no other CPU is behind. If two CPUs have the same time, the lower number is
+//! first.
 //!
-//! Two things stay inexact on purpose. A walk that only reads runs ahead too, so it may read an entry up to one such
-//! latency early, as if the walker had filled on speculation. The shared cache then sees reads of several CPUs in
-//! another order. Programs that communicate through the measured memory, instead of the words of
-//! [`User::shared`](quell_vm::User::shared), may see each other's stores up to one such latency early or late. Every
-//! run still repeats exactly.
+//! TLB hits and computation are private. And no CPU can affect another sooner than the shortest interrupt latency. So
+//! each CPU may run ahead by that latency in private operations ([`Clock::lookahead`]) without changing the result.
+//! This is conservative parallel simulation, on one thread.
+//!
+//! Two results stay inexact on purpose, by up to one such latency, but repeat exactly in every run:
+//!
+//! * A walk that only reads runs ahead too. It may read an entry early, as if the walker had filled on speculation, and
+//!   the shared cache sees reads of several CPUs in another order.
+//! * Programs may communicate through the measured memory instead of the words of
+//!   [`User::shared`](quell_vm::User::shared). Then they may see each other's stores early or late.
 //!
 //! For example, with a latency of 1 µs, CPU 0 at 10.0 µs may compute alone until 11.0 µs while CPU 1 is still at 10.0
 //! µs. It may store to a shared word only when CPU 1 has reached its time.

@@ -1,4 +1,4 @@
-//! The machine that runs on this thread, for operations that have no reference to it.
+//! Gives operations access to the machine that runs on this thread.
 //!
 //! A word is eight bytes and can't refer to its machine. So [`enter`](Context::enter) sets a thread-local pointer to
 //! the machine's state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two

@@ -1,6 +1,6 @@
 //! Reads machine files: every figure of a machine with its unit and source.
 //!
-//! A file is TOML. Each parameter is written
+//! A machine file is TOML. Each parameter is written
 //!
 //! ```toml
 //! [interrupt]
@@ -8,15 +8,15 @@
 //! exit = { value = 40, unit = "ns", assumed = true, source = "why this guess" }
 //! ```
 //!
-//! Every number needs a `source`: a publication, a measurement or a derivation. `assumed = true` marks a guess, which
-//! the sensitivity report varies by half. With `based_on = "milan"` (a built-in file) or `based_on = "mine.toml"`, a
-//! file names only the differences.
+//! Every number needs a `source`: a publication, a measurement or a derivation. `assumed = true` marks a guess; the
+//! sensitivity report varies guesses by half. A file may be based on another, and then contains only the differences:
+//! `based_on = "milan"` (a built-in file) or `based_on = "mine.toml"`.
 //!
-//! The sections `kernel` and `lock` are costs of the kernel's own code. They come from a kernel file, which has only
-//! these; a machine names its kernel by `runs = "linux-5.1"`. Values in these sections of a machine file itself apply
-//! with every kernel.
+//! The sections `kernel` and `lock` contain costs of the kernel's own code. A kernel file contains only these two
+//! sections, and a machine file names its kernel file by `runs = "linux-5.1"`. If the machine file has values in these
+//! sections itself, they apply with every kernel.
 //!
-//! Reading never panics. All mistakes are reported at once, each with file, line, key and the expected value.
+//! Reading never panics. It reports all mistakes at once, each with file, line, key and the expected value.
 
 mod builtin;
 mod machine;

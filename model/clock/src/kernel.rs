@@ -1,11 +1,11 @@
-//! The interface of the kernel that runs on the machine.
+//! Defines the interface of the kernel that runs on the machine.
 
 use quell_vm::{Access, Call, Error, Fault, Mark};
 
-/// Serves interrupts, faults and calls on the machine.
+/// A kernel: it serves interrupts, faults and calls on the machine.
 ///
-/// `quell_vm`'s manager is one; tests use smaller ones. Every method except [`Kernel::peek`] runs on its CPU and may
-/// take any time.
+/// The manager of `quell_vm` is one; tests use smaller ones. Every method except [`Kernel::peek`] runs on its CPU and
+/// may take any virtual time.
 pub trait Kernel {
     /// Handles the shootdown interrupt. Interrupts are off.
     fn interrupt(&self);
@@ -25,10 +25,10 @@ pub trait Kernel {
     /// As the call describes.
     fn call(&self, call: Call) -> Result<u64, Error>;
 
-    /// Returns the word that the program on this CPU should read at an address, which the oracle needs for C4.
+    /// Returns the word that the program on this CPU should read at an address.
     ///
-    /// `None` if nothing is mapped there or the kernel doesn't know the content. It must not change anything, and may
-    /// be called between any two steps of other CPUs.
+    /// The oracle needs it to check clause C4, fresh reads. Returns `None` if nothing is mapped there or the kernel
+    /// doesn't know the content. It must not change anything, and may be called between any two steps of other CPUs.
     fn peek(&self, address: u64) -> Option<u64>;
 
     /// Starts this CPU, before its program begins.
@@ -37,6 +37,6 @@ pub trait Kernel {
     /// Ends this CPU's program: from now on the CPU is idle and takes interrupts.
     fn idle(&self) {}
 
-    /// Begins or ends the program's measurement, for statistics. Costs no time.
+    /// Begins or ends the program's measurement, for statistics. Takes no virtual time.
     fn mark(&self, _mark: Mark) {}
 }

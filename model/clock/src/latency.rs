@@ -1,7 +1,7 @@
-//! Latencies of calls: median, 99th percentile and maximum.
+//! Counts the durations of calls: median, 99th percentile and maximum.
 //!
-//! Durations are counted in classes a 64th of their power of two wide, so a percentile is at most 1.6 % too high. The
-//! number of calls and the maximum are exact. Counting takes no virtual time.
+//! Durations are counted in classes. A class is a 64th of its power of two wide, so a percentile is at most 1.6 % too
+//! high. The number of calls and the maximum are exact. Counting takes no virtual time.
 
 use crate::file::Time;
 
@@ -11,11 +11,11 @@ const FINE: u32 = 6;
 /// The durations of one kind of call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
-    /// The call, by its name in traces.
+    /// The name of the call in traces.
     pub call: &'static str,
     /// The number of calls that ended.
     pub count: u64,
-    /// The longest, in picoseconds.
+    /// The longest duration, in picoseconds.
     pub worst: Time,
     classes: Vec<u64>,
 }
@@ -60,7 +60,9 @@ impl Latency {
         self.classes[class] += 1;
     }
 
-    /// Returns the duration that `percent` of the calls did not exceed, in picoseconds; 0 without calls.
+    /// Returns a percentile in picoseconds: the duration that `percent` % of the calls did not exceed.
+    ///
+    /// It's 0 if there were no calls.
     pub fn percentile(&self, percent: u64) -> Time {
         let wanted = (self.count * percent).div_ceil(100);
         let mut seen = 0;

@@ -1,10 +1,10 @@
-//! A multi-core machine in software that predicts the costs of the quell engine.
+//! Predicts the costs of the quell engine on a multi-core machine in software.
 //!
 //! The engine and the memory manager are compiled for [`Model`] and run here unchanged, on up to 1024 CPUs. Each CPU is
-//! a coroutine. The machine has translation caches that may hold whatever the architecture allows, page tables in
-//! memory that walkers read and mark, interrupts that take time, and cache lines that travel between cores. A [machine
-//! file](mod@file) contains the cost of each and its source. Our [oracle] checks every access of every run against the
-//! contract, at no virtual cost.
+//! a coroutine with its own clock in virtual time. The machine has TLBs and walker caches that may hold whatever the
+//! architecture allows. Walkers read page tables in memory and set bits there. Interrupts take time, and cache lines
+//! move between cores. A [machine file](mod@file) contains the cost of each operation and the cost's source. The
+//! [oracle] checks every access of every run against the contract, at no virtual cost.
 //!
 //! ```text
 //! program ── User ──▶ mmu ──▶ tlb, walker ──▶ tables, memory ◀── oracle

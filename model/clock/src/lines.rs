@@ -1,16 +1,21 @@
 //! Tracks which CPUs hold each shared cache line, and the cost of the next access.
 //!
-//! As in every invalidation-based protocol, either one core may change a line, or several may read it. The holders
-//! determine the cost of an access: a hit if this core holds the line, a transfer by distance if another core changed
-//! it, a transfer by the farthest distance if others must give it up, and the shared cache or memory if no CPU has it.
+//! As in every invalidation-based protocol, either one core may change a line, or several may read it. So the holders
+//! determine the cost of an access:
+//!
+//! * a hit, if this core holds the line;
+//! * a transfer by distance, if another core changed it;
+//! * a transfer by the farthest distance, if others must give it up;
+//! * the shared cache or memory, if no CPU has it.
+//!
 //! Transfers of one line queue behind each other. For example, a word to which a thousand CPUs add is slow here too.
 //!
-//! We model capacity by direct-mapped sets of line numbers, of the sizes of a core's two private caches and its
-//! socket's cache. Page tables larger than a cache are read from the next one.
+//! Capacity is modelled by direct-mapped sets of line numbers, with the sizes of a core's two private caches and its
+//! socket's cache. So page tables larger than a cache are read from the next one.
 //!
-//! A line's identity is the host address of the word divided by 64. Lines get numbers in the order of first use, so
-//! costs don't depend on the host's allocator, except through which words share a line;
-//! [`LineAllocator`](quell_vm::sim::LineAllocator) removes that dependence too. Dropping a word forgets its line.
+//! A line's identity is the host address of the word divided by 64. Lines get numbers in the order of first use. So
+//! costs don't depend on the host's allocator, except if it decides which words share a line;
+//! [`LineAllocator`](quell_vm::sim::LineAllocator) prevents that too. Dropping a word removes its line.
 //!
 //! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent.
 

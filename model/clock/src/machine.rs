@@ -1,8 +1,8 @@
-//! The machine, for the engine and the manager.
+//! Implements the machine's interface for the engine and the manager.
 //!
-//! A [`Model`] is a handle. It holds constants (features, memory map, the words of the page tables) and reaches
-//! everything else through the machine that runs on the thread. So it is `Send` and `Sync` without `unsafe`. Its
-//! operations panic on another thread or outside a run.
+//! A [`Model`] is a handle. It holds constants (features, memory map, the words of the page tables) and reaches all
+//! other state through the machine that runs on the thread. So it is `Send` and `Sync` without `unsafe`. Its operations
+//! panic on another thread or outside a run.
 
 use crate::architecture::Architecture;
 use crate::cell::ModelWord;
@@ -28,7 +28,10 @@ use std::sync::Arc;
 /// Longer work than this can be interrupted in the middle.
 const INTERRUPTIBLE: Time = 100_000;
 
-/// The machine in software, for a kernel.
+/// The machine in software, as kernels use it.
+///
+/// It implements [`Hardware`](quell::Hardware) for the engine and [`Machine`](quell_vm::Machine) for the memory
+/// manager.
 #[derive(Clone)]
 pub struct Model {
     features: Features,
@@ -104,7 +107,9 @@ fn work(duration: Time) {
 }
 
 impl Core {
-    /// Returns the node next to a CPU: sockets take ordinary nodes in turn.
+    /// Returns the memory node next to a CPU.
+    ///
+    /// Sockets take ordinary nodes in turn.
     pub fn home_node(&self, cpu: usize) -> usize {
         let ordinary = self.map.nodes().iter().filter(|node| !node.slow).count();
         self.costs.topology.socket(cpu) % ordinary.max(1)

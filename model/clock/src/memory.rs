@@ -1,8 +1,8 @@
-//! Physical memory: the contents of frames, and the oracle's history of each.
+//! Stores physical memory: the contents of frames, and the oracle's history of each.
 //!
-//! We store only non-zero contents, so gigabytes of zeroed memory cost the host nothing. One history serves 512 frames
-//! as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers share them and
-//! the manager's references outlive an operation.
+//! Only non-zero contents are stored, so gigabytes of zeroed memory cost the host nothing. One history serves 512
+//! frames as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers share
+//! them and the manager's references outlive an operation.
 
 use crate::cell::ModelWord;
 use crate::file::Time;

@@ -1,10 +1,11 @@
 //! Performs a program's access: through the TLBs or by a walk, to the bytes of a frame.
 //!
-//! A TLB hit is private: no other CPU sees it. So is a walk that succeeds by reading lines that no other CPU has
-//! changed. It may be early by the [lookahead](crate::clock), like real walkers that fill on speculation. Every other
-//! walk happens in the order of virtual time. As on real processors, we walk the tables again before an access faults
-//! because the cached translation lacks a right. A store through a clean entry also walks again, to set the dirty bit
-//! in the table by a locked operation.
+//! A TLB hit is private: no other CPU sees it. A walk is private too if it succeeds by reading lines that no other CPU
+//! has changed. Such a walk may be early by the [lookahead](crate::clock), like real walkers that fill on speculation.
+//! Every other walk happens in the order of virtual time.
+//!
+//! As on real processors, the tables are walked again before an access faults because the cached translation lacks a
+//! right. A store through a clean entry also walks again, to set the dirty bit in the table by a locked operation.
 
 use crate::clock::Point;
 use crate::context;

@@ -1,6 +1,6 @@
-//! Records which cache lines moved between cores, and which code moved them.
+//! Records which cache lines move between cores, and which code moves them.
 //!
-//! Recording costs no virtual time. The moves of the measured window add up to the machine's count of `transfers`.
+//! Recording takes no virtual time. The moves of the measured window add up to the machine's count of `transfers`.
 
 use crate::costs::KernelLock;
 use crate::file::Time;
@@ -8,42 +8,42 @@ use quell_vm::Mark;
 use rustc_hash::FxHashMap;
 use std::panic::Location;
 
-/// A line that moved.
+/// A cache line that moved between cores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MovedLine {
-    /// A line of words, by its number.
+    /// A line of shared words, by its number.
     Words(u32),
-    /// The lines of a lock that the kernel's file adds to the manager.
+    /// The lines of a kernel's lock that the manager lacks and the kernel file adds.
     Lock(KernelLock),
 }
 
-/// The kind of work in which a CPU moved a line.
+/// The work that a CPU did when it moved a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// A system call, by its name in traces.
+    /// A system call. The text is its name in traces.
     Call(&'static str),
     /// A page fault.
     Fault,
-    /// The handler of an interrupt.
+    /// An interrupt handler.
     Interrupt,
-    /// The program itself: its control words, the walks of its accesses, and starting and ending it.
+    /// The program itself. That includes its control words, the walks of its accesses, its start and its end.
     Program,
 }
 
-/// The moves of one line by one piece of code in one role.
+/// The moves of one line by one piece of code during one kind of work.
 #[derive(Clone, Debug)]
 pub struct LineMove {
-    /// The line.
+    /// The line that moved.
     pub line: MovedLine,
-    /// The code; `None` for the walker of page tables.
+    /// The code that moved the line. `None` for the walker of page tables.
     pub code: Option<&'static Location<'static>>,
-    /// The role of the CPUs.
+    /// The work that the CPUs did.
     pub role: Role,
-    /// The number of different CPUs.
+    /// The number of different CPUs that moved the line.
     pub cpus: u32,
     /// The number of moves.
     pub count: u64,
-    /// The time until the line arrived, summed, in picoseconds. A load waits for it, a store doesn't.
+    /// The sum of the times until the line arrived, in picoseconds. A load waits for the line, a store doesn't.
     pub time: Time,
 }
 

@@ -1,8 +1,10 @@
-//! The oracle of the clock: its knowledge and its findings.
+//! Checks every access of a run against the contract.
 //!
-//! It costs no virtual time, is always on and changes nothing. It knows three things that no CPU knows: the tables at
-//! this moment, the history of every frame (through the manager's [`Event`](quell_vm::Event)s), and the values that a
-//! program should read ([`Kernel::peek`](crate::Kernel::peek)). `judge` uses them to check an access.
+//! The oracle costs no virtual time, is always on and changes nothing. It has three facts that no CPU has:
+//!
+//! * the tables at this moment;
+//! * the history of every frame, through the manager's [`Event`](quell_vm::Event)s;
+//! * the values that a program should read ([`Kernel::peek`](crate::Kernel::peek)).
 
 mod judge;
 
@@ -60,10 +62,10 @@ impl Space {
     }
 }
 
-/// The oracle's state.
+/// The oracle's state: its events and the violations that it found.
 #[derive(Debug)]
 pub struct Oracle {
-    /// The count of events: the manager's events and fills.
+    /// The number of events so far: the manager's events and the TLBs' fills.
     pub events: u32,
     spaces: Vec<Space>,
     by_root: FxHashMap<u64, u32>,
@@ -135,7 +137,7 @@ impl Oracle {
         self.report(violation);
     }
 
-    /// Returns the number of violations.
+    /// Returns the number of violations found.
     pub fn found(&self) -> u64 {
         self.found
     }

@@ -1,14 +1,14 @@
 //! Skips the turns of waiting loops.
 //!
-//! A contended lock would dominate the host's time if we simulated every turn of a loop of loads and
-//! [`relax`](quell::Hardware::relax). If a turn did only the same loads as the one before, all from lines that the CPU
-//! held, further turns repeat it until one of the lines is written or an interrupt arrives. So the CPU sleeps, and
-//! wakes at the beginning of the turn that would notice. If its condition is still false then, it sleeps again after
-//! one turn.
+//! Simulating every turn of a loop of loads and [`relax`](quell::Hardware::relax) at a contended lock would dominate
+//! the host's time. Suppose that a turn made only the same loads as the turn before, all from lines that the CPU held.
+//! Then further turns repeat it until one of the lines is written or an interrupt arrives. So the CPU sleeps, and wakes
+//! at the beginning of the turn that would notice. If its condition is still false then, it sleeps again after one
+//! turn.
 //!
-//! The result equals full simulation if the loop's condition depends on shared words alone. A loop that counts its
-//! turns, for example, or that waits for anything else, is checked only every [`MOST_TURNS`] turns. Reading the clock
-//! makes a turn different.
+//! The result equals full simulation if the loop's condition depends on shared words alone. Other loops, for example
+//! loops that count their turns, check their condition only every [`MOST_TURNS`] turns. Reading the clock makes a turn
+//! different.
 
 use crate::file::Time;
 

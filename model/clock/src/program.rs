@@ -1,4 +1,4 @@
-//! Programs on the machine: loads and stores through the MMU, calls into the kernel.
+//! Runs programs on the machine: loads and stores through the MMU, and calls into the kernel.
 
 use crate::cell::ModelWord;
 use crate::context;
@@ -13,7 +13,7 @@ use quell_vm::{Access, Call, Error, Fault, User};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The control words that the CPUs of a workload share.
+/// The number of control words that the CPUs of a workload share.
 pub const SHARED_WORDS: usize = 64;
 
 /// A control word on a cache line of its own.
@@ -34,7 +34,9 @@ impl Control {
     }
 }
 
-/// A program's interface to one CPU.
+/// A program's interface to one CPU of the machine.
+///
+/// It implements [`User`](quell_vm::User), through which workloads run.
 pub struct ModelUser<'k> {
     cpu: usize,
     cpus: usize,

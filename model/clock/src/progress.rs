@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The number of a program's completed steps. The run writes it and other threads read it. It has no effect on the run
-/// and orders nothing.
+/// The progress of a run: the number of steps that its program has completed.
+///
+/// The run writes it and other threads read it. It has no effect on the run and orders nothing.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -11,7 +12,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates a progress without steps, of an unknown number.
+    /// Creates a progress without completed steps.
     pub const fn new() -> Self {
         Progress {
             done: AtomicU64::new(0),
@@ -29,7 +30,7 @@ impl Progress {
         self.tell(1, 1);
     }
 
-    /// Returns the completed part, from 0 to 1.
+    /// Returns the completed part, from 0 to 1. It's 0 while the number of steps is unknown.
     pub fn share(&self) -> f64 {
         match self.all.load(Relaxed) {
             0 => 0.0,

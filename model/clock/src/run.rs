@@ -1,6 +1,6 @@
 //! Runs one kernel on a machine, and one program on each of its CPUs.
 //!
-//! The result depends on the inputs alone: the same machine file, kernel, program and seed give the same result on
+//! The result depends on the inputs alone. The same machine file, kernel, program and seed give the same result on
 //! every host, to the last picosecond.
 
 use crate::clock::Clock;
@@ -40,40 +40,45 @@ const LATEST: Time = 7_200_000_000_000_000;
 /// The default receiver of progress.
 static NOT_ASKED: Progress = Progress::new();
 
-/// The inputs of a run.
+/// The inputs of a run on the machine.
 #[derive(Clone, Debug)]
 pub struct Setup<'f> {
-    /// The machine.
+    /// The machine file.
     pub machine: &'f MachineFile,
-    /// The number of CPUs; by default the machine file's.
+    /// The number of CPUs. `None` means the machine file's number.
     pub cpus: Option<usize>,
-    /// The seed of the program's choices and of the CPUs' starting times.
+    /// The seed of the program's random choices and of the CPUs' starting times.
     pub seed: u64,
-    /// The events that the trace keeps; 0 records none.
+    /// The number of events that the trace keeps; 0 records none.
     pub trace: usize,
-    /// Whether to record [which lines moved](RunResult::moves).
+    /// Whether to record [which cache lines move](RunResult::moves).
     pub lines: bool,
-    /// How far a CPU may run ahead of the others in virtual time. The default, and the maximum, is the shortest latency
-    /// of an interrupt between CPUs. The value affects only page-table walks: above 0, a walk may read a table before
-    /// others have made their earlier stores to it.
+    /// The time by which a CPU may run ahead of the others. `None` means the maximum.
+    ///
+    /// The maximum is the shortest latency of an interrupt between CPUs. The value affects only page-table walks: above
+    /// 0, a walk may read a table before others have made their earlier stores to it.
     pub lookahead: Option<Time>,
-    /// Sizes of the ordinary memory nodes in bytes, instead of the machine file's: experiments use less memory.
+    /// The size of each ordinary memory node in bytes, instead of the machine file's. Experiments use less memory.
     pub node_bytes: Option<u64>,
-    /// Sizes of the slow memory nodes, likewise.
+    /// The size of each slow memory node in bytes, instead of the machine file's.
     pub slow_node_bytes: Option<u64>,
-    /// The virtual time without a step of the program ([`User::step`](quell_vm::User::step)) after which a run ends
-    /// with an error.
+    /// The limit of virtual time without a step of the program ([`User::step`](quell_vm::User::step)).
+    ///
+    /// Beyond it the run ends with an error.
     pub limit: Time,
-    /// Receives the run's progress, for other threads.
+    /// A place for the run's progress, which other threads can read.
     pub progress: &'f Progress,
-    /// Guards of engine and manager to omit, by the names of their mutants, in the [instrumented copy](quell_mutants);
-    /// this measures their cost. Such a run may break the contract, which the oracle reports, or end with an error.
+    /// The guards of engine and manager to omit, by the names of their mutants. This measures the guards' cost.
+    ///
+    /// It works only in the [instrumented copy](quell_mutants) of the workspace. Such a run may end with an error, or
+    /// break the contract, which the oracle reports.
     pub without: &'f [&'f str],
 }
 
 impl<'f> Setup<'f> {
-    /// Takes the machine's values from its file. The rest: seed 0, no trace, at most a minute of virtual time for each
-    /// step, all guards.
+    /// Creates the inputs for a machine, with defaults for the rest.
+    ///
+    /// The defaults are seed 0, no trace, all guards, and a limit of a minute of virtual time for each step.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,
@@ -108,10 +113,11 @@ pub enum RunError {
     /// The engine doesn't support the machine with this number of CPUs.
     #[error("the engine refuses the machine: {why}; {way_out}", why = .0, way_out = way_out(.0))]
     Unsupported(quell::Unsupported),
-    /// Every CPU waits, and nothing is under way that could wake one (C7).
+    /// Every CPU waits, and no event that could wake one is under way (C7).
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),
-    /// The program made no step in the allowed virtual time (C7, if it should have).
+    /// The program made no step in the allowed virtual time. That violates C7 (progress), unless the program computes
+    /// that long.
     #[error(
         "no step in {seconds} s of virtual time: {what}; an endless loop, a violation of C7, or too few `progress` statements"
     )]
@@ -121,7 +127,7 @@ pub enum RunError {
         /// The activity of the CPUs.
         what: String,
     },
-    /// The program makes progress, but its time exceeds the clock's range.
+    /// The program made progress, but its time exceeds the clock's range.
     #[error("the program still runs after {} h of virtual time; reduce its work", LATEST / 3_600_000_000_000_000)]
     TooLong,
     /// The kernel or the program panicked.
@@ -140,27 +146,29 @@ pub enum RunError {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// The virtual time at which the last program ended, in picoseconds.
+    /// The virtual time at which the last CPU's program ended, in picoseconds.
     pub elapsed: Time,
-    /// The end of each CPU's program.
+    /// The virtual time at which each CPU's program ended.
     pub times: Vec<Time>,
-    /// Counts of each CPU.
+    /// The event counts of each CPU.
     pub cpus: Vec<Counts>,
-    /// The time between the program's marks in picoseconds, and all CPUs' counts in it; `None` without marks.
+    /// The time between the program's marks in picoseconds, and all CPUs' counts in that time. `None` without marks.
     pub window: Option<(Time, Counts)>,
-    /// Durations of the calls that began and ended between the program's marks, by name.
+    /// The durations of the calls that began and ended between the program's marks, by name.
     pub latencies: Vec<Latency>,
-    /// The moves of cache lines between cores in the window, or in the whole run without marks; `None` unless enabled.
+    /// The moves of cache lines between cores, if [`Setup::lines`] enabled their record.
+    ///
+    /// They're those between the program's marks, or of the whole run without marks.
     pub moves: Option<Vec<LineMove>>,
-    /// The final control words that the programs shared.
+    /// The final values of the control words that the programs shared.
     pub control: [u64; SHARED_WORDS],
-    /// The number of breaches of the contract that the oracle found.
+    /// The number of violations of the contract that the oracle found.
     pub violation_count: u64,
-    /// The first of them.
+    /// The first violations.
     pub violations: Vec<Violation>,
-    /// The trace; empty unless enabled.
+    /// The trace. It's empty unless [`Setup::trace`] enabled it.
     pub trace: Trace,
-    /// The host's time in seconds. This figure alone differs from run to run.
+    /// The host's time in seconds. Only this figure differs from run to run.
     pub host_seconds: f64,
 }
 
@@ -174,13 +182,13 @@ impl RunResult {
         all
     }
 
-    /// Returns the accesses of programs that the host simulated per second.
+    /// Returns the number of program accesses that the host simulated per second.
     pub fn accesses_per_second(&self) -> f64 {
         self.counts().accesses as f64 / self.host_seconds
     }
 }
 
-/// A machine that is built and waits for a kernel.
+/// A machine without a kernel, as [`Setup::run`] builds it.
 pub struct BuiltMachine<'c> {
     context: &'c Context,
     model: &'c Model,
@@ -189,14 +197,15 @@ pub struct BuiltMachine<'c> {
 }
 
 impl<'c> BuiltMachine<'c> {
-    /// Returns the machine, on which to build the kernel.
+    /// Returns the machine, on which the kernel is built.
     pub fn model(&self) -> &'c Model {
         self.model
     }
 
-    /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
+    /// Runs `program` on every CPU under this kernel.
     ///
-    /// The kernel's words are built and dropped outside of this call, at no cost. [`Setup::run`] returns the result.
+    /// Each CPU gets its own [`ModelUser`]. The kernel's words are built and dropped outside of this call, at no
+    /// virtual cost. [`Setup::run`] returns the result.
     pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
         let result = self.context.serve(kernel, || drive(self, kernel, program));
         self.result.replace(Some(result));
@@ -233,14 +242,15 @@ impl Setup<'_> {
         MemoryMap::new(&nodes)
     }
 
-    /// Builds the machine and lets `boot` build a kernel and run programs on it. Returns the result of the last
-    /// [`BuiltMachine::go`].
+    /// Builds the machine, and lets `boot` build a kernel and run programs on it.
+    ///
+    /// Returns the result of the last [`BuiltMachine::go`].
     ///
     /// # Errors
-    /// See [`RunError`]. Violations of the contract are part of the result instead.
+    /// See [`RunError`]. Violations of the contract aren't errors: the result contains them.
     ///
     /// # Panics
-    /// If `boot` runs nothing, or a machine is running on this thread already.
+    /// If `boot` runs no program, or if a machine is running on this thread already.
     pub fn run(&self, boot: impl FnOnce(&BuiltMachine<'_>)) -> Result<RunResult, RunError> {
         let cpus = self
             .cpus

@@ -1,16 +1,17 @@
-//! The translation caches of one CPU: two levels of TLB and the walker's caches.
+//! Models the translation caches of one CPU: two levels of TLB and the walker's caches.
 //!
 //! Each TLB array is set-associative with the geometry of the machine file. An entry's key is its page number, tag and
-//! page size. A fill updates both levels; a second-level hit refills the first. This module doesn't know correct
-//! translations. It keeps everything that the walker read, with enough history for the [oracle](crate::oracle) to judge
-//! a later use.
+//! page size. A fill updates both levels; a second-level hit refills the first. The module doesn't know which
+//! translations are correct. It keeps everything that the walker read, with enough history for the
+//! [oracle](crate::oracle) to judge a later use.
 //!
 //! Invalidating a range takes one invalidation per stride. Each names one page and drops the entry that translates it,
 //! of whatever size ([`PageRange::names`]). As in hardware, strides of large pages drop only the first base page of
 //! each stride. If an invalidation names the size of the leaf entries to drop (Arm's level hint), other sizes remain.
 //!
-//! Walker caches (paging-structure caches on x86, walk caches on Arm) hold tables by the part of the address that leads
-//! to them, so a walk may start below the root. We model them as fully associative; they replace the oldest entry.
+//! Walker caches (paging-structure caches on x86, walk caches on Arm) hold upper tables, so a walk may start below the
+//! root. Their key is the part of the address that leads to the table. They're fully associative here, and replace the
+//! oldest entry.
 
 pub mod array;
 
@@ -22,11 +23,11 @@ use quell_vm::Level;
 /// The rights of a translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
-    /// Stores.
+    /// Stores are allowed.
     pub write: bool,
-    /// Accesses in user mode.
+    /// Accesses in user mode are allowed.
     pub user: bool,
-    /// Instruction fetches.
+    /// Instruction fetches are allowed.
     pub execute: bool,
 }
 
@@ -37,21 +38,21 @@ pub struct Translation {
     pub frame: Frame,
     /// The word that the walker read, with accessed and dirty bits as the walker left them.
     pub raw: u64,
-    /// The page-table page that holds the word, and the index there.
+    /// The page-table page that holds the word.
     pub table: Frame,
-    /// The index of the word.
+    /// The index of the word in that page.
     pub index: u16,
     /// The size of the page.
     pub size: PageSize,
     /// The rights.
     pub rights: Rights,
-    /// Whether stores may proceed without an update of the table.
+    /// Whether stores may proceed without setting the dirty bit in the table.
     pub dirty: bool,
     /// The address space whose tables were walked.
     pub space: u32,
-    /// The oracle's event count at the fill.
+    /// The oracle's count of events at the fill.
     pub filled: u32,
-    /// The event up to which the oracle has cleared it.
+    /// The event up to which the oracle has found the translation lawful.
     pub checked: u32,
 }
 
@@ -99,7 +100,7 @@ fn walk_key(page: Page, level: u8, tag: Tag) -> u64 {
     1 << 63 | (tag.0 as u64) << 40 | page.0 >> (9 * (level as u64 + 1))
 }
 
-/// The place where a lookup found its translation.
+/// The place of a translation that a lookup found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The first-level array.
@@ -258,28 +259,27 @@ impl Tlb {
             .unwrap_or(Place { array: 0, at: 0 })
     }
 
-    /// Returns the entry at a place; valid until the next lookup or fill.
+    /// Returns the entry at a place. The place is valid until the next lookup or fill.
     #[inline]
     pub fn at(&self, place: Place) -> &Translation {
         self.first[place.array as usize].entry(place.at)
     }
 
-    /// Returns the entry at a place; valid until the next lookup or fill.
+    /// Returns the entry at a place, for changes. The place is valid until the next lookup or fill.
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> &mut Translation {
         self.first[place.array as usize].entry_mut(place.at)
     }
 
-    /// Drops the translations of one page under a tag, as a CPU does when it finds one insufficient.
+    /// Drops the translations of one page under a tag, as a CPU does before it walks again for a missing right.
     pub fn drop_page(&mut self, page: Page, tag: Tag) {
         self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf, false);
     }
 
-    /// Drops the entries that invalidating a range under a tag reaches, and with [`Scope::Tables`] the walker caches
-    /// for that range.
+    /// Drops the entries that the invalidation of a range under a tag drops.
     ///
-    /// With `hinted`, invalidations name the size of the leaf entries. Other sizes remain, and all do if the range is
-    /// not aligned to it.
+    /// With [`Scope::Tables`] that includes the walker caches for the range. With `hinted`, each invalidation names the
+    /// size of the leaf entries: then other sizes remain, and all sizes remain if the range isn't aligned to that size.
     pub fn drop_range(&mut self, tag: Tag, range: PageRange, scope: Scope, hinted: bool) {
         let aligned = range.start.0.is_multiple_of(range.stride.pages());
         for size in SIZES {
@@ -308,7 +308,7 @@ impl Tlb {
         }
     }
 
-    /// Drops a tag's walker-cache entries: on x86, part of invalidating any page.
+    /// Drops a tag's walker-cache entries. On x86 the invalidation of any page does that.
     pub fn drop_walker(&mut self, tag: Tag) {
         for cache in &mut self.walker {
             cache.drop_where(|key| tag_of(key) == tag);
@@ -354,7 +354,9 @@ impl Tlb {
         }
     }
 
-    /// Returns every valid entry with its page and tag; those of the first level are listed again.
+    /// Returns every valid entry with its page and tag.
+    ///
+    /// Entries of the first level are listed again if the second level also has them.
     pub fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
         let second = self.second.iter().chain(self.second_huge.iter());
         let all = second.chain(self.first.iter().flat_map(Array::iter));

@@ -1,6 +1,6 @@
 //! Records the events of each CPU and their times, for timelines.
 //!
-//! It is off unless a run enables it.
+//! Nothing is recorded unless a run enables it.
 
 use crate::file::Time;
 use quell::CpuId;
@@ -11,35 +11,35 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Mark {
-    /// Sent interrupts to this many CPUs.
+    /// The CPU sent interrupts to this many CPUs.
     Send(u64),
-    /// An interrupt from that CPU arrived here.
+    /// An interrupt from that CPU arrived.
     Arrives(usize),
-    /// Was in the handler of an interrupt.
+    /// The CPU was in the handler of an interrupt.
     Handler,
-    /// Invalidated this many pages; `true` if table pages were concerned.
+    /// The CPU invalidated this many pages. The flag is set if walker caches were invalidated too.
     Pages(u64, bool),
-    /// Invalidated a tag.
+    /// The CPU invalidated a tag.
     Tag(u16),
-    /// Invalidated everything.
+    /// The CPU invalidated everything.
     All,
-    /// Broadcast this many invalidations.
+    /// The CPU broadcast this many invalidations.
     Broadcast(u64),
-    /// Waited for this many broadcasts to complete.
+    /// The CPU waited for this many broadcasts to complete.
     Completion(u64),
-    /// Loaded a root under a tag; `true` if entries were kept.
+    /// The CPU loaded a root under a tag. The flag is set if entries were kept.
     Root(u16, bool),
-    /// Was in the system call with this name.
+    /// The CPU was in the system call with this name.
     Call(&'static str),
-    /// Was in a page fault at an address.
+    /// The CPU was in a page fault at an address.
     Fault(u64),
-    /// Was halted.
+    /// The CPU was halted.
     Halted,
-    /// Zeroed this many bytes.
+    /// The CPU zeroed this many bytes.
     Zero(u64),
-    /// Copied this many bytes.
+    /// The CPU copied this many bytes.
     Copy(u64),
-    /// Broke the contract.
+    /// The CPU broke the contract.
     Violation,
 }
 
@@ -72,9 +72,9 @@ impl Mark {
 pub struct TraceEvent {
     /// The CPU.
     pub cpu: usize,
-    /// The start.
+    /// The start of the event.
     pub start: Time,
-    /// The end; equal to the start for instantaneous events.
+    /// The end of the event. It's equal to the start for instantaneous events.
     pub end: Time,
     /// The event.
     pub mark: Mark,
@@ -98,7 +98,7 @@ impl Trace {
         }
     }
 
-    /// Returns whether anything is recorded.
+    /// Returns whether the trace records events.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.limit > 0
@@ -109,7 +109,7 @@ impl Trace {
         &self.events
     }
 
-    /// Returns the number of events beyond the limit.
+    /// Returns the number of events that were dropped because of the limit.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -140,7 +140,9 @@ impl Trace {
         }
     }
 
-    /// Writes the trace in the format that Perfetto and `chrome://tracing` open. `process` names the whole.
+    /// Writes the trace in the format that Perfetto and `chrome://tracing` open.
+    ///
+    /// `process` names the whole trace.
     ///
     /// # Errors
     /// Those of the writer.

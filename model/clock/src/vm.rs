@@ -1,7 +1,7 @@
-//! Runs programs on the memory manager on the machine.
+//! Runs programs on the memory manager of `quell_vm` on the machine.
 //!
 //! [`Run`] combines machine, engine, manager, one process that every CPU enters, and a program. The manager's code is
-//! exactly that of a kernel; this file only passes it interrupts, faults and calls.
+//! exactly that of a kernel; this module only forwards interrupts, faults and calls to it.
 
 use crate::kernel::Kernel;
 use crate::machine::Model;
@@ -47,7 +47,7 @@ pub struct Run<'f> {
     pub setup: Setup<'f>,
     /// The mechanisms that are on.
     pub policy: Policy,
-    /// Adjusts the manager's default configuration.
+    /// A function that adjusts the manager's default configuration.
     pub configure: &'f dyn Fn(&mut VmConfig),
 }
 
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub run: RunResult,
     /// The engine's counts for the whole run.
     pub engine: Stats,
-    /// The engine's counts between the program's marks; for the whole run without marks.
+    /// The engine's counts between the program's marks. Without marks they're those of the whole run.
     pub engine_window: Stats,
 }
 

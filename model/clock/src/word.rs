@@ -1,4 +1,4 @@
-//! Operations on shared words: points where other CPUs may step in, and accesses to cache lines.
+//! Performs operations on shared words. At each of them, other CPUs may act, and a cache line is accessed.
 //!
 //! Every operation of a running CPU happens in the order of virtual time. Outside a run (while a kernel is built or
 //! examined) and for the oracle, words are plain memory.

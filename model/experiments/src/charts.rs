@@ -5,25 +5,25 @@ use quell_workloads::pages::{PageStyle, colour};
 
 use crate::numbers::digits;
 
-/// A bar of a group: a label, a figure, its colour, and whether it is drawn hollow.
+/// A bar of a group.
 pub struct Bar {
-    /// Its label.
+    /// The bar's label.
     pub label: &'static str,
-    /// Its length.
+    /// The figure that the bar's length shows.
     pub value: f64,
-    /// A colour of the style.
+    /// The bar's colour, one of the style's.
     pub color: &'static str,
-    /// The scale: the longest bar of the same scale sets the length of all of them, so they are comparable.
+    /// The scale. Bars of one scale are comparable: the longest of them determines the length of all.
     pub scale: f64,
 }
 
-/// Bars that belong together, under a title.
+/// A group of bars under a title.
 pub struct Group {
     /// Its title.
     pub title: String,
     /// The bars.
     pub bars: Vec<Bar>,
-    /// A note at the right.
+    /// A note at the right of the group.
     pub note: String,
 }
 
@@ -37,17 +37,17 @@ pub fn page(title: &str, content: &Markup) -> Markup {
     quell_workloads::pages::page(title, &LOOK, content, &html! {})
 }
 
-/// A table of a page: its heading, its columns and whether they are numbers, its rows.
+/// A table of a page.
 pub struct PageTable {
-    /// The heading above it.
+    /// The heading above the table.
     pub heading: String,
-    /// The columns: their headings, and whether they hold numbers.
+    /// The columns: each with its heading, and whether it holds numbers.
     pub columns: Vec<(String, bool)>,
-    /// The rows, a cell for each column.
+    /// The rows, with a cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
-/// Builds a page with a chart above tables; one without columns is a paragraph.
+/// Builds a page with a chart above tables. A table without columns becomes a paragraph.
 pub fn of_tables(title: &str, chart: &Chart<'_>, tables: &[PageTable]) -> String {
     let class = |number: bool| if number { "n" } else { "" };
     let content = html! {
@@ -114,7 +114,9 @@ pub fn round(value: f64) -> f64 {
     (10.0 * value).round() / 10.0
 }
 
-/// Returns a round distance between the marks of an axis from 0 to `most`, for at most `marks` marks.
+/// Returns a round distance between the marks of an axis from 0 to `most`.
+///
+/// The axis has at most `marks` marks.
 pub fn step(most: f64, marks: f64) -> f64 {
     let rough = (most / marks).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
@@ -123,13 +125,13 @@ pub fn step(most: f64, marks: f64) -> f64 {
     step.unwrap_or(10.0 * power)
 }
 
-/// A line of a chart.
+/// A line of a line chart.
 pub struct Line {
-    /// Its name.
+    /// The line's name.
     pub name: String,
-    /// Points; both coordinates are positive.
+    /// The points. Both coordinates are positive.
     pub points: Vec<(f64, f64)>,
-    /// A colour of the style.
+    /// The line's colour, one of the style's.
     pub color: &'static str,
 }
 
@@ -171,7 +173,7 @@ const LOOK: PageStyle = PageStyle {
     style: include_str!("style.css"),
 };
 
-/// Builds a colour key.
+/// Builds the key that explains the colours.
 pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
     html! {
         div .key {
@@ -182,30 +184,30 @@ pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup 
     }
 }
 
-/// The division of the vertical axis.
+/// The scale of the vertical axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VerticalScale {
-    /// Powers of ten.
+    /// A logarithmic scale with marks at powers of ten.
     Powers,
-    /// Evenly, from zero.
+    /// A linear scale from zero.
     Evenly,
 }
 
-/// Lines over an axis of powers of two.
+/// A line chart over a horizontal axis of powers of two.
 pub struct Chart<'a> {
-    /// The title above the lines; empty if the page names it.
+    /// The title above the lines. It's empty if the page has a title for the chart.
     pub title: &'a str,
     /// The lines.
     pub lines: &'a [Line],
-    /// Points that are marked with a ring.
+    /// The points that are marked with a ring.
     pub rings: &'a [(f64, f64)],
-    /// The label at the right.
+    /// The label of the horizontal axis.
     pub right: &'a str,
-    /// The notation of a power of two there.
+    /// A function that formats a power of two on the horizontal axis.
     pub power: fn(f64) -> String,
     /// The label of the vertical axis.
     pub up: &'a str,
-    /// The division of that axis.
+    /// The scale of the vertical axis.
     pub upward: VerticalScale,
 }
 
@@ -301,7 +303,7 @@ impl Chart<'_> {
         drawing(height, &content)
     }
 
-    /// Returns the drawing as a file of its own, with its own colours.
+    /// Returns the drawing as an SVG file that contains its own colours.
     pub fn file(&self) -> String {
         let drawn =
             self.draw()

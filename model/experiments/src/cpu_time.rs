@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// Runs a body and returns its result and the calling thread's processor time; `None` if the host lacks that clock.
+/// Runs a body, and returns its result and the calling thread's processor time.
+///
+/// The time is `None` if the host lacks that clock.
 pub fn spent_on<T>(body: impl FnOnce() -> T) -> (T, Option<Duration>) {
     let before = of_thread();
     let given = body();
@@ -21,7 +23,7 @@ fn of_thread() -> Option<Duration> {
     None
 }
 
-/// Returns the process's processor time so far; `None` if the host lacks that clock.
+/// Returns the process's processor time so far, or `None` if the host lacks that clock.
 pub fn of_process() -> Option<Duration> {
     #[cfg(unix)]
     return Some(read(rustix::time::ClockId::ProcessCPUTime));
@@ -35,7 +37,7 @@ fn read(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns schedules per second of processor time.
+/// Returns the number of schedules per second of processor time.
 pub fn rate(schedules: u64, spent: Option<Duration>) -> Option<f64> {
     let rate = schedules as f64 / spent?.as_secs_f64();
     rate.is_finite().then(|| rate.round())

@@ -1,8 +1,8 @@
-//! The published figures and the model's runs beside them.
+//! Lists the published figures that the model's runs are compared with.
 //!
-//! Each headline describes the kernel before the change by a policy. S0, S1, S2 and S4 compare with a kernel without
-//! the mechanism. S3 compares with a Linux that already had batches, tags and the concurrent half of S4. We compare the
-//! change in each row.
+//! Each headline describes the kernel before the change by a policy. For S0, S1, S2 and S4, it's a kernel without the
+//! mechanism. For S3, it's a Linux that already had batches, tags and the concurrent half of S4. Each row compares the
+//! published change with the predicted one.
 
 use quell::{Counter, Mechanism, Policy};
 use quell_conformance::parse_policy;
@@ -11,44 +11,46 @@ use serde::Serialize;
 
 use crate::trial::Outcome;
 
-/// A publication.
+/// A publication of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Source {
-    /// Author, title, and place of publication.
+    /// The author, title, and place of publication.
     pub title: &'static str,
-    /// A link to it.
+    /// A link to the publication.
     pub url: &'static str,
 }
 
-/// The figure to read off a run.
+/// The figure of a run that is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
     /// The workload's own figure.
     Measure,
-    /// Misses of both TLB levels. They are scaled to the number of switches that explains the published misses before
-    /// the change, if each touched page missed once.
+    /// Misses of both TLB levels, scaled to the published number of switches.
+    ///
+    /// That number is the published misses before the change divided by the touched pages, as if each page missed once
+    /// per switch.
     MissesPerTurn,
-    /// Flushes on any CPU and requests sent, as the `tlb:tlb_flush` tracepoint counts them.
+    /// The number of flushes on any CPU and of requests sent, as the `tlb:tlb_flush` tracepoint counts them.
     FlushEvents,
-    /// Shootdown interrupts taken.
+    /// The number of shootdown interrupts taken.
     Interrupts,
-    /// Misses of both TLB levels.
+    /// The number of misses of both TLB levels.
     Misses,
 }
 
-/// The tolerance of a prediction.
+/// The tolerance of a prediction. A prediction within it is a hit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// The change, within this many percentage points of the published one.
+    /// The predicted change is within this many percentage points of the published change.
     Points(f64),
-    /// Both the figure before and the figure after, within this share of the published ones.
+    /// Both the figure before and the figure after are within this share of the published figures.
     Share(f64),
-    /// At least this many times fewer.
+    /// The figure after is at least this many times smaller than the figure before.
     TimesFewer(f64),
 }
 
 impl Tolerance {
-    /// Describes it in words.
+    /// Describes the tolerance in words.
     pub fn words(self) -> String {
         match self {
             Tolerance::Points(points) => format!("within {points} points"),
@@ -58,10 +60,10 @@ impl Tolerance {
     }
 }
 
-/// One published figure.
+/// One published figure, before and after a change.
 #[derive(Clone, Copy, Debug)]
 pub struct Headline {
-    /// The mechanism.
+    /// The mechanism that the change added.
     pub mechanism: Mechanism,
     /// The workload's name.
     pub experiment: &'static str,
@@ -79,7 +81,7 @@ pub struct Headline {
     pub scaled: bool,
     /// The tolerance of the prediction.
     pub tolerance: Tolerance,
-    /// The figure to read off the model's run.
+    /// The figure of the model's run that is compared.
     pub figure: Figure,
     /// The machine.
     pub machine: &'static str,
@@ -89,9 +91,9 @@ pub struct Headline {
     pub parameters: &'static [&'static str],
     /// Parameters for shorter runs that need only the direction of an effect.
     pub brief: &'static [&'static str],
-    /// The kernel before the change, and details that hold before and after.
+    /// The policy of the kernel before the change, and details that hold before and after.
     pub before: &'static str,
-    /// Known simplifications of the model that matter here; printed on a miss.
+    /// A known simplification of the model that matters for this figure. It's printed on a miss.
     pub caveat: &'static str,
 }
 
@@ -355,10 +357,12 @@ pub const HEADLINES: &[Headline] = &[
 ];
 
 impl Headline {
-    /// Returns the workload with this case's parameters, and with the brief ones if `brief`.
+    /// Returns the workload with this case's parameters.
+    ///
+    /// If `brief` is set, it also has the parameters for shorter runs.
     ///
     /// # Panics
-    /// If the table names a workload or parameter that doesn't exist; a test reads all of it.
+    /// If the table names a workload or parameter that doesn't exist. A test reads the whole table.
     pub fn workload(&self, brief: bool) -> Workload {
         let mut workload = Workload::from_name(self.experiment).expect("a workload of the table");
         let brief = if brief { self.brief } else { &[] };
@@ -378,7 +382,7 @@ impl Headline {
         self.before().with(self.mechanism)
     }
 
-    /// Returns another policy, with the details of this case.
+    /// Returns the policy with these terms and the details of this case.
     pub fn policy(&self, terms: &str) -> Policy {
         Policy {
             cap_bytes: self.before().cap_bytes,
@@ -386,7 +390,7 @@ impl Headline {
         }
     }
 
-    /// Returns the figure of a run.
+    /// Returns the compared figure of a run.
     pub fn read(&self, outcome: &Outcome, workload: &Workload) -> f64 {
         let engine = |counters: &[Counter]| -> u64 {
             counters
@@ -412,7 +416,7 @@ impl Headline {
         }
     }
 
-    /// Returns whether more of it is better.
+    /// Returns whether a higher figure is better.
     pub fn more_is_better(&self) -> bool {
         self.figure == Figure::Measure && self.workload(false).more_is_better()
     }
@@ -422,7 +426,9 @@ impl Headline {
         self.published.1 / self.published.0 - 1.0
     }
 
-    /// Returns whether a prediction is within the tolerance. A prediction with the wrong sign never is.
+    /// Returns whether a prediction is within the tolerance.
+    ///
+    /// A prediction with the wrong sign never is.
     pub fn verdict(&self, before: f64, after: f64) -> bool {
         let near =
             |model: f64, published: f64, share: f64| (model / published - 1.0).abs() <= share;
@@ -440,8 +446,9 @@ impl Headline {
         }
     }
 
-    /// Returns the relative distance of the model's figure before the change from the published one: 0.1 is a tenth
-    /// more. `None` if the experiment is scaled down.
+    /// Returns the relative distance of the model's figure before the change from the published one.
+    ///
+    /// For example, 0.1 is a tenth more. Returns `None` if the experiment is scaled down.
     pub fn before_off(&self, before: f64) -> Option<f64> {
         (!self.scaled).then_some(before / self.published.0 - 1.0)
     }

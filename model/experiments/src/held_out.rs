@@ -1,23 +1,23 @@
-//! Compares published tables, which calibrated nothing here, with predictions.
+//! Compares predictions with published tables that were not used for calibration.
 //!
-//! A table is a folder without code. Its `published.toml` names the source and the published values. For each side
-//! (before and after the change) it names machine, workload, policy, CPUs and parameters. Machine and workload files
-//! are in the folder or built in. [`Table::read`] reads one, [`Table::jobs`] returns its runs, and [`Table::rows`]
+//! A table is a folder without code. Its `published.toml` names the source and the published values. For each *side*
+//! (before and after the change), it names machine, workload, policy, CPUs and parameters. Machine and workload files
+//! are in the folder or built in. [`Table::read`] reads a table, [`Table::jobs`] returns its runs, and [`Table::rows`]
 //! compares the published change with the predicted one.
 //!
 //! Each row compares the ratio of after to before, so the model's unit may differ from the published one. For example,
-//! the model may have `ns per page` where the paper has seconds. A figure may compare the difference instead if both
-//! have the same unit. We run each side with [`SEEDS`] seeds and use the median. A row is a hit if the prediction is
-//! within [`NEAR`] of the published value, whichever is greater. A miss isn't a failure.
+//! the model may have `ns per page` where the paper has seconds. A row may compare the difference instead if both have
+//! the same unit. Each side is run with [`SEEDS`] seeds, and the median is used. A row is a *hit* if the greater of the
+//! predicted and the published value exceeds the smaller by at most 15 % ([`NEAR`]). A miss isn't a failure.
 //!
-//! Each side runs the kernel that the table names, or [`kernels::LINUX`]. With [`Table::calibrated`], we fit at most
-//! two of that kernel's path costs to the figures from before, and to nothing else.
+//! Each side runs the kernel that the table names, or [`kernels::LINUX`]. [`Table::calibrated`] fits at most two of
+//! that kernel's path costs to the figures from before the change, and to nothing else.
 //!
 //! # Not guaranteed
 //!
-//! * That the files agree with the source: people wrote them.
-//! * That a side has no other difference if it represents a kernel that the engine can't be, such as one that flushes
-//!   needlessly. Its workload file explains it.
+//! * The files may disagree with the source, because people wrote them.
+//! * A side may represent a kernel that the engine can't be, for example one that flushes needlessly. Then it may
+//!   differ from that kernel in other ways too. Its workload file explains the representation.
 
 mod calibrate;
 
@@ -49,10 +49,10 @@ pub use self::calibrate::Factor;
 /// The tables of this repository, built in so that our command has them everywhere.
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
 
-/// The number of seeds of each side.
+/// The number of seeds with which each side is run.
 pub const SEEDS: u64 = 3;
 
-/// The tolerance of a predicted ratio, as a share of the published one.
+/// The tolerance of a prediction: the share by which it may be too large, or the published value larger than it.
 pub const NEAR: f64 = 0.15;
 
 /// The file of a table, in its folder.
@@ -62,9 +62,9 @@ const FILE: &str = "published.toml";
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct ReadError {
-    /// The file or folder.
+    /// The path of the file or folder.
     pub path: String,
-    /// The mistake, and the valid values.
+    /// A description of the mistake and of the valid values.
     pub what: String,
 }
 
@@ -225,13 +225,13 @@ struct Figure {
 /// A published table, ready to be run.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The name, one word.
+    /// The table's name, one word.
     pub name: String,
-    /// The measurement, in a sentence.
+    /// A description of the measurement, in a sentence.
     pub title: String,
     /// The publication, and the table's place in it.
     pub source: String,
-    /// The runs' processor time on the author's host, if the file has it.
+    /// The processor time of the runs on the author's host, if the file has it.
     pub cpu_time: Option<Duration>,
     /// The part of the source that was read, and its omissions.
     pub seen: String,
@@ -247,46 +247,48 @@ pub struct Table {
 pub struct Row {
     /// The table's name.
     pub table: String,
-    /// The figure of the table.
+    /// The name of this figure in the table.
     pub case: String,
-    /// The unit of the published values; absent if only their ratio was published.
+    /// The unit of the published values. Absent if only their ratio was published.
     pub unit: Option<String>,
-    /// The published value before the change; absent if only the ratio was published.
+    /// The published value before the change. Absent if only the ratio was published.
     pub published_before: Option<f64>,
     /// The published value after the change.
     pub published_after: Option<f64>,
-    /// The model's figure before, in the model's unit; absent if a run didn't end.
+    /// The model's value before the change, in the model's unit. Absent if a run didn't end.
     pub model_before: Option<f64>,
-    /// The model's value after it.
+    /// The model's value after the change.
     pub model_after: Option<f64>,
-    /// The published change: -0.357 is 35.7 % less.
+    /// The published change. For example, -0.357 is 35.7 % less.
     pub change_published: f64,
-    /// The predicted change; absent if a run didn't end, or counted nothing before.
+    /// The predicted change. Absent if a run didn't end, or if the value before is 0.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio over the published one, minus 1: with 0.1 the model's ratio is a tenth too large.
-    /// Differences are compared likewise.
+    /// The predicted ratio divided by the published one, minus 1. For example, 0.1 means that the model's ratio is a
+    /// tenth too large.
+    ///
+    /// Differences are compared in the same way.
     pub off: Option<f64>,
     /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
-    /// The prediction with path costs fitted to the figures from before; absent unless requested.
+    /// The prediction with path costs fitted to the figures from before the change. Absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<CalibratedPrediction>,
-    /// Breaches of the contract in these runs.
+    /// The number of violations of the contract in these runs.
     pub violations: u64,
     /// The error, if a run failed.
     pub reason: Option<String>,
 }
 
-/// The prediction of a row with fitted path costs.
+/// The prediction of a row, with fitted path costs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CalibratedPrediction {
-    /// The model's figure before, in the model's unit.
+    /// The model's value before the change, in the model's unit.
     pub model_before: Option<f64>,
-    /// The model's figure after.
+    /// The model's value after the change.
     pub model_after: Option<f64>,
     /// The predicted change.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio over the published one, minus 1.
+    /// The predicted ratio divided by the published one, minus 1.
     pub off: Option<f64>,
     /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
@@ -318,13 +320,15 @@ pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Tabl
     tables
 }
 
-/// Returns the expected duration of these tables; `None` if a file lacks it.
+/// Returns the expected duration of these tables, or `None` if a file lacks it.
 pub fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
     let all: Option<Duration> = tables.iter().map(|table| table.cpu_time).sum();
     Some(all? / threads.max(1))
 }
 
-/// Finds the tables below a folder, sorted by name, or the one of a given folder or file.
+/// Finds tables, sorted by name.
+///
+/// `path` is a folder with tables below it, or the folder or file of one table.
 ///
 /// # Errors
 /// If there is no table, or one is invalid.
@@ -469,8 +473,10 @@ impl Table {
         self
     }
 
-    /// Fits the table's path costs to its figures from before. Returns the table with them, and their factors. There
-    /// are none if no figure from before is published in a unit that can be compared.
+    /// Fits the table's path costs to its figures from before the change.
+    ///
+    /// Returns the table with these costs, and their factors. There are no factors if no figure from before is
+    /// published in a unit that can be compared.
     pub fn calibrated(&self, results: &mut Results) -> (Table, Vec<Factor>) {
         let after: HashSet<String> = (self.figures.iter())
             .map(|figure| figure.sides[1][0].key())
@@ -497,19 +503,19 @@ impl Table {
         (table, factors)
     }
 
-    /// Returns its runs.
+    /// Returns the table's runs.
     pub fn jobs(&self) -> impl Iterator<Item = Job> {
         let sides = self.figures.iter().flat_map(|figure| &figure.sides);
         sides.flatten().cloned()
     }
 
-    /// Compares its figures with the results of the runs.
+    /// Compares the table's figures with the results of its runs.
     pub fn rows(&self, results: &Results) -> Vec<Row> {
         let row = |figure: &Figure| figure.row(&self.name, results);
         self.figures.iter().map(row).collect()
     }
 
-    /// Compares its figures like [`Table::rows`], together with those of the calibrated table.
+    /// Compares the table's figures with the results of its runs and of the calibrated table's.
     pub fn rows_with(&self, calibrated: &Table, results: &Results) -> Vec<Row> {
         let with = |(row, other): (Row, Row)| Row {
             calibrated: Some(CalibratedPrediction {
@@ -674,13 +680,15 @@ impl Figure {
     }
 }
 
-/// Returns how well the predicted ratios of after to before follow the published ones.
+/// Returns how well the predicted ratios of after to before follow the published ratios.
 pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Returns the skill of predictions with fitted path costs; rows without any count unchanged.
+/// Returns the skill of predictions with fitted path costs.
+///
+/// A row without such a prediction counts with its plain one.
 pub fn calibrated_skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     let pair = |row: &Row| {
         let calibrated = row.calibrated.as_ref();

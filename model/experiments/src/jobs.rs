@@ -1,4 +1,6 @@
-//! Runs many trials on all cores of the host: each different trial once, with progress.
+//! Runs many trials on all cores of the host.
+//!
+//! Equal trials run once, and the progress is shown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +15,12 @@ use rayon::prelude::*;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
-/// A trial that owns its inputs.
+/// A trial that owns its inputs, so that any thread can run it.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The machine.
     pub machine: Arc<MachineFile>,
-    /// A name that distinguishes a changed machine from the file with its name.
+    /// A name that distinguishes a changed machine from the unchanged machine file.
     pub variant: String,
     /// The workload.
     pub workload: Workload,
@@ -26,17 +28,19 @@ pub struct Job {
     pub policy: Policy,
     /// The number of CPUs.
     pub cpus: usize,
-    /// The number of events to trace.
+    /// The number of events to trace; 0 for no trace.
     pub trace: usize,
-    /// Whether to record which cache lines moved.
+    /// Whether to record which cache lines move.
     pub lines: bool,
-    /// The seed of all randomness.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The omitted guards, by the names of their mutants.
+    /// The guards to omit, by the names of their mutants.
     pub without: &'static [&'static str],
 }
 
-/// The seed of the experiments. One run is as good as another, and equal on every host.
+/// The seed of the experiments.
+///
+/// Any other seed would do as well, and the results are equal on every host.
 pub const SEED: u64 = 1;
 
 impl Job {
@@ -72,7 +76,7 @@ impl Job {
         )
     }
 
-    /// Returns the trial, without the guards.
+    /// Returns the trial. It doesn't omit the guards that [`Job::without`] names.
     pub fn trial(&self) -> Trial<'_> {
         Trial {
             machine: &self.machine,
@@ -106,12 +110,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// Runs the jobs that have no result yet and [shows](progress::show) the progress.
+    /// Runs the jobs that have no result yet, and [shows](progress::show) the progress.
     pub fn run(&mut self, what: &'static str, jobs: impl IntoIterator<Item = Job>) {
         self.run_groups(what, [jobs], |_| ());
     }
 
-    /// Runs groups of jobs one after the other. Calls `each` after each job.
+    /// Runs groups of jobs, one group after the other. Calls `each` after each job.
     pub fn run_groups(
         &mut self,
         what: &'static str,
@@ -165,7 +169,7 @@ impl Results {
         });
     }
 
-    /// Returns whether a job ran, successfully or not.
+    /// Returns whether a job has run, successfully or not.
     pub fn has(&self, job: &Job) -> bool {
         self.by_key.contains_key(&job.key())
     }
@@ -173,7 +177,7 @@ impl Results {
     /// Returns the outcome of a job.
     ///
     /// # Errors
-    /// The job's error, or that it did not run.
+    /// The job's error, or a message that it did not run.
     pub fn get(&self, job: &Job) -> Result<&Outcome, &str> {
         match self.by_key.get(&job.key()) {
             Some(outcome) => outcome.as_ref().map_err(String::as_str),
@@ -181,7 +185,7 @@ impl Results {
         }
     }
 
-    /// Returns the breaches of the contract in all runs.
+    /// Returns the number of violations of the contract in all runs.
     pub fn violations(&self) -> u64 {
         self.outcomes().map(|outcome| outcome.violations).sum()
     }
@@ -202,7 +206,7 @@ impl Results {
     }
 }
 
-/// Returns the accesses of these runs for each second that a core of the host spent on them.
+/// Returns the simulated accesses per second of a core of the host.
 pub fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
     let (accesses, seconds) = outcomes.fold((0.0, 0.0), |(accesses, seconds), outcome| {
         (

@@ -8,13 +8,14 @@ use quell_clock::file::{KERNELS, built_in_kernel, no_kernel};
 
 use crate::machines::{self, FindError};
 
-/// The kernel for every comparison with a published Linux that has no file of its own.
+/// The kernel for comparisons with a published Linux that has no kernel file of its own.
 pub const LINUX: &str = "linux-6.18";
 
-/// Finds a built-in kernel, or reads a file if the text looks like a path.
+/// Finds a built-in kernel, or reads a kernel file if the text looks like a path.
 ///
 /// # Errors
-/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
+/// If there is no such kernel, or if the file can't be read or is invalid. The error lists every mistake with line and
+/// key.
 pub fn find(text: &str) -> Result<KernelFile, FindError> {
     if let Some(kernel) = built_in_kernel(text) {
         return Ok(kernel);

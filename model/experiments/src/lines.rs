@@ -1,7 +1,7 @@
-//! A profile of cache lines: which lines moved between cores, how often, and by which code.
+//! Profiles cache lines: which lines moved between cores, how often, and by which code.
 //!
-//! Lines whose busiest mover is of the same type form one group: for example, the inboxes of all CPUs. The groups'
-//! transfers add up to the machine's own count.
+//! Lines form one group if the code that moves each of them most often belongs to the same type. For example, the
+//! inboxes of all CPUs are a group. The groups' transfers add up to the machine's own count.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -28,44 +28,44 @@ static SOURCES: [(&str, Dir<'_>); 3] = [
     ),
 ];
 
-/// The profile of a run's measured window.
+/// The profile of cache lines in a run's measured window.
 #[derive(Serialize)]
 pub struct LineProfile {
-    /// The workload's name of one operation.
+    /// The name that the workload gives to one operation.
     pub operation: &'static str,
-    /// The number of operations; 0 if unknown.
+    /// The number of operations, or 0 if it's unknown.
     pub operations: u64,
-    /// All transfers of lines between cores.
+    /// The number of transfers of lines between cores.
     pub transfers: u64,
-    /// The groups of lines, the one with the most transfers first.
+    /// The groups of lines. The group with the most transfers is first.
     pub groups: Vec<LineGroup>,
 }
 
-/// Lines whose busiest mover is of the same type.
+/// A group of lines that the code of one type moves most often.
 #[derive(Serialize)]
 pub struct LineGroup {
-    /// The number of lines.
+    /// The number of lines in the group.
     pub lines: usize,
-    /// Their transfers.
+    /// The number of transfers of these lines.
     pub transfers: u64,
-    /// Their transfers for each operation.
+    /// The number of transfers of these lines for each operation.
     pub per_operation: Option<f64>,
-    /// The average time until a line arrived, queues included.
+    /// The average time until a line arrived in nanoseconds, queues included.
     pub ns_each: f64,
-    /// The code that moved them, the busiest first.
+    /// The code that moved the lines, the busiest first.
     pub movers: Vec<LineMover>,
 }
 
 /// A piece of code that moved lines.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct LineMover {
-    /// The function or lock, after its type.
+    /// The name of the function, after its type, or of the lock.
     pub name: String,
-    /// Its file and line; empty for hardware.
+    /// The file and line of the code; empty for hardware.
     pub place: String,
-    /// The work of its CPUs: a call, a fault, an interrupt or the program.
+    /// The work that the CPUs did: a call, a fault, an interrupt or the program.
     pub role: String,
-    /// The most CPUs that moved one line of the group so.
+    /// The most CPUs that moved one line of the group in this way.
     pub cpus: u32,
     /// The number of moves.
     pub transfers: u64,
@@ -79,7 +79,7 @@ impl LineMover {
 }
 
 impl LineGroup {
-    /// Returns each function and role once, with its transfers and the most CPUs, the busiest first.
+    /// Returns each function and kind of work once, with its transfers and the most CPUs, the busiest first.
     pub fn hands(&self) -> Vec<(String, u64, u32)> {
         let mut hands: Vec<(String, u64, u32)> = Vec::new();
         for mover in &self.movers {
@@ -181,7 +181,7 @@ fn add(movers: &mut Vec<LineMover>, new: LineMover) {
 }
 
 impl LineProfile {
-    /// Builds the profile of a run; `None` if it did not record its lines.
+    /// Builds the profile of a run, or returns `None` if the run didn't record its lines.
     pub fn of(operation: &'static str, outcome: &Outcome) -> Option<LineProfile> {
         let mut lines: BTreeMap<MovedLine, (u64, Vec<LineMover>)> = BTreeMap::new();
         for row in outcome.moves.as_ref()? {

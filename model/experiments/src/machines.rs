@@ -11,32 +11,33 @@ use quell_workloads::files::hint;
 /// The reason why a machine wasn't found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// No built-in one has this name.
+    /// No built-in machine has this name.
     #[error(
         "no machine `{name}`{}; built in are {}; for a file of your own, give its path",
         hint(name, names()), names().collect::<Vec<_>>().join(", ")
     )]
     Unknown {
-        /// The name.
+        /// The name that wasn't found.
         name: String,
     },
     /// The file can't be read.
     #[error("machine file {path}: {error}")]
     Unreadable {
-        /// Its path.
+        /// The path of the file.
         path: String,
-        /// The reason.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The file is invalid; lists every mistake with line and key.
+    /// The file is invalid. The text lists every mistake with line and key.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// Finds a built-in machine, or reads a file if the text looks like a path.
+/// Finds a built-in machine, or reads a machine file if the text looks like a path.
 ///
 /// # Errors
-/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
+/// If there is no such machine, or if the file can't be read or is invalid. The error lists every mistake with line and
+/// key.
 pub fn find(text: &str) -> Result<MachineFile, FindError> {
     if let Some(machine) = built_in(text) {
         return Ok(machine);
@@ -102,8 +103,10 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns the reason if opening this file would block until another process opens it. A pipe that the process
-/// inherited, for example a shell's `<(command)`, has both ends open.
+/// Returns a reason if opening this file would block until another process opens it.
+///
+/// A named pipe blocks, for example. A pipe that the process inherited, for example a shell's `<(command)`, has both
+/// ends open and doesn't block.
 pub fn waits_for_others(path: &Path) -> Option<&'static str> {
     #[cfg(unix)]
     {

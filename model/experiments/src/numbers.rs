@@ -3,20 +3,20 @@
 pub use quell_workloads::numbers::{median, spread};
 use serde::Serialize;
 
-/// The result of a comparison with a published figure, worst first.
+/// The verdict about a prediction, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// A run didn't end, or there is no figure.
     Failed,
-    /// Outside the tolerance.
+    /// The prediction is outside the tolerance.
     Miss,
-    /// Within the tolerance.
+    /// The prediction is within the tolerance.
     Hit,
 }
 
 impl Verdict {
-    /// Returns its name in JSON.
+    /// Returns the verdict's name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Failed => "failed",
@@ -26,21 +26,24 @@ impl Verdict {
     }
 }
 
-/// The agreement of predicted with published changes, each a ratio of after to before.
+/// A measure of how well predicted changes agree with published ones.
+///
+/// Each change is a ratio of after to before.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Skill {
     /// The number of compared changes.
     pub rows: usize,
-    /// Spearman's rank correlation of predicted and published ratios. Absent if all of either are equal.
+    /// Spearman's rank correlation of predicted and published ratios. Absent if all predicted or all published ratios
+    /// are equal.
     pub rank_correlation: Option<f64>,
-    /// The median of |ln(predicted ratio / published ratio)|. Absent if it is infinite.
+    /// The median of |ln(predicted ratio / published ratio)|. Absent if it's infinite.
     pub median_log_error: Option<f64>,
-    /// The same for a prediction that nothing changes.
+    /// The same median for the trivial prediction that nothing changes.
     pub median_log_error_of_no_change: Option<f64>,
 }
 
 impl Skill {
-    /// Returns the skill for pairs of a published and a predicted ratio.
+    /// Computes the skill of pairs of a published and a predicted ratio.
     pub fn of(pairs: &[(f64, f64)]) -> Skill {
         let median_of = |errors: &mut dyn Iterator<Item = f64>| {
             let mut errors: Vec<f64> = errors.map(f64::abs).collect();
@@ -63,7 +66,7 @@ impl Skill {
         }
     }
 
-    /// Describes it in a sentence.
+    /// Describes the skill in a sentence.
     pub fn words(&self) -> String {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
         let factor = |error: Option<f64>| shown(error.map(f64::exp));

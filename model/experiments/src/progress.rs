@@ -1,7 +1,7 @@
 //! Shows the progress of long work on standard error.
 //!
-//! We show nothing for work of less than two seconds. On a terminal, longer work has a line with the share done and the
-//! time left. Elsewhere we write a line every ten seconds, so that logs show progress and stay short.
+//! Work of less than two seconds shows nothing. On a terminal, longer work has a line with the share done and the time
+//! left. Elsewhere it prints a line every ten seconds, so that logs show progress but stay short.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -20,12 +20,12 @@ const LINE: Duration = Duration::from_secs(10);
 /// The steps of the bar.
 const WHOLE: u64 = 10_000;
 
-/// The progress of some work.
+/// The progress of some work at one moment.
 #[derive(Clone, Debug)]
 pub struct ProgressLine {
     /// The part that is done, from 0 to 1.
     pub share: f64,
-    /// Additional text.
+    /// Additional text for the line.
     pub said: String,
 }
 
@@ -56,7 +56,7 @@ impl From<f64> for ProgressLine {
     }
 }
 
-/// Does the work, and shows the progress that `look` returns on standard error in the meantime.
+/// Does the work, and shows the progress that `look` returns meanwhile.
 pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl FnOnce() -> R) -> R {
     let (working, over) = channel::<()>();
     let look = &look;

@@ -1,8 +1,9 @@
 //! Compares every published headline with the model's prediction (`quell reproduce`).
 //!
-//! Each headline has three runs: the kernel before the change, the same with the mechanism, and all mechanisms. Our
-//! report adds each mechanism alone, growing numbers of CPUs, one shootdown in detail, and every figure with each
-//! guessed parameter halved and increased by half. The costs of the guards follow ([`crate::guards`]).
+//! Each headline has three runs: the kernel before the change, the same kernel with the mechanism, and the kernel with
+//! all mechanisms. The report adds more: each mechanism alone, growing numbers of CPUs, and one shootdown in detail. It
+//! also has every figure with each guessed parameter halved and increased by half, and the costs of the guards
+//! ([`crate::guards`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use crate::numbers::{Skill, Verdict};
 /// One headline beside the model's figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// S0 to S4.
+    /// The mechanism, S0 to S4.
     pub mechanism: &'static str,
-    /// The workload.
+    /// The workload's name.
     pub experiment: &'static str,
     /// The case of the workload.
     pub case: &'static str,
@@ -35,30 +36,31 @@ pub struct Row {
     pub published_before: f64,
     /// The published figure after the change.
     pub published_after: f64,
-    /// Whether the model's experiment is smaller than the published one, so that only changes can be compared.
+    /// Whether the model's experiment is smaller than the published one. If so, only changes can be compared.
     pub scaled: bool,
-    /// The model's figure before the change; absent if the run failed.
+    /// The model's figure before the change. Absent if the run failed.
     pub model_before: Option<f64>,
     /// The model's figure after the change.
     pub model_after: Option<f64>,
-    /// The relative distance of the model's figure before the change from the published one: 0.1 is a tenth more.
-    /// Absent if the experiment is scaled down, or failed.
+    /// The relative distance of the model's figure before the change from the published one.
+    ///
+    /// For example, 0.1 is a tenth more. Absent if the experiment is scaled down, or failed.
     pub before_off: Option<f64>,
-    /// The published change: -0.357 is 35.7 % less.
+    /// The published change. For example, -0.357 is 35.7 % less.
     pub change_published: f64,
-    /// The model's change.
+    /// The predicted change.
     pub change_predicted: Option<f64>,
-    /// The difference of the two, in percentage points.
+    /// The difference of predicted and published change, in percentage points.
     pub difference_points: Option<f64>,
-    /// The model's figure with everything on.
+    /// The model's figure with all mechanisms on.
     pub all_on: Option<f64>,
-    /// Breaches of the contract in these runs.
+    /// The number of violations of the contract in these runs.
     pub violations: u64,
     /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
-    /// The tolerance.
+    /// The tolerance, in words.
     pub tolerance: String,
-    /// The reason for a miss or a failure, as far as known.
+    /// The reason for a miss or a failure, if it's known.
     pub reason: Option<String>,
     /// The machine.
     pub machine: &'static str,
@@ -66,7 +68,7 @@ pub struct Row {
     pub cpus: usize,
     /// The mechanisms before the change.
     pub policy_before: String,
-    /// The mechanisms after it.
+    /// The mechanisms after the change.
     pub policy_after: String,
 }
 
@@ -78,7 +80,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Returns the experiments of the headlines that `only` selects.
+    /// Returns the experiments of the headlines that `only` selects, or all of them.
     pub fn all(only: Option<&str>) -> Vec<Experiment> {
         let mut machines: HashMap<&str, Arc<MachineFile>> = HashMap::new();
         HEADLINES
@@ -100,7 +102,7 @@ impl Experiment {
             .collect()
     }
 
-    /// Returns a run of this headline under a policy, with the headline's own details.
+    /// Returns a run of this headline under a policy, with the details of the headline.
     pub fn job(&self, policy: &str) -> Job {
         Job::new(
             self.machine.clone(),
@@ -110,7 +112,7 @@ impl Experiment {
         )
     }
 
-    /// Returns the run with the kernel before the change.
+    /// Returns the run of the kernel before the change.
     pub fn before(&self) -> Job {
         let policy = self.headline.before();
         Job {
@@ -119,7 +121,7 @@ impl Experiment {
         }
     }
 
-    /// Returns the run with the same kernel and the mechanism.
+    /// Returns the run of the same kernel with the mechanism.
     pub fn after(&self) -> Job {
         let policy = self.headline.after();
         Job {
@@ -128,7 +130,7 @@ impl Experiment {
         }
     }
 
-    /// Returns the run with all mechanisms.
+    /// Returns the run with all mechanisms on.
     pub fn all_on(&self) -> Job {
         self.job("all")
     }
@@ -138,8 +140,10 @@ impl Experiment {
         [self.before(), self.after(), self.all_on()]
     }
 
-    /// Returns the run by which the report compares mechanisms. Readers use fewer CPUs there, because each page would
-    /// interrupt all of them without batches.
+    /// Returns the run by which the report compares mechanisms.
+    ///
+    /// It has fewer reading CPUs than the headline's run, because without batches each page would interrupt all of
+    /// them.
     pub fn compared(&self, policy: &str) -> Job {
         let job = self.job(policy);
         if self.headline.experiment == "readers" {
@@ -149,7 +153,9 @@ impl Experiment {
         }
     }
 
-    /// Returns the same run with one parameter scaled, shorter and on fewer CPUs if the headline allows it.
+    /// Returns the same run with one parameter scaled.
+    ///
+    /// The run is shorter and has fewer CPUs if the headline allows it.
     pub fn varied(&self, job: Job, change: Option<(Parameter, f64)>) -> Job {
         let workload = self.headline.workload(true);
         let cpus = match workload.check(job.cpus) {
@@ -168,8 +174,9 @@ impl Experiment {
         }
     }
 
-    /// Returns the percentage by which the figure is worse with everything on than with everything off, if it is. Both
-    /// are the [compared](Experiment::compared) runs.
+    /// Returns by how many percent the figure is worse with all mechanisms on than with all off.
+    ///
+    /// Returns `None` if it isn't worse. Both figures are from the [compared](Experiment::compared) runs.
     pub fn worse_with_all(&self, results: &Results) -> Option<f64> {
         let [off, all] = ["baseline", "all"].map(|policy| self.compared(policy));
         let change = self.change(results, &off, &all)?;
@@ -180,7 +187,7 @@ impl Experiment {
         (loss > WORSE_PERCENT).then_some(loss)
     }
 
-    /// Returns the figure of a job that was run.
+    /// Returns the figure of a job that has run.
     pub fn figure(&self, results: &Results, job: &Job) -> Result<f64, String> {
         let outcome = results.get(job)?;
         let figure = self.headline.read(outcome, &job.workload);
@@ -197,7 +204,7 @@ impl Experiment {
         Some(100.0 * (figure(to)? / figure(from)? - 1.0)).filter(|change| change.is_finite())
     }
 
-    /// Builds the row. Its runs must be in `results`.
+    /// Builds the headline's row. Its runs must be in `results`.
     pub fn row(&self, results: &Results) -> Row {
         let headline = self.headline;
         let jobs = [self.before(), self.after(), self.all_on()];
@@ -255,14 +262,14 @@ impl Experiment {
 /// The change that counts as worse. A few more loads and stores cost less.
 const WORSE_PERCENT: f64 = 1.0;
 
-/// Builds all rows: failures first, then misses, then hits.
+/// Builds the rows of all headlines: failures first, then misses, then hits.
 pub fn rows(plans: &[Experiment], results: &Results) -> Vec<Row> {
     let mut rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
     rows.sort_by_key(|row| row.verdict);
     rows
 }
 
-/// Returns the number of these changes that are predicted within their tolerance.
+/// Returns the number of rows whose change is predicted within the tolerance.
 pub fn hits(rows: &[&Row]) -> usize {
     rows.iter()
         .filter(|row| row.verdict == Verdict::Hit)
@@ -275,7 +282,7 @@ pub fn skill(rows: &[Row]) -> Skill {
     Skill::of(&rows.iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Returns the policies of the report's table of single mechanisms.
+/// Returns the policies of the report's table in which each mechanism is on alone.
 pub fn single_policies() -> impl Iterator<Item = (Mechanism, &'static str)> {
     Mechanism::ALL
         .into_iter()

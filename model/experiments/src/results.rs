@@ -1,8 +1,9 @@
-//! Stores the results of work that is split into parts: a header line, then one line of JSON per place.
+//! Stores the results of work that is split into parts.
 //!
-//! We append lines as results arrive, in any order; [`Results::text`] sorts them. A line cut by an interruption is
-//! dropped. Lines depend on neither host nor time, so parts from many hosts merge into the text that one host would
-//! write. The whole is a [sweep's grid](crate::sweep), for example.
+//! A file of results has a header line and one line of JSON for each *place*, for example for each run of a
+//! [sweep](crate::sweep). Lines are appended as results arrive, in any order; [`Results::text`] sorts them. A line that
+//! an interruption cut off is dropped. Lines depend on neither host nor time. So parts from many hosts merge into the
+//! same text that one host would write.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,27 +16,29 @@ use serde::de::DeserializeOwned;
 
 /// The header of a file of results: its first line.
 pub trait Header: Serialize + DeserializeOwned {
-    /// The result of one place, with its index.
+    /// The result of one place. It contains the place's index.
     type Row: Serialize + DeserializeOwned;
-    /// A name for the whole, for example "a sweep".
+    /// The name of the whole work in messages, for example "a sweep".
     const WHAT: &'static str;
-    /// A name for one place, for example "run".
+    /// The name of one place in messages, for example "run".
     const EACH: &'static str;
 
     /// Returns the number of places.
     fn size(&self) -> usize;
-    /// Returns the place of a result, from 0.
+    /// Returns the index of a result's place, from 0.
     fn place(row: &Self::Row) -> usize;
 }
 
-/// Returns a digest that is the same on all hosts. It detects accidental differences between files.
+/// Returns a digest of a text that is the same on all hosts.
+///
+/// It detects accidental differences between files.
 pub fn digest(text: &str) -> u64 {
     let mut hasher = FnvHasher::default();
     hasher.write(text.as_bytes());
     hasher.finish()
 }
 
-/// The reason why a text isn't such results.
+/// The reason why a text isn't a file of results.
 #[derive(Debug, thiserror::Error)]
 #[error("no results of {what} ({why})")]
 pub struct ResultsError {
@@ -45,13 +48,13 @@ pub struct ResultsError {
     why: String,
 }
 
-/// An error from merging parts that don't belong together.
+/// The reason why two parts can't be merged.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MergeError {
-    /// The parts belong to different wholes.
+    /// The parts belong to different work: their headers differ.
     #[error("of another whole")]
     OtherWhole,
-    /// One place has different results.
+    /// The parts have different results for this place.
     #[error("place {0} has another result")]
     Differ(usize),
 }
@@ -59,10 +62,12 @@ pub enum MergeError {
 /// The most bytes of a line of results. The longest are first lines, which contain the texts of files.
 const LONGEST: u64 = 1 << 26;
 
-/// Reads a line with its newline, which the last may lack; leaves `line` empty at the end.
+/// Reads a line with its newline, which the last line may lack.
+///
+/// At the end of the input, `line` is empty.
 ///
 /// # Errors
-/// If reading fails, or the line is longer than any line of results, so endless input ends too.
+/// If reading fails, or if the line is longer than any line of results. The latter ends endless input.
 pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     let read = from.take(LONGEST).read_until(b'\n', line)?;
@@ -72,7 +77,7 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> 
     Ok(())
 }
 
-/// The results of the whole, or of a part of it.
+/// The results of some work, or of a part of it.
 #[derive(Debug)]
 pub struct Results<W> {
     /// The header.
@@ -83,10 +88,10 @@ pub struct Results<W> {
 }
 
 impl<W: Header> Results<W> {
-    /// Creates results of that whole, still empty.
+    /// Creates results with this header and without any line.
     ///
     /// # Errors
-    /// If it can't be serialized.
+    /// If the header can't be serialized.
     pub fn new(head: W) -> serde_json::Result<Self> {
         Ok(Results {
             first: serde_json::to_string(&head)?,
@@ -95,10 +100,12 @@ impl<W: Header> Results<W> {
         })
     }
 
-    /// Reads results, line by line; ignores a last line that was cut. `None` if not even the first line is complete.
+    /// Reads results line by line, and ignores a last line that was cut off.
+    ///
+    /// Returns `None` if not even the first line is complete.
     ///
     /// # Errors
-    /// If they can't be read, or are something else.
+    /// If the input can't be read, or contains something else.
     pub fn read(mut from: impl BufRead) -> Result<Option<Self>, ResultsError> {
         let mut line = Vec::new();
         let mut number = 0;
@@ -138,7 +145,7 @@ impl<W: Header> Results<W> {
         Ok(Some(Results { head, first, lines }))
     }
 
-    /// Returns whether these are results of the same whole.
+    /// Returns whether both are results of the same work.
     pub fn is_of(&self, other: &Self) -> bool {
         self.first == other.first
     }
@@ -146,7 +153,7 @@ impl<W: Header> Results<W> {
     /// Adds the results of another part.
     ///
     /// # Errors
-    /// If it is a part of something else, or a place has another result there.
+    /// If it's a part of other work, or if a place has another result there.
     pub fn merge(&mut self, other: Self) -> Result<(), MergeError> {
         if !self.is_of(&other) {
             return Err(MergeError::OtherWhole);
@@ -160,10 +167,10 @@ impl<W: Header> Results<W> {
         Ok(())
     }
 
-    /// Adds a result. Returns its line, with the newline.
+    /// Adds a result, and returns its line with the newline.
     ///
     /// # Errors
-    /// If it can't be serialized.
+    /// If the result can't be serialized.
     pub fn add(&mut self, row: &W::Row) -> serde_json::Result<String> {
         let line = serde_json::to_string(row)?;
         let written = format!("{line}\n");
@@ -186,7 +193,7 @@ impl<W: Header> Results<W> {
         self.head.size() - self.lines.len()
     }
 
-    /// Returns everything as text, in the order of places.
+    /// Returns the header and all results as text, in the order of places.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.first);
         for line in self.lines.values() {

@@ -1,7 +1,7 @@
-//! One run as data, for `quell run --json` and other languages.
+//! Turns one run into data, for `quell run --json` and other languages.
 //!
-//! A [`Report`] contains the figures of one seed, and the workload's figure with other seeds, which shows how far it
-//! depends on the seed. All figures are the same on every host, except the host's speed and duration.
+//! A [`Report`] contains all figures of one seed. It also contains the workload's figure with other seeds, which shows
+//! how far that depends on the seed. All figures are the same on every host, except the host's speed and duration.
 
 use quell_conformance::PolicyText;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::lines::LineProfile;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
-/// A run and its results.
+/// The inputs and results of a run.
 #[derive(Serialize)]
 pub struct Report {
     workload: &'static str,
@@ -46,15 +46,15 @@ pub struct Report {
 /// The durations of one kind of call, in nanoseconds.
 #[derive(Serialize)]
 pub struct CallLatency {
-    /// Its name.
+    /// The call's name.
     pub call: &'static str,
     /// The number of calls.
     pub count: u64,
-    /// Half of the calls took no longer.
+    /// The median duration: half of the calls took no longer.
     pub median_ns: f64,
-    /// 99 of 100 calls took no longer.
+    /// The 99th percentile: 99 of 100 calls took no longer.
     pub p99_ns: f64,
-    /// The longest call.
+    /// The duration of the longest call.
     pub worst_ns: f64,
 }
 
@@ -74,8 +74,10 @@ impl CallLatency {
 }
 
 impl Report {
-    /// Builds the report of a trial. `values` are the workload's figures with each seed, the trial's own first. A
-    /// figure that isn't finite becomes empty.
+    /// Builds the report of a trial.
+    ///
+    /// `values` are the workload's figures with each seed, the trial's own first. A figure that isn't finite is left
+    /// empty.
     pub fn of(
         trial: &Trial<'_>,
         without: &[&'static str],
@@ -121,10 +123,10 @@ impl Report {
     }
 }
 
-/// Runs a job with `seeds` seeds, its own first, on all cores of the host, and [shows](progress::show) the progress.
+/// Runs a job with several seeds on all cores of the host, and [shows](progress::show) the progress.
 ///
-/// Only the first is traced. Calls `each` after each seed, on its core. After `stop` is set no further seed starts,
-/// those under way finish, and the result is `None`.
+/// The job's own seed is the first of `seeds` seeds, and the only one with a trace. Calls `each` after each seed, on
+/// its core. After `stop` is set, no further seed starts, those under way finish, and the result is `None`.
 pub fn outcomes(
     job: &Job,
     seeds: u16,
@@ -164,7 +166,7 @@ pub fn outcomes(
     })
 }
 
-/// Returns the figure of each seed; `NAN` for one that failed.
+/// Returns the figure of each seed, or `NAN` for a seed that failed.
 pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
     let value = |outcome: &Outcome| outcome.measure.value;
     let all = outcomes
@@ -176,7 +178,7 @@ pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
 /// Runs a job like [`outcomes`], and builds a report with the figures of the first seed.
 ///
 /// # Errors
-/// The error of the first seed. Another seed that fails has no figure.
+/// The error of the first seed. If another seed fails, its figure is missing.
 pub fn with_seeds(
     job: &Job,
     seeds: u16,

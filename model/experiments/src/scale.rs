@@ -1,4 +1,4 @@
-//! Runs one workload on growing numbers of CPUs, without and with mechanisms.
+//! Runs one workload on growing numbers of CPUs, under several policies.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ pub struct Sweep {
     pub machine: Arc<MachineFile>,
     /// The workload.
     pub workload: Workload,
-    /// The mechanisms that are on; each policy runs on every number of CPUs.
+    /// The policies. Each runs on every number of CPUs.
     pub policies: Vec<Policy>,
-    /// The numbers of CPUs. Unsupported ones are skipped.
+    /// The numbers of CPUs. The workload skips numbers that it doesn't support.
     pub cpus: Vec<usize>,
 }
 
@@ -28,11 +28,11 @@ pub struct Sweep {
 pub struct Point {
     /// The number of CPUs.
     pub cpus: usize,
-    /// The figure under each policy; absent if the run failed or measured nothing.
+    /// The figure under each policy. Absent if the run failed or measured nothing.
     pub values: Vec<Option<f64>>,
 }
 
-/// An error: the workload supports none of the numbers of CPUs.
+/// The error that the workload supports none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{workload} runs on none of these numbers of CPUs: {why}")]
 pub struct EmptySweep {
@@ -40,13 +40,13 @@ pub struct EmptySweep {
     why: String,
 }
 
-/// The results.
+/// The results of a scale experiment.
 pub struct ScaleResults {
     /// The figure's name.
     pub metric: &'static str,
     /// The points, one for each number of CPUs.
     pub points: Vec<Point>,
-    /// All runs.
+    /// The outcomes and errors of all runs.
     pub results: Results,
 }
 
@@ -74,7 +74,9 @@ impl Sweep {
         Job::new(self.machine.clone(), workload, policy, cpus)
     }
 
-    /// Performs all runs. Failed runs leave gaps in the points, and their errors are in the results.
+    /// Performs all runs.
+    ///
+    /// A failed run leaves a gap in its point, and its error is in the results.
     ///
     /// # Errors
     /// If the workload supports none of the numbers of CPUs.
@@ -145,7 +147,9 @@ pub(crate) fn lines(names: &[&str], points: &[Point]) -> Vec<Line> {
         .collect()
 }
 
-/// Draws the points as an SVG file; `names` are the policies' names, `up` is the unit of their values.
+/// Draws the points as an SVG file.
+///
+/// `names` are the policies' names, and `up` is the unit of the values.
 pub fn plot(
     title: &str,
     names: &[&str],

@@ -1,7 +1,7 @@
 //! Runs grids: all combinations of machines, their parameters, policies, CPUs, workload parameters and seeds.
 //!
 //! The grid alone determines the order of its cells, and a cell alone its result. So any part may run anywhere and at
-//! any time. We start the longest runs first, so that no core waits for one of them at the end.
+//! any time. The longest runs start first, so that no core waits for one of them at the end.
 //!
 //! [`results`] stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a plot.
 
@@ -35,26 +35,26 @@ pub struct Grid {
     pub workload: Workload,
     /// The machines.
     pub machines: Vec<Arc<MachineFile>>,
-    /// Parameters of each machine (for example `interrupt.send`) and their values, in the notation of `--set`.
+    /// The parameters of each machine (for example `interrupt.send`) and their values, in the notation of `--set`.
     pub figures: Vec<(String, Vec<String>)>,
-    /// The mechanisms that are on.
+    /// The policies.
     pub policies: Vec<Policy>,
-    /// The numbers of CPUs; empty for the workload's default.
+    /// The numbers of CPUs. If empty, each run has the workload's default.
     pub cpus: Vec<usize>,
-    /// Parameters of the workload and their values, in its notation.
+    /// The parameters of the workload and their values, in the workload's notation.
     pub axes: Vec<(String, Vec<String>)>,
-    /// Seeds from 1 to this.
+    /// The number of seeds. They count from 1.
     pub seeds: u64,
 }
 
 /// One run of a grid.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Its place in the grid.
+    /// The index of the run in the grid.
     pub index: usize,
     /// The run, or the reason why the workload can't run with these values.
     pub job: Result<Job, String>,
-    /// The machine, and the values of the grid's parameters.
+    /// The name of the machine, and the values of the parameters that the grid changes.
     pub machine: String,
     /// The mechanisms that are on.
     pub policy: Policy,
@@ -69,7 +69,9 @@ pub struct Cell {
 /// The most runs in a grid.
 pub const MOST_CELLS: usize = 1_000_000;
 
-/// A part of a grid or of any list: `2/5` is the second of five, with items 1, 6, 11 … counted from 0.
+/// A part of a grid, or of any list.
+///
+/// For example, `2/5` is the second of five parts. It contains the items 1, 6, 11 …, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     /// The number of the part, from 1.
@@ -111,7 +113,7 @@ impl FromStr for Shard {
 }
 
 impl Grid {
-    /// Returns the number of cells, or `usize::MAX` if there are more, without making them.
+    /// Returns the number of cells without making them, or `usize::MAX` if there are more.
     pub fn size(&self) -> usize {
         let values = self.axes.iter().chain(&self.figures);
         let numbers = [
@@ -124,8 +126,9 @@ impl Grid {
         lengths.fold(1, usize::saturating_mul)
     }
 
-    /// Returns every cell in order: seeds change first, then the last parameter, CPUs, policies, the last machine
-    /// parameter, machines.
+    /// Returns every cell of the grid, in order.
+    ///
+    /// Seeds change fastest, then the last parameter, CPUs, policies, the last machine parameter, and machines.
     ///
     /// # Errors
     /// If a name or a value of a parameter is invalid.
@@ -209,7 +212,7 @@ fn each<T: Clone>(
 /// The result of one run, which depends on neither host nor time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its place in the grid.
+    /// The index of the run in the grid.
     pub index: usize,
     /// The workload's name.
     pub workload: String,
@@ -223,15 +226,15 @@ pub struct Record {
     pub seed: u64,
     /// The parameters that the grid names, the workload's and the machine's.
     pub parameters: BTreeMap<String, String>,
-    /// The figure; absent if the run failed or measured nothing.
+    /// The workload's figure. Absent if the run failed or measured nothing.
     pub value: Option<f64>,
-    /// The length of the measured window.
+    /// The length of the measured window in nanoseconds.
     pub window_ns: f64,
-    /// Breaches of the contract.
+    /// The number of violations of the contract.
     pub violations: u64,
-    /// The engine's counts in the measured window, without zeros.
+    /// The engine's counts in the measured window that aren't zero.
     pub engine: BTreeMap<String, u64>,
-    /// The machine's counts there.
+    /// The machine's counts in the measured window.
     pub machine_counts: BTreeMap<String, u64>,
     /// The reason why there is no figure.
     pub error: Option<String>,
@@ -275,8 +278,9 @@ impl Record {
     }
 }
 
-/// Runs cells on all cores of the host and [shows](progress::show) the progress. Calls `each` after each cell, on its
-/// core. After `stop` is set no further cell begins; those under way finish.
+/// Runs cells on all cores of the host, and [shows](progress::show) the progress.
+///
+/// Calls `each` after each cell, on its core. After `stop` is set, no further cell begins, and those under way finish.
 pub fn run(
     cells: &[Cell],
     stop: &AtomicBool,

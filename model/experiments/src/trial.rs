@@ -1,4 +1,4 @@
-//! Runs a workload on the machine in software.
+//! Runs one trial: a workload on a machine in software, under a policy.
 
 use std::cell::{Cell, RefCell};
 
@@ -24,13 +24,13 @@ pub struct Trial<'a> {
     pub policy: Policy,
     /// The number of CPUs.
     pub cpus: usize,
-    /// The seed of all randomness.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The number of events to trace; 0 for no trace.
     pub trace: usize,
 }
 
-/// The results of a run. Counts cover the measured window.
+/// The results of a run. Counts are those of the measured window.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The workload's figure.
@@ -43,21 +43,21 @@ pub struct Outcome {
     pub window_nanoseconds: f64,
     /// The length of the whole run, in virtual nanoseconds.
     pub elapsed_nanoseconds: f64,
-    /// The durations of the measured window's calls, by name.
+    /// The durations of the calls in the measured window, by name.
     pub latencies: Vec<Latency>,
-    /// The workload's operations in the measured window; 0 if they have no number.
+    /// The number of the workload's operations in the measured window, or 0 if the file's expression has no value.
     pub operations: u64,
     /// The moves of cache lines, if they were recorded.
     pub moves: Option<Vec<LineMove>>,
-    /// Breaches of the contract in the whole run.
+    /// The number of violations of the contract in the whole run.
     pub violations: u64,
-    /// The first of these breaches, in words.
+    /// The first violations, in words.
     pub breaches: Vec<String>,
-    /// The trace, if enabled.
+    /// The trace. It's empty unless enabled.
     pub trace: Trace,
-    /// Accesses of the whole run for each second that the host took.
+    /// The simulated accesses of the whole run, per second of the host.
     pub accesses_per_second: f64,
-    /// The host's time.
+    /// The host's time in seconds.
     pub host_seconds: f64,
 }
 
@@ -67,9 +67,9 @@ pub enum TrialError {
     /// The workload can't run with these parameters on this number of CPUs.
     #[error("{workload}: {why}")]
     Unfit {
-        /// Its name.
+        /// The name of the workload.
         workload: &'static str,
-        /// The reason, and the remedy.
+        /// The reason, and a remedy.
         why: String,
     },
     /// The workload needs a kind of memory that the machine lacks.
@@ -79,15 +79,15 @@ pub enum TrialError {
         having(*parameter)
     )]
     Memory {
-        /// Its name.
+        /// The name of the workload.
         workload: &'static str,
         /// The missing feature.
         needs: &'static str,
         /// The machine.
         machine: String,
-        /// The parameter that enables it.
+        /// The machine's parameter that enables the feature.
         parameter: Parameter,
-        /// Its value.
+        /// The parameter's value.
         value: usize,
     },
     /// The machine failed to finish the run.
@@ -96,7 +96,7 @@ pub enum TrialError {
     /// The workload failed.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
-        /// Its file.
+        /// The workload's file.
         workload: &'static str,
         /// The CPU.
         cpu: usize,
@@ -118,7 +118,7 @@ fn having(parameter: Parameter) -> String {
 }
 
 impl TrialError {
-    /// Returns whether the error is the user's: a machine, name or value that doesn't exist.
+    /// Returns whether the user caused the error: by a machine, name or value that doesn't exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -174,13 +174,14 @@ impl Trial<'_> {
     /// Runs the trial.
     ///
     /// # Errors
-    /// See [`TrialError`]. Breaches of the contract aren't errors; the outcome contains them.
+    /// See [`TrialError`]. Violations of the contract aren't errors: the outcome contains them.
     pub fn run(&self) -> Result<Outcome, TrialError> {
         self.run_without(&[])
     }
 
-    /// Runs the trial without some guards of the engine and of the manager, by the names of their mutants. Works only
-    /// in the instrumented copy.
+    /// Runs the trial without some guards of the engine and of the manager.
+    ///
+    /// `without` contains the names of the guards' mutants. It works only in the instrumented copy.
     ///
     /// # Errors
     /// See [`TrialError`].
@@ -188,8 +189,9 @@ impl Trial<'_> {
         self.run_watched(without, &Progress::new(), false)
     }
 
-    /// Runs the trial like [`Trial::run_without`], reports the progress and, with `lines`, records which cache lines
-    /// moved.
+    /// Runs the trial like [`Trial::run_without`], and reports the progress.
+    ///
+    /// If `lines` is set, it also records which cache lines move.
     ///
     /// # Errors
     /// See [`TrialError`].

@@ -11,39 +11,42 @@ use crate::machines;
 /// The reason why a workload wasn't found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// No built-in one has this name.
+    /// No built-in workload has this name.
     #[error(
         "no workload `{name}`{}; there are {}; for a file of your own, give its path",
         hint(name, names()), names().join(", ")
     )]
     Unknown {
-        /// The name.
+        /// The name that wasn't found.
         name: String,
     },
     /// The file can't be read.
     #[error("workload file {path}: {error}")]
     Unreadable {
-        /// Its path.
+        /// The path of the file.
         path: String,
-        /// The reason.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The file is invalid; lists every mistake with line and key.
+    /// The file is invalid. The error lists every mistake with line and key.
     #[error("{0}")]
     Wrong(FileError),
 }
 
-/// Returns whether a text can only be the path of a file.
+/// Returns whether a text can only be the path of a file, not a built-in workload's name.
 pub fn is_path(text: &str) -> bool {
     let path = Path::new(text);
     Workload::from_name(text).is_none()
         && (path.exists() || path.extension().is_some() || path.components().count() != 1)
 }
 
-/// Finds a built-in workload, or reads a file if the text looks like a path; with default parameters.
+/// Finds a built-in workload, or reads a workload file if the text looks like a path.
+///
+/// Parameters have their default values.
 ///
 /// # Errors
-/// If there is none, or the file can't be read or is invalid; lists every mistake with line and key.
+/// If there is no such workload, or if the file can't be read or is invalid. The error lists every mistake with line
+/// and key.
 pub fn find(text: &str) -> Result<Workload, FindError> {
     if let Some(workload) = Workload::from_name(text) {
         return Ok(workload);

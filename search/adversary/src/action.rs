@@ -1,9 +1,9 @@
-//! The possible next actions of a run, and whether two of them commute.
+//! Defines the possible next actions of a run, and whether two of them commute.
 
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
-/// The maximum number of CPUs in a run.
+/// The largest number of CPUs in a run.
 pub const MAX_CPUS: usize = crate::generated::program::MAX_CPUS;
 
 const _: () = assert!(
@@ -14,7 +14,7 @@ const _: () = assert!(
 /// The number of places in a CPU's store buffer.
 pub const BUFFER: usize = 8;
 
-/// A possible next action.
+/// A possible next action of a run: an action of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Action(pub u8);
 
@@ -43,27 +43,27 @@ pub enum Kind {
 }
 
 impl Action {
-    /// Creates the next step of a CPU.
+    /// Creates the action "this CPU performs its next step".
     pub const fn step(cpu: usize) -> Action {
         Action(cpu as u8)
     }
-    /// Creates a CPU's interrupt.
+    /// Creates the action "this CPU takes its pending interrupt".
     pub const fn interrupt(cpu: usize) -> Action {
         Action(INTERRUPT + cpu as u8)
     }
-    /// Creates a CPU's NMI.
+    /// Creates the action "this CPU takes an NMI".
     pub const fn nmi(cpu: usize) -> Action {
         Action(NMI + cpu as u8)
     }
-    /// Creates a preemption of a CPU.
+    /// Creates the action "other code preempts this CPU's code".
     pub const fn preempt(cpu: usize) -> Action {
         Action(PREEMPT + cpu as u8)
     }
-    /// Creates the drain of a CPU's buffered store.
+    /// Creates the action "the store in this place of the CPU's buffer becomes visible".
     pub const fn drain(cpu: usize, place: usize) -> Action {
         Action(DRAIN + (cpu * BUFFER + place) as u8)
     }
-    /// Returns its CPU.
+    /// Returns the CPU that acts.
     pub const fn cpu(self) -> usize {
         if self.0 < DRAIN {
             self.0 as usize % MAX_CPUS
@@ -71,7 +71,7 @@ impl Action {
             (self.0 - DRAIN) as usize / BUFFER
         }
     }
-    /// Returns its kind.
+    /// Returns the action's kind.
     pub const fn kind(self) -> Kind {
         if self.0 < INTERRUPT {
             Kind::Step
@@ -95,7 +95,7 @@ impl Action {
 /// A set of actions, one bit each ([`Action::bit`]).
 pub type Actions = u64;
 
-/// The actions that no program may rely on: NMIs and preemptions.
+/// The actions that may always happen, so that no program may wait for one: NMIs and preemptions.
 pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
 
 const fn drains(cpu: usize) -> Actions {
@@ -116,8 +116,8 @@ pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
 
 /// Returns the next action of an undisturbed run, by the fixed scheduler.
 ///
-/// The current CPU steps as long as it can. If it can't, one of its buffered stores drains, or else it takes its
-/// interrupt. If it can do none of these, the other CPUs follow in turn. NMIs and preemptions don't happen.
+/// The current CPU steps as long as it can. If it can't, one of its buffered stores drains. If it has none, it takes
+/// its interrupt. If it can do none of these, the next CPU in turn acts. NMIs and preemptions don't happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     if enabled & Action::step(current).bit() != 0 {
         return Some(Action::step(current));
@@ -141,7 +141,7 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
 /// The length of a CPU's turn in the fair part of a run, in decisions.
 const TURN: u32 = 48;
 
-/// Returns the next action in the fair part of a run.
+/// Returns the next action in the fair part of a run, in which the CPUs act in turn.
 ///
 /// The CPU whose turn it is takes its interrupts and drains its stores first, then steps. If it can do nothing, the
 /// next CPU acts.
@@ -164,8 +164,9 @@ pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     None
 }
 
-/// A deviation from the fixed scheduler: the number of a decision, and the choice made there. Choices between data (for
-/// example, which translation an access uses) have [`DATA`] set.
+/// A deviation from the fixed scheduler: the number of a decision, and the choice made there.
+///
+/// A choice between data has [`DATA`] set. Such a choice is, for example, which translation an access uses.
 pub type Deviation = (u32, u8);
 
 /// Marks a choice between data.
@@ -200,7 +201,7 @@ pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
     Action(left.trailing_zeros() as u8)
 }
 
-/// The state that an action uses. It decides whether two actions commute.
+/// The state that an action uses. It determines whether two actions commute.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     pub(crate) cpu: u8,
@@ -220,7 +221,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Returns whether the two commute.
+    /// Returns whether two actions with these footprints commute.
     pub fn independent(&self, other: &Footprint) -> bool {
         if self.cpu == other.cpu && (self.drain == other.drain) {
             return false;

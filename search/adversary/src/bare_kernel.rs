@@ -1,7 +1,7 @@
-//! The smallest kernel that can use the engine, and the steps of the engine's own scenarios.
+//! Implements the smallest kernel that can use the engine, and the steps of the engine's own scenarios.
 //!
-//! It has a few address spaces, each with a root and two leaf tables. It follows the engine's documented rules
-//! literally and does nothing else, so a failure in such a scenario is a failure of the engine.
+//! The kernel has a few address spaces, each with a root and two leaf tables. It follows the engine's documented rules
+//! literally and does nothing else. So a failure in such a scenario is a failure of the engine.
 
 mod blocks;
 mod crowded;
@@ -50,15 +50,15 @@ pub struct BareProgram {
     pub each: fn(&BareKernel<'_>, usize),
     /// CPU 1's work after `each`, still before the run.
     pub second: fn(&BareKernel<'_>),
-    /// The work of all CPUs during the run.
+    /// The work that every CPU does during the run. Its argument is the CPU's number.
     pub all: fn(&BareKernel<'_>, usize),
-    /// The separate work of each CPU, after `all`.
+    /// The work of each CPU after `all`.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
     /// The number of flushes that can be deferred at once, at most four.
     pub ledger: usize,
-    /// The CPUs that a hypervisor has descheduled when they must flush, as bits.
+    /// The CPUs that a hypervisor has descheduled whenever they must flush, as bits.
     pub unscheduled: u8,
-    /// The preempting code, if [`Scenario::preemptions`](crate::scenario::Scenario) allows preemption.
+    /// The code that preempts a CPU, if [`Scenario::preemptions`](crate::scenario::Scenario) allows preemption.
     pub preempts: fn(&BareKernel<'_>, usize),
 }
 
@@ -78,7 +78,11 @@ impl BareProgram {
 
 type Space = AddressSpace<Hw>;
 
-/// The kernel.
+/// The smallest kernel: address spaces under the engine, and flags by which CPUs signal each other.
+///
+/// Each method is a step of a scenario, which the calling CPU performs. `space` is the number of an address space, and
+/// pages are numbers of 4 KB pages. The *judge* is the [oracle](crate::oracle) that checks every access. The *kernel's
+/// half* consists of mappings that every CPU has under any root.
 pub struct BareKernel<'m> {
     /// The machine.
     pub hw: &'m Hw,
@@ -143,7 +147,7 @@ impl BareKernel<'_> {
         &self.hw.table(leaf_of(space, page))[page as usize % 512]
     }
 
-    /// Returns the frame's deferred flush.
+    /// Returns the deferred flush of a frame.
     pub fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Hw> {
         &self.deferred_flushes[(frame.0 - FIRST) as usize]
     }
@@ -163,14 +167,14 @@ impl BareKernel<'_> {
         self.locks[space].store(0, Release);
     }
 
-    /// Writes an entry that is empty.
+    /// Writes an entry, which was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
         // The ordering is the one that the manager uses for its entries. [mutant VmMapsBeforeContent]
         self.entry(space, page)
             .store(leaf_word(frame, writable), Release);
     }
 
-    /// Writes an empty root entry for a large page, of which only the first few pages have frames here.
+    /// Writes the entry of a large page, which was empty. Only the first few base pages of it have frames here.
     pub fn map_large(&self, space: usize, page: u64, frame: Frame, writable: bool) {
         let word = leaf_word(frame, writable);
         self.hw.table(root_of(space))[(page / 512) as usize].store(word, Release);
@@ -183,7 +187,7 @@ impl BareKernel<'_> {
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
-    /// Links a leaf table, whose entries may already be set.
+    /// Links a leaf table. Its entries may already be set.
     pub fn link(&self, space: usize, page: u64) {
         let index = (page / 512) as usize;
         let word = leaf_of(space, page).0 << 12
@@ -200,7 +204,7 @@ impl BareKernel<'_> {
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
-    /// Runs user code of a space on this CPU.
+    /// Makes this CPU run user code of a space.
     pub fn switch(&self, space: usize) {
         let me = self.hw.this_cpu().index();
         let from = self.current[me].get().map(|from| &self.spaces[from]);
@@ -247,8 +251,9 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps `pages` pages from `page`, each in its own batch. All batches are outstanding before the first is
-    /// finished.
+    /// Unmaps `pages` pages from `page`, each in its own batch.
+    ///
+    /// All batches are outstanding before the first is finished.
     pub fn nested(&self, space: usize, page: u64, pages: u64) {
         if pages == 0 {
             return;
@@ -265,7 +270,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Reports that a call that unmapped a range returns.
+    /// Reports to the judge the return of a call that unmapped a range.
     pub fn returned_unmap(&self, space: usize, range: PageRange) {
         self.hw.note(Event::ReturnedUnmap {
             root: root_of(space),
@@ -273,7 +278,7 @@ impl BareKernel<'_> {
         });
     }
 
-    /// Lets programs execute a page, which needs no flush.
+    /// Lets programs execute a page. That adds a right, so it needs no flush.
     pub fn allow_execution(&self, space: usize, page: u64) {
         self.entry(space, page)
             .fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
@@ -319,7 +324,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Reports that a call that made a range read-only returns.
+    /// Reports to the judge the return of a call that made a range read-only.
     pub fn returned_protect(&self, space: usize, range: PageRange) {
         self.hw.note(Event::ReturnedProtect {
             root: root_of(space),
@@ -330,7 +335,7 @@ impl BareKernel<'_> {
         });
     }
 
-    /// Frees the frame and gives it to a new owner, which writes its secret.
+    /// Frees a frame and gives it to a new owner, which writes its secret.
     pub fn give_away(&self, frame: Frame) {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
@@ -385,7 +390,9 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps a range and gives its frames to new owners. Reports each page before it clears the next one.
+    /// Unmaps a range and gives its frames to new owners.
+    ///
+    /// It reports each page before it clears the next one.
     pub fn unmap_pages(&self, space: usize, page: u64, pages: u64) {
         self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
         self.lock(space);
@@ -423,12 +430,12 @@ impl BareKernel<'_> {
         self.returned_unmap(space, large);
     }
 
-    /// Reports that the content of a frame is captured, as if it were written to its device.
+    /// Reports to the judge that the content of a frame is captured, as if it were written to its device.
     pub fn capture(&self, frame: Frame) {
         self.hw.note(Event::Captured { frame, frames: 1 });
     }
 
-    /// Fills a frame.
+    /// Writes this value to a frame.
     pub fn fill(&self, frame: Frame, value: u64) {
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
     }
@@ -457,7 +464,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Requires that loads of the page return `value` from now on. `None` withdraws the requirement.
+    /// Requires that loads of the page return `value` from now on. `None` ends the requirement.
     pub fn must_read(&self, space: usize, page: u64, value: Option<u64>) {
         context::point(Op::Note);
         self.hw
@@ -497,7 +504,7 @@ impl BareKernel<'_> {
         self.returned_unmap(space, PageRange::base(Page(SECOND), 512));
     }
 
-    /// Retires the space, and reports its root as freed.
+    /// Retires a space, and reports its root as freed.
     pub fn retire(&self, space: usize) {
         self.hw.say(|| format!("space {space} dies"));
         self.engine.retire(&self.spaces[space]);
@@ -506,12 +513,12 @@ impl BareKernel<'_> {
         });
     }
 
-    /// Signals the other CPUs by a flag.
+    /// Sets a flag for which another CPU waits.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits for another CPU's signal by a flag.
+    /// Waits until another CPU sets a flag.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();

@@ -1,7 +1,7 @@
 //! Makes deliberate mistakes at the machine's interface, with a decorator of [`Hardware`].
 //!
-//! [`Broken`] passes on the engine's interrupts, invalidations, barriers and root loads, but omits or changes some. So
-//! the engine contains only the protocol, and we make the mistakes of a kernel's port where a port would make them.
+//! [`Broken`] forwards the engine's interrupts, invalidations, barriers and root loads, but omits or changes some. A
+//! kernel's port of the engine could make the same mistakes. So the engine itself needs no mistakes for this.
 
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! boundary {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// A mistake at the interface.
+        /// A mistake at the machine's interface.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Boundary { $($(#[doc = $doc])+ $name,)* }
 
@@ -23,7 +23,7 @@ macro_rules! boundary {
             /// Every mistake.
             pub const ALL: &'static [Boundary] = &[$(Boundary::$name,)*];
 
-            /// Returns its name.
+            /// Returns the mistake's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Boundary::$name => stringify!($name),)* }
             }
@@ -71,7 +71,7 @@ boundary! {
     RulesOfAnother,
 }
 
-/// A machine that may have a mistake at its boundary.
+/// A machine that may make a mistake at its interface.
 #[derive(Debug)]
 pub struct Broken<H> {
     machine: H,
@@ -81,7 +81,7 @@ pub struct Broken<H> {
 }
 
 impl<H> Broken<H> {
-    /// Wraps the machine; `mistake` is the mistake to make.
+    /// Wraps a machine. `mistake` is the mistake to make, if any.
     pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
         Broken {
             machine,

@@ -1,11 +1,11 @@
-//! The cases of a search: scenarios, workloads and programs in files, each on every chosen machine under every chosen
-//! policy. Also their budgets, and the results as data.
+//! Lists the cases of a search, sets their budgets, and returns results as data.
 //!
-//! The command and other languages choose cases here and write the same rows, so one description of a result serves
-//! all. The caller reads files, because they may be on this host or in a message from another one.
+//! A case is a scenario, a workload or a program in a file, on one machine under one policy. The command `quell` and
+//! other languages choose cases here and write the same rows. So one description of a result serves all. The caller
+//! reads files, because they may be on this host or in a message from another one.
 //!
-//! A workload's name contains all inputs of its runs, for example `mine.toml,cpus=2,pages=4`. Replay codes contain the
-//! name, and we parse it from them.
+//! A workload's name contains all inputs of its runs, for example `mine.toml,cpus=2,pages=4`. Replay codes contain this
+//! name.
 
 use crate::explore::{Budget, POLICIES, Report};
 use crate::generate::RecordedProgram;
@@ -32,7 +32,7 @@ const CPUS: usize = 2;
 /// A function that returns the text of a file, or why it can't be read.
 pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
 
-/// A user's choice of cases. An empty list means everything.
+/// A user's choice of cases. An empty list means all of its kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     /// The names of scenarios and workloads, and files with workloads or programs.
@@ -48,7 +48,7 @@ pub struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Returns every case. Their order depends only on the choice.
+    /// Returns every chosen case, in an order that depends only on the choice.
     ///
     /// Scenarios, and the machines in them, are kept until the process ends.
     ///
@@ -121,9 +121,9 @@ impl Choice<'_> {
 pub enum Effort {
     /// This many random schedules of each case.
     Schedules(u64),
-    /// Random schedules, for this many minutes in all.
+    /// Random schedules for this many minutes, shared by all cases.
     Minutes(f64),
-    /// Every schedule, up to this many of a case.
+    /// Every schedule, up to this many per case.
     Exhaustive(u64),
 }
 
@@ -133,7 +133,9 @@ impl Effort {
     /// The default limit of schedules of a case in an exhaustive search.
     pub const MOST: u64 = 5_000_000;
 
-    /// Returns the budget of the next case, if `cases` cases share `jobs` threads.
+    /// Returns the budget of the next case.
+    ///
+    /// `cases` is the number of cases that share `jobs` threads.
     pub fn budget(self, cases: usize, jobs: usize) -> Budget {
         match self {
             Effort::Schedules(count) => Budget::Schedules(count),
@@ -146,12 +148,14 @@ impl Effort {
     }
 }
 
-/// The result of a case, without values that depend on the host. The keys never change.
+/// The result of a case, without values that depend on the host.
+///
+/// The names of the fields in JSON never change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The scenario, or the whole name of a workload ([`workload`]).
+    /// The scenario's name, or the whole name of a workload ([`workload`]).
     pub name: String,
-    /// The machine.
+    /// The machine's name.
     pub machine: String,
     /// The policy.
     pub policy: String,
@@ -161,25 +165,25 @@ pub struct Row {
     pub exhaustive: bool,
     /// 1 if a run broke the contract, and 0 otherwise.
     pub violations: u64,
-    /// The number of schedules that were cut short, because their continuation was known.
+    /// The number of schedules that were cut short, because the search had already run their continuation.
     pub pruned: u64,
     /// The number of distinct states of the machine.
     pub states: u64,
-    /// A lower bound of the number of schedules that those represent.
+    /// A lower bound of the number of schedules that the states represent.
     pub stands_for: f64,
     /// The transitions of the protocol that the scenario must reach and didn't.
     pub never_fired: Vec<String>,
     /// The count of each transition that fired.
     pub fired: BTreeMap<String, u64>,
-    /// The violation.
+    /// The violation, if a run broke the contract.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<Breach>,
-    /// The code that replays that run.
+    /// The code that replays the violating run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
 }
 
-/// A violation of the contract as data. The keys never change.
+/// A violation of the contract as data. The names of the fields in JSON never change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Breach {
     /// The clause that was broken.
@@ -296,10 +300,12 @@ pub fn workload_of(code: &str) -> Option<&str> {
     (is_file(plain) || Workload::from_name(plain).is_some()).then_some(name)
 }
 
-/// Creates the scenario of the workload with this whole name, which includes parameters.
+/// Creates the scenario of the workload with this whole name.
+///
+/// The whole name includes the parameters.
 ///
 /// # Errors
-/// If there is no such workload, a parameter is wrong, or it doesn't run under the adversary.
+/// If there is no such workload, if a parameter is wrong, or if the workload doesn't run under the adversary.
 pub fn workload(whole: &str, read: Read<'_>) -> Result<&'static Scenario<'static>, String> {
     let mut parts = whole.split(',');
     let name = parts.next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! A word of memory: eight bytes, accessed as a whole.
+//! Stores a word of memory: eight bytes, accessed as a whole.
 //!
-//! It is an atomic of the host, although a single host thread runs all CPUs: so we share it without `unsafe`. The
-//! module `word` defines the operations of CPUs on it.
+//! A single host thread runs all CPUs. The word is an atomic of the host only because that allows sharing it without
+//! `unsafe`. The module [`word`](crate::word) defines the operations of CPUs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,13 +19,13 @@ impl AdversaryWord {
         AdversaryWord(AtomicU64::new(value))
     }
 
-    /// Returns the value in memory, ignoring store buffers.
+    /// Returns the value in memory, without the stores that wait in buffers.
     #[inline]
     pub fn peek(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the value in memory without any CPU's notice.
+    /// Sets the value in memory. No CPU notices the change.
     #[inline]
     pub fn poke(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

@@ -1,10 +1,12 @@
 //! Checks promises about zeroing, for mutants that no access can show.
 //!
-//! The order in which an extent is zeroed decides when a program gets its page and what the caches hold then, not
-//! whether the page is zero. So no access violates the contract. The manager keeps zeroed frames in its own lists, so
-//! nothing under the adversary takes them from a [`Pool`]. Therefore this module zeroes one extent and fills one pool,
-//! on a machine that only records its requests, and compares the record with the promises of [`quell_zero`]. There is
-//! no interleaving. `quell_zero` tests its promises over many extents and policies.
+//! Some mutants change the order in which an extent is zeroed. That decides when a program gets its page and what the
+//! caches hold then, but not whether the page is zero. So no access violates the contract. Other mutants are in the
+//! [`Pool`], which nothing under the adversary uses, because the manager keeps zeroed frames in its own lists.
+//!
+//! Therefore this module zeroes one extent and fills one pool on a machine that only records its requests. It compares
+//! the record with the promises of [`quell_zero`]. There is no interleaving. `quell_zero` tests its promises over many
+//! extents and policies.
 
 use crate::context;
 use crate::mistake::Mistake;
@@ -73,7 +75,7 @@ pub fn broken_by(mistake: Mistake) -> Option<&'static str> {
     }
 }
 
-/// Returns the first promise about zeroing that is broken, if any.
+/// Returns the first broken promise about zeroing, if any.
 pub fn broken() -> Option<&'static str> {
     let machine = Recorder::default();
     let policy = ClearPolicy {

@@ -1,7 +1,7 @@
-//! The current run of this thread, for operations that have no reference to it.
+//! Gives operations access to the current run of this thread.
 //!
 //! A word is eight bytes and can't refer to its machine. So [`Context::enter`] sets a thread-local pointer to the run's
-//! state for the duration of the run. [`with`] lends that state to a closure in which nothing suspends; a `RefCell`
+//! state for the duration of the run. [`with`] lends that state to a closure in which nothing suspends. A `RefCell`
 //! checks that.
 
 mod operations;
@@ -18,16 +18,17 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;
 
-/// The callbacks of a kernel, which the machine calls.
+/// The functions of a kernel that the machine calls.
 pub trait Kernel {
     /// Handles an interrupt that the CPU took. Interrupts are masked.
     fn interrupt(&self);
     /// Handles an NMI that the CPU took.
     fn nmi(&self);
-    /// Runs other code on the CPU until it ends: a thread that preempts, or a device's interrupt handler. Interrupts
-    /// are on.
+    /// Runs other code on the CPU until that code ends. Interrupts are on.
+    ///
+    /// It's a thread that preempts the CPU's code, or a device's interrupt handler.
     fn preempt(&self);
-    /// Returns a digest of the kernel's state for a CPU that is in neither words nor stacks.
+    /// Returns a digest of the state that the kernel keeps for a CPU outside of words and stacks.
     fn kept(&self, cpu: usize) -> u64;
 }
 

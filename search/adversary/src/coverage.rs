@@ -1,10 +1,12 @@
-//! Counts of the transitions that fired. A pass proves nothing if the transitions of interest never fired.
+//! Counts the protocol's transitions in runs.
+//!
+//! A search that finds no violation proves nothing about transitions that never fired.
 
 use quell::Counter;
 
 macro_rules! happenings {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// An event that the machine counts, not the engine.
+        /// An event that the machine counts. The engine counts other events itself.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum MachineEvent { $($(#[doc = $doc])+ $name,)* }
@@ -14,7 +16,7 @@ macro_rules! happenings {
             pub const ALL: &'static [MachineEvent] = &[$(MachineEvent::$name,)*];
             /// The number of events.
             pub const COUNT: usize = Self::ALL.len();
-            /// Returns its name in reports.
+            /// Returns the event's name in reports.
             pub const fn label(self) -> &'static str {
                 match self { $(MachineEvent::$name => $label,)* }
             }
@@ -63,17 +65,17 @@ happenings! {
     LoadedEarly = "loaded_early",
 }
 
-/// A transition that a scenario must reach.
+/// A transition of the protocol that a scenario must reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReachGoal {
     /// A transition that the engine counts.
     Engine(Counter),
-    /// An event of the machine.
+    /// An event that the machine counts.
     Machine(MachineEvent),
 }
 
 impl ReachGoal {
-    /// Returns its name in reports.
+    /// Returns the transition's name in reports.
     pub const fn label(self) -> &'static str {
         match self {
             ReachGoal::Engine(counter) => counter.label(),
@@ -82,7 +84,7 @@ impl ReachGoal {
     }
 }
 
-/// The count of each transition.
+/// The counts of all transitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coverage {
     engine: [u64; Counter::ALL.len()],

@@ -1,4 +1,4 @@
-//! Runs many schedules: budgets, failures, and shrinking.
+//! Runs many schedules of a case, until the budget is spent or one breaks the contract.
 
 use crate::action::Deviation;
 use crate::coverage::{Coverage, ReachGoal};
@@ -17,7 +17,9 @@ pub enum Budget {
     Schedules(u64),
     /// Random schedules until this moment.
     Until(Instant),
-    /// Every schedule, with equivalent ones counted once. The limit includes those that are cut short.
+    /// Every schedule, with equivalent ones run once.
+    ///
+    /// The limit includes schedules that are cut short.
     Exhaustive(u64),
 }
 
@@ -28,9 +30,9 @@ pub struct Exploration<'p> {
     pub case: Case<'p>,
     /// The budget.
     pub budget: Budget,
-    /// The seed. Each run's schedule has its own stream.
+    /// The seed. Each run draws its own random numbers from it.
     pub seed: u64,
-    /// The greatest depth of priority-based search.
+    /// The greatest depth of the priority-based search: the number of orderings that a bug may need.
     pub depth: u32,
 }
 
@@ -39,9 +41,9 @@ pub struct Exploration<'p> {
 pub struct Failure {
     /// The violation.
     pub violation: Violation,
-    /// The shortest list of choices found that breaks the contract.
+    /// The shortest list of choices that was found to break the contract.
     pub deviations: Vec<Deviation>,
-    /// The length of the list before it was shrunk.
+    /// The number of choices in the list before it was shrunk.
     pub found_with: usize,
 }
 
@@ -54,17 +56,17 @@ pub struct Report {
     pub pruned: u64,
     /// The number of distinct states; 0 if not counted.
     pub states: u64,
-    /// A lower bound of the number of schedules that the states represent. It is known only at the end of a search.
+    /// A lower bound of the number of schedules that the states represent. It is computed only at the end of a search.
     pub stands_for: f64,
     /// The number of decisions in all runs.
     pub decisions: u64,
-    /// Whether every schedule was run.
+    /// Whether the search has run every schedule.
     pub exhaustive: bool,
     /// The first failure.
     pub failure: Option<Failure>,
     /// The count of each transition.
     pub coverage: Coverage,
-    /// The transitions that the scenario must reach and didn't.
+    /// The transitions that the scenario must reach but didn't.
     pub missed: Vec<ReachGoal>,
 }
 
@@ -84,11 +86,10 @@ pub fn explore(
     report
 }
 
-/// Searches like [`explore`], but doesn't shrink a failing run. Returns its violation, and no [`Failure`] in the
-/// report.
+/// Searches like [`explore`], but doesn't shrink a failing run.
 ///
-/// The session's last run is the failing one. There is one exception: if a dead end couldn't be reached again, the
-/// violation mentions that.
+/// Returns the violation of that run beside the report, which contains no [`Failure`]. The session's last run is the
+/// failing one. There is one exception: if a dead end couldn't be reached again, the violation mentions that.
 pub fn search(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
@@ -180,9 +181,9 @@ pub fn search(
 }
 
 impl Case<'_> {
-    /// Returns the transitions that the scenario must reach on this machine and didn't.
+    /// Returns the transitions that the scenario must reach on this machine but didn't.
     ///
-    /// We check only cases with all mechanisms on, because other policies reach less.
+    /// It's empty unless all mechanisms are on, because other policies reach less.
     pub fn missed(&self, coverage: &Coverage) -> Vec<ReachGoal> {
         if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();

@@ -1,11 +1,14 @@
 //! Measures how much of a run is new, to decide which programs to keep.
 //!
-//! The engine's protocol consists of operations of CPUs on words that others read. So we count pairs of places in the
-//! code, for two CPUs and one word. In one kind of pair, a CPU *reads* or overwrites here a value that another has
-//! written there: for example, a target reads a request where an initiator has posted it. In the other, a CPU
-//! *overtakes*: it reaches a word that another is just about to use, and one of the two writes. An operation without a
-//! word (a flush, an access, a change of root) counts as an operation on a word of its own. We also count
-//! *transitions*: the places passed, the engine's counters and the machine's events.
+//! The engine's protocol consists of operations of CPUs on words that others read. So the measure counts pairs of
+//! places in the code, for two CPUs and one word:
+//!
+//! * A CPU *reads* or overwrites a value here that another CPU has written there. For example, a target reads a request
+//!   where an initiator has posted it.
+//! * A CPU *overtakes* another: it reaches a word that the other is just about to use, and one of the two writes it.
+//!
+//! An operation without a word (a flush, an access, a change of root) counts as an operation on a word of its own. The
+//! measure also counts *transitions*: the places passed, the engine's counters and the machine's events.
 //!
 //! A place is the line and column of the call in the source, so the numbers are the same in every run.
 
@@ -189,7 +192,9 @@ impl Footprints {
 /// The number of mutants for which [`PassedRules`] has room.
 const MUTANTS: usize = 256;
 
-/// The set of mutants whose places runs have passed.
+/// The set of mutants whose rules runs have passed.
+///
+/// A mutant's rule is the place in the code that it changes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PassedRules([u64; MUTANTS / 64]);
 
@@ -207,7 +212,7 @@ pub(crate) fn meetings_of(met: &[PlacePair], mutant: &Mutant) -> impl Iterator<I
 }
 
 impl PassedRules {
-    /// Returns whether it contains a mutant.
+    /// Returns whether runs have passed the mutant's rule.
     pub fn contains(&self, mutant: &Mutant) -> bool {
         let (word, bit) = place_of(mutant.number as u16);
         self.0[word] & bit != 0
@@ -248,7 +253,7 @@ impl PassedRulesCell {
     }
 }
 
-/// The footprints of all runs so far.
+/// The footprints of all runs so far: the pairs and transitions that they showed.
 #[derive(Clone, Default, Debug)]
 pub struct FootprintSet {
     found: FxHashSet<u64>,

@@ -1,4 +1,4 @@
-//! The machine under the adversary, as the engine and the memory manager see it.
+//! Implements the adversary's machine for the engine and the memory manager.
 
 use crate::cell::AdversaryWord;
 use crate::cell::FRAME_WORDS;
@@ -17,7 +17,9 @@ use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::Ordering;
 
-/// The machine. Its state belongs to the thread's current run.
+/// The adversary's machine, as the code that runs on it sees it.
+///
+/// Its state belongs to the thread's current run.
 #[derive(Debug)]
 pub struct Adversary {
     features: Features,
@@ -37,7 +39,9 @@ impl Adversary {
         Self::with(kind, kind.features(cpus), 0, cpus, memory)
     }
 
-    /// Creates a machine of this kind with these features. CPUs below `first` stay offline; `cpus` active ones follow.
+    /// Creates a machine of this kind with these features.
+    ///
+    /// CPUs below `first` stay offline; `cpus` active ones follow.
     pub fn with(
         kind: MachineKind,
         features: Features,
@@ -55,8 +59,10 @@ impl Adversary {
         }
     }
 
-    /// Makes the machine a guest's. Whenever an initiator needs the CPUs in `unscheduled` (bit `n` for active CPU `n`),
-    /// the hypervisor has descheduled them, and it flushes them before it runs them again.
+    /// Makes the machine a guest's, whose hypervisor deschedules some CPUs.
+    ///
+    /// Whenever an initiator needs a CPU in `unscheduled` (bit `n` for active CPU `n`), the hypervisor has descheduled
+    /// it. It flushes the CPU before it runs it again.
     pub fn with_unscheduled(self, unscheduled: u8) -> Self {
         Adversary {
             unscheduled,
@@ -64,7 +70,7 @@ impl Adversary {
         }
     }
 
-    /// Returns the properties of the machine.
+    /// Returns the machine's kind.
     pub fn kind(&self) -> &MachineKind {
         &self.kind
     }
@@ -76,12 +82,12 @@ impl Adversary {
         }
     }
 
-    /// Brings the CPU online, so that it may run programs.
+    /// Brings this CPU online, so that it may run programs.
     pub fn online(&self) {
         on_machine(|core, me| core.online(me));
     }
 
-    /// Takes the CPU offline. Its pending interrupt is lost.
+    /// Takes this CPU offline. Its pending interrupt is lost.
     pub fn offline(&self) {
         on_machine(|core, me| core.offline(me));
     }
@@ -92,12 +98,12 @@ impl Adversary {
         &self.table(Frame(0))[TABLE_WORDS - 1]
     }
 
-    /// Counts an event.
+    /// Counts an event of the machine.
     pub fn happen(&self, happening: MachineEvent) {
         on_machine(|core, _| core.happen(happening));
     }
 
-    /// Reports a breach of the contract that only the program can notice.
+    /// Reports a violation of the contract that only the program can notice.
     pub fn fail(&self, clause: Clause, frame: Option<Frame>, account: String) {
         on_machine(|core, me| {
             let mut violation = Violation::new(clause, account).by(CpuId(me as u16));

@@ -1,7 +1,8 @@
-//! The user's half of each address space, as a port of the engine with page-table isolation keeps it.
+//! Tracks the user's half of each address space under page-table isolation.
 //!
-//! User mode has its own tags, which the engine doesn't know. [`machine`](crate::machine) contains the machine with
-//! these tags.
+//! A port of the engine must keep such a record, because user mode has its own tags, which the engine doesn't know. The
+//! record is [`quell_arch::x86_64::isolation::UserHalves`]. The module [`machine`](crate::machine) contains the machine
+//! with these tags.
 
 use quell::{Invalidate, Tag};
 use quell_arch::x86_64::isolation::UserHalves;

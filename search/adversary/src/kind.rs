@@ -1,53 +1,57 @@
-//! The machines, and the behaviour that their translation hardware and memory ordering allow.
+//! Describes the machines: the behaviour that their translation hardware and memory ordering allow.
 
 use quell::{Break, Features, Tagging};
 use quell_workloads::files::hint;
 
-/// When stores become visible to other CPUs.
+/// The moment at which stores become visible to other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stores {
-    /// In program order, but late (x86 total store order).
+    /// Stores become visible in program order, but late (x86 total store order).
     Ordered,
-    /// In any order that release stores and fences allow (Arm, RISC-V), even before an invalidation that the CPU issued
-    /// earlier has taken effect.
+    /// Stores become visible in any order that release stores and fences allow (Arm, RISC-V).
+    ///
+    /// A store may even become visible before an invalidation that the CPU issued earlier has taken effect.
     Unordered,
 }
 
-/// A machine.
+/// A kind of machine: the behaviour that the adversary may show.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MachineKind {
-    /// Its name on the command line.
+    /// The machine's name on the command line.
     pub name: &'static str,
     /// A description in one line.
     pub about: &'static str,
     tags: Tags,
-    /// When stores become visible.
+    /// The moment at which stores become visible.
     pub stores: Stores,
-    /// Whether loads overtake each other and stores wait until something orders them, as Arm and RISC-V allow
-    /// ([`machine`](crate::machine)).
+    /// Whether loads overtake each other and stores wait until something orders them, as Arm and RISC-V allow.
+    ///
+    /// See [`machine`](crate::machine).
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// The changes of an entry that need an absent entry and a complete flush in between. `flush_needed` knows them,
-    /// and the machine reports a kernel that ignores them as [misuse](quell_vm::contract::Clause::Misuse). We make one
-    /// exception: on an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) we don't judge policies
-    /// with asynchronous flushes.
+    /// The changes of an entry that require break before make: an absent entry and a complete flush in between.
+    ///
+    /// `flush_needed` reports these changes. If a kernel makes them without the flush, the machine reports
+    /// [misuse](quell_vm::contract::Clause::Misuse). There is one exception: on an Arm machine that [broadcasts
+    /// nothing](MachineKind::breaks_by_interrupt), policies with asynchronous flushes aren't judged.
     pub break_before_make: Break,
-    /// Whether walkers set accessed and dirty bits.
+    /// Whether walkers set accessed and dirty bits themselves.
     pub hardware_dirty: bool,
-    /// Whether an invalidation of leaf entries names their size and leaves entries of other sizes alone (Arm's level
-    /// hint).
+    /// Whether an invalidation of leaf entries names their size and keeps entries of other sizes (Arm's level hint).
     pub level_hints: bool,
-    /// Whether an entry may be marked as part of a block, which lets a TLB fill every page of the block from it (Arm's
-    /// contiguous bit, RISC-V's Svnapot).
+    /// Whether an entry may be marked as part of a block (Arm's contiguous bit, RISC-V's Svnapot).
+    ///
+    /// A TLB may fill every page of a block from any of its entries.
     pub blocks: bool,
-    /// Whether user mode has its own tag (page-table isolation). Then the engine flushes the kernel's half of a space,
-    /// and the user's half is flushed on return to user mode ([`isolation`](crate::isolation)). Only scenarios marked
-    /// for isolation run there.
+    /// Whether user mode has its own tag (page-table isolation).
+    ///
+    /// Then the engine flushes the kernel's half of a space, and the return to user mode flushes the user's half
+    /// ([`isolation`](crate::isolation)). Only scenarios marked for isolation run there.
     pub isolated: bool,
-    /// Whether a range is invalidated piece by piece and is complete only at the end.
+    /// Whether a range is invalidated piece by piece. The pieces are complete only together, at the end.
     pub pieces: bool,
-    /// The number of targets from which a flush uses shared inboxes
+    /// The number of targets from which a flush uses inboxes that targets share
     /// ([`shares_lines_from`](quell::Hardware::shares_lines_from)).
     pub shares_lines_from: usize,
 }
@@ -131,8 +135,9 @@ impl MachineKind {
         },
     ];
 
-    /// Future machines, which we leave out of all tables. They have their own test (`tests/to_come.rs`), and a search
-    /// that names one runs on it.
+    /// Machines that are expected in the future. They aren't in [`MachineKind::ALL`].
+    ///
+    /// They have their own test (`tests/to_come.rs`), and a search that names one runs on it.
     pub const TO_COME: &'static [MachineKind] = &[MachineKind {
         name: "arm-local",
         about: "AArch64 that broadcasts nothing, with ASIDs of each CPU's own",
@@ -157,7 +162,7 @@ impl MachineKind {
         })
     }
 
-    /// Returns the features that the engine gets.
+    /// Returns the features that the machine reports to the engine.
     pub fn features(&self, cpus: usize) -> Features {
         let tagging = match self.tags {
             Tags::None | Tags::NoneBroadcast => Tagging::None,
@@ -177,19 +182,21 @@ impl MachineKind {
         }
     }
 
-    /// Returns whether invalidations are broadcast.
+    /// Returns whether the machine broadcasts invalidations.
     pub fn broadcasts(&self) -> bool {
         matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
     }
 
-    /// Returns whether break before make relies on interrupts alone. On such a machine a kernel waits until its targets
-    /// have flushed, keeps no root loaded lazily, and has no undisturbed CPUs: each of these would leave the old entry
-    /// beside the new one.
+    /// Returns whether break before make relies on interrupts alone.
+    ///
+    /// On such a machine a kernel waits until its targets have flushed, and keeps no root loaded lazily. It also lets
+    /// no CPU in user mode defer flushes of kernel mappings ([`Cpu::enter_user`](quell::Cpu::enter_user)). Each of
+    /// these would leave the old entry beside the new one.
     pub fn breaks_by_interrupt(&self) -> bool {
         self.break_before_make == Break::Translation && !self.broadcasts()
     }
 
-    /// Returns whether there are hardly more tags than CPUs.
+    /// Returns whether there are hardly more tags than CPUs, so that tags run out all the time.
     pub fn scarce_tags(&self) -> bool {
         self.tags == Tags::Global(0)
     }

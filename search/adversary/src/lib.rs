@@ -1,16 +1,17 @@
-//! The adversary: a machine that does anything the architecture allows, and a search for its worst moments.
+//! Searches for a run that breaks the contract, on a machine that does anything the architecture allows.
 //!
-//! The same engine and the same memory manager that run on real machines run here. Their CPUs are coroutines, and each
-//! operation on one of their words is a point of choice. A run is a pure function of scenario, machine, policy and a
-//! list of choices, so it repeats exactly.
+//! The same engine and memory manager that run on real machines run here. Their CPUs are coroutines. Before each
+//! operation on one of their words, the machine may switch to another CPU, deliver an interrupt, or let a buffered
+//! store become visible. A run is a pure function of scenario, machine, policy and a list of such choices, so it
+//! repeats exactly.
 //!
-//! From the bottom up; a module mostly uses those above it in this table:
+//! In this table, a module mostly uses those above it:
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`cell`], [`op`], [`action`] | a word of memory; the next operation of a CPU; the possible next actions |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
-//! | [`coverage`] | counts of the transitions that fired |
+//! | [`coverage`] | counts of the protocol's transitions in runs |
 //! | [`broken`], [`mistake`] | deliberate mistakes |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`footprint`] | the effects of CPUs on each other's words |
@@ -24,7 +25,7 @@
 //! | `names` | names of words in a timeline |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
-//! | [`workload`] | workload files over it |
+//! | [`workload`] | workload files, run by the memory manager |
 //! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
@@ -37,10 +38,10 @@
 //!
 //! # What is not covered
 //!
-//! Only machines with weak memory ordering ([`kind`]) have loads that overtake each other and stores that wait. No
-//! machine has stores that overtake loads, dependencies that order, or early loads of frames ([`machine`]). TLBs never
-//! return garbage, walks never tear a word, and there are no machine checks. No other CPU steps in between two
-//! operations on the reference count of an `Arc`, or on counters that only generate names.
+//! Loads overtake each other and stores wait only on machines with weak memory ordering ([`kind`]). No machine has
+//! stores that overtake loads, dependencies that order, or early loads of frames ([`machine`]). TLBs never return
+//! garbage, walks never tear a word, and there are no machine checks. No other CPU acts between two operations on the
+//! reference count of an `Arc`, or on counters that only generate names.
 
 pub mod action;
 pub mod bare_kernel;

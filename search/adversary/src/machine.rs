@@ -1,23 +1,22 @@
-//! The machine's state, and the effect of each action on it.
+//! Holds the machine's state, and performs each action on it.
 //!
 //! A CPU's code runs until it *arrives* at an operation on shared state. There the machine requests the next action
-//! from the scheduler, and performs the operation when the CPU's step is picked. Between two such points a CPU touches
+//! from the scheduler, and performs the operation when the CPU's step is picked. Between two such points, a CPU touches
 //! nothing that others could see.
 //!
-//! Stores first enter a buffer, and become visible by a separate action. If a CPU's operation needs an empty buffer (a
-//! fence, an atomic exchange, an invalidation), the CPU waits until its stores have drained. The kernel's stores to
+//! Stores first enter a buffer, and become visible by a separate action. Some operations need an empty buffer: a fence,
+//! an atomic exchange, an invalidation. There the CPU waits until its stores have drained. The kernel's stores to
 //! frames work the same way ([`Fill`]). So on machines whose stores overtake each other, a CPU may see an entry before
-//! the bytes of the page that it maps. The file is long because it contains the whole state, the start of a run, and
-//! the interrupts of a CPU's code.
+//! the bytes of the page that it maps.
 //!
 //! On machines that reorder ([`MachineKind::reorders`]), a load may return an earlier value of its word. Such a load
 //! was satisfied before operations that come earlier in its program, as far as acquire loads, fences and earlier reads
-//! allow ([`past`]). Stores wait without bound. On other machines, loads are satisfied at their step, and a buffer
+//! allow ([`past`]). A store may wait without limit. On other machines, loads are satisfied at their step, and a buffer
 //! holds eight stores.
 //!
-//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after the change of a word that it read
-//! since its last iteration, because otherwise it would read the same again. So loops end. If one CPU waits and no CPU
-//! can do anything, we report a deadlock (C7).
+//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after a word has changed that it read
+//! since its last iteration. Otherwise it would read the same again. So loops end. If one CPU waits and no CPU can do
+//! anything, the machine reports a deadlock (C7).
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -168,7 +167,7 @@ impl Cpu {
 pub enum End {
     /// All programs have ended.
     Finished,
-    /// The search has already run an equivalent schedule.
+    /// The run was cut short, because the search has already run an equivalent schedule.
     Pruned,
     /// The contract was broken.
     Violated(Box<Violation>),
@@ -269,7 +268,7 @@ pub enum Accessed {
     Value {
         /// The value loaded, or the value before the store.
         held: u64,
-        /// The frame accessed, if the tables lead elsewhere by now and this CPU has no buffered store to it.
+        /// The accessed frame, if the tables lead elsewhere by now and this CPU has no buffered store to the frame.
         stale: Option<u32>,
     },
     /// The access faulted.

@@ -1,8 +1,8 @@
-//! Deliberate mistakes: a search that misses one of them proves nothing about it.
+//! Lists the deliberate mistakes by which a search proves its strength.
 //!
-//! There are three kinds of mistakes:
+//! If a search misses one of them, its silence about other code proves little. There are three kinds of mistakes:
 //!
-//! * A *mutant* changes some lines of the engine, of the memory manager, of zeroing or of one of our kernels here
+//! * A *mutant* changes some lines of the engine, of the memory manager, of zeroing or of one of the kernels here
 //!   ([`quell_mutants::list`]).
 //! * A mistake at the *boundary* to the machine: for example, an interrupt isn't sent, or an invalidation drops less
 //!   than it should ([`broken`](crate::broken)).
@@ -31,25 +31,27 @@ pub enum OperationKind {
     Fence,
 }
 
-/// An operation and the way in which its ordering is weakened.
+/// An operation whose ordering is weakened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WeakenedOperation {
-    /// Stores to this word, by the engine's name for it ([`PerCpu::word_name`](quell::PerCpu::word_name)), become
-    /// relaxed.
+    /// Stores to this word become relaxed.
+    ///
+    /// The word's name is that of [`PerCpu::word_name`](quell::PerCpu::word_name).
     Stores(&'static str),
-    /// Operations of this kind and ordering in a source file become one step weaker. `SeqCst` becomes `Acquire`,
-    /// `Release` or `AcqRel`, and any other ordering `Relaxed`. A fence is omitted.
+    /// Operations of this kind and ordering in a source file become one step weaker.
+    ///
+    /// `SeqCst` becomes `Acquire`, `Release` or `AcqRel`, and any other ordering becomes `Relaxed`. A fence is omitted.
     In(&'static str, OperationKind, Ordering),
 }
 
 /// A mistake that weakens an ordering.
 #[derive(Debug)]
 pub struct Weakened {
-    /// Its name.
+    /// The mistake's name.
     pub name: &'static str,
-    /// The operation.
+    /// The operation that is weakened.
     pub what: WeakenedOperation,
-    /// A description.
+    /// A description of the mistake.
     pub mistake: &'static str,
 }
 
@@ -92,8 +94,9 @@ impl Weakened {
     }
 }
 
-/// The weakened orderings, each a mistake of its own. Under loom we weaken every ordering in the source; this list has
-/// those that show as a breach of the contract.
+/// The weakened orderings that show as a violation of the contract.
+///
+/// Tests under loom weaken every ordering in the source.
 pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "RelaxedDone",
@@ -146,7 +149,7 @@ pub static WEAKENED: &[Weakened] = &[
     },
 ];
 
-/// A mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug)]
 pub enum Mistake {
     /// A mutant of the code, which only the [instrumented copy](quell_mutants) contains.
@@ -190,7 +193,7 @@ impl Mistake {
         })
     }
 
-    /// Returns its name.
+    /// Returns the mistake's name.
     pub fn name(self) -> &'static str {
         match self {
             Mistake::Source(mutant) => &mutant.name,
@@ -209,7 +212,7 @@ impl Mistake {
         account.trim()
     }
 
-    /// Returns the numbers of the known bugs that it reproduces, as its account lists them.
+    /// Returns the numbers of the known bugs that the mistake reproduces.
     pub fn bugs(self) -> String {
         let Some((_, tail)) = self.account().rsplit_once('(') else {
             return String::new();
@@ -234,12 +237,12 @@ impl Mistake {
         }
     }
 
-    /// Returns whether it is in the code itself, so that only the [instrumented copy](quell_mutants) has it.
+    /// Returns whether the mistake is in the code itself, so that only the [instrumented copy](quell_mutants) has it.
     pub fn is_of_source(self) -> bool {
         matches!(self, Mistake::Source(_))
     }
 
-    /// Returns whether it is in the memory manager.
+    /// Returns whether the mistake is in the memory manager.
     pub fn is_the_managers(self) -> bool {
         self.name().starts_with("Vm")
     }

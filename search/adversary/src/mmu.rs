@@ -1,25 +1,24 @@
-//! Translation caches, as the set of everything they may hold.
+//! Models translation caches as the set of everything that they may hold.
 //!
-//! At any time a TLB may fill speculatively from anything that its walker can reach, and may drop any entry. We can't
-//! search through all these choices, but one set represents them all. Each CPU here holds *every* translation that it
-//! could have filled since the last invalidation that covered it, and every pointer to a page-table page that its
-//! walker caches could have kept. The set is closed under walking: a kept pointer to a table leads to the table's
-//! present entries.
+//! At any time a TLB may fill speculatively from anything that its walker can reach, and may drop any entry. Searching
+//! through all these choices is impossible, but one set represents them all. Each CPU here holds *every* translation
+//! that it could have filled since the last invalidation that covered it. It also holds every pointer to a page-table
+//! page that its walker caches could have kept. The set is closed under walking: a kept pointer to a table leads to the
+//! table's present entries.
 //!
 //! An access may use any translation of the set. If one of them breaks the contract, some timing of fills and evictions
-//! does, and the run fails. So one run represents all those timings. The file is long because it fills, uses, walks and
-//! invalidates one set, and each of these must know what the others leave in it.
+//! does, and the run fails. So one run represents all those timings.
 //!
-//! An invalidation drops the translations that couldn't be walked any more when it was issued. A translation that can
-//! still be walked, for example of a page that is still mapped, could be filled again at once, so it stays. The same
-//! holds for broadcasts: we apply them when their issuer waits for their completion, to everything that had become
-//! unreachable before they were *sent*.
+//! An invalidation drops only translations that couldn't be walked any more when it was issued. A translation that can
+//! still be walked, for example of a page that is still mapped, could be filled again at once, so it stays. Broadcasts
+//! take effect when their issuer waits for their completion. They drop everything that had become unreachable before
+//! they were *sent*.
 //!
 //! The tables of the kernel's half ([`Mmu::use_kernel`]) are always walked, whichever root is loaded, under the loaded
 //! tag (0 if there is none). A global entry is held once for all tags.
 //!
-//! Some machines' walkers see a table write only after a barrier of the writer ([`OverwrittenEntry`]). Until then they walk both
-//! the old and the new value of the word.
+//! Some machines' walkers see a table write only after a barrier of the writer ([`OverwrittenEntry`]). Until then they
+//! walk both the old and the new value of the word.
 //!
 //! This module also detects two translations of one address that must not be in a TLB together ([`breaks`]).
 

@@ -1,8 +1,8 @@
-//! Finds, for each known mistake, a scenario and a machine in which it breaks the contract.
+//! Finds, for each deliberate mistake, a scenario and a machine in which it breaks the contract.
 //!
-//! Each scenario names the mutants that it should find, and we search for them there first. The budgets grow from round
-//! to round, so that we find the easy mutants before we spend much on the others. If a mutant survives there, or no
-//! scenario names it, we search for it everywhere. We search for a weakened ordering only on machines that don't order
+//! Each scenario names the mutants that it should find, and a mutant is sought there first. The budgets grow from round
+//! to round, so that the easy mutants are found before much is spent on the others. If a mutant survives there, or if
+//! no scenario names it, it's sought in every scenario. A weakened ordering is sought only on machines that don't order
 //! more strongly than the code requests. The result is the same on every host.
 //!
 //! A few mutants can't show in any access. Those are judged by [`clearing`].
@@ -32,12 +32,12 @@ const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 pub enum Kill {
     /// A run broke the contract.
     Run(Box<Case<'static>>, Failure),
-    /// A promise about zeroing was broken that no access can show. Contains its description.
+    /// A promise about zeroing was broken that no access can show. This is the promise's description.
     Clearing(&'static str),
 }
 
 impl Kill {
-    /// Returns the scenario, or its substitute.
+    /// Returns the name of the scenario, or of the check that replaced it.
     pub fn scenario(&self) -> &'static str {
         match self {
             Kill::Run(case, _) => case.scenario.name,
@@ -45,7 +45,7 @@ impl Kill {
         }
     }
 
-    /// Returns the machine, if it matters.
+    /// Returns the name of the machine, if it matters.
     pub fn machine(&self) -> Option<&'static str> {
         match self {
             Kill::Run(case, _) => Some(case.kind.name),
@@ -62,14 +62,14 @@ impl Kill {
     }
 }
 
-/// The result of testing a mutant.
+/// The result of the search for one mistake.
 #[derive(Clone, Debug)]
 pub struct MutantResult {
     /// The mistake.
     pub mistake: Mistake,
-    /// The kill, or `None` if it survived.
+    /// The kill, or `None` if the mistake survived.
     pub killed: Option<Kill>,
-    /// The number of schedules of the killing case up to the failure, or of all cases if there was none.
+    /// The number of schedules until the failure in the case that found it, or of all cases if none did.
     pub schedules: u64,
 }
 
@@ -121,7 +121,7 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     report.failure.is_none()
 }
 
-/// Makes one mistake and searches for a run in which it breaks the contract.
+/// Makes one mistake, and searches for a run in which it breaks the contract.
 ///
 /// Before each case it calls `keep_on` with the number of schedules since the last call. If that returns `false`, the
 /// search ends.

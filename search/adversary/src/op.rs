@@ -1,4 +1,4 @@
-//! The next operation of a CPU: a point at which the CPU stops and others may intervene.
+//! Describes the next operation of a CPU: a point at which the CPU stops and other CPUs may act.
 
 use crate::cell::AdversaryWord;
 use std::fmt;

@@ -1,12 +1,12 @@
-//! The contract, as a judge of single accesses.
+//! Judges single accesses against the contract.
 //!
 //! The oracle knows nothing of CPUs' programs, schedulers or the engine. It records the history of frames and the calls
 //! that have returned, and decides whether an access through a translation is lawful. Its verdict names the clause, the
 //! frame, the address and both CPUs.
 //!
-//! The clock's oracle judges one timing, that of its own TLBs, by when an entry was filled. This oracle judges every
-//! timing at once, by when an entry could have been filled ([`mmu`](crate::mmu)). So the two share clauses and events,
-//! but not the comparisons.
+//! The clock (`quell_clock`) has another oracle. That one judges one timing of TLB fills: the time at which an entry
+//! was filled. This one judges every timing at once: the times at which an entry could have been filled
+//! ([`mmu`](crate::mmu)). So the two share clauses and events, but not the comparisons.
 
 use crate::op::AccessKind;
 use quell::{CpuId, Frame, Page};
@@ -15,29 +15,29 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-/// A moment: the number of a step of the run.
+/// A moment of a run: the number of a step.
 pub type Moment = u32;
 
 /// The history of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
-    /// When it got its present owner.
+    /// The moment at which the frame got its present owner.
     pub allocated: Moment,
-    /// The CPU that gave it to that owner.
+    /// The CPU that gave the frame to that owner.
     pub allocated_by: u8,
-    /// Whether it is free.
+    /// Whether the frame is free.
     pub free: bool,
-    /// The CPU that freed it.
+    /// The CPU that freed the frame.
     pub freed_by: u8,
-    /// When its content was last captured.
+    /// The moment at which the frame's content was last captured.
     pub captured: Moment,
-    /// The CPU that captured it.
+    /// The CPU that captured the content.
     pub captured_by: u8,
-    /// Whether it was a page-table page once and no longer is.
+    /// Whether the frame was a page-table page once and no longer is.
     pub dead_table: bool,
 }
 
-/// A call that took rights to pages away, and has returned.
+/// A call that took away rights to pages, and has returned.
 #[derive(Clone, Copy, Debug)]
 pub struct RevokedRight {
     /// The root of the address space.
@@ -46,10 +46,12 @@ pub struct RevokedRight {
     pub start: u64,
     /// The page after the last one.
     pub end: u64,
-    /// When the call began, or [`Moment::MAX`] if that is unknown. Later mappings stay allowed, because the call didn't
-    /// remove them: for example, the page may have been mapped and unmapped again before the call returned.
+    /// The moment at which the call began, or [`Moment::MAX`] if that is unknown.
+    ///
+    /// Mappings that are made later stay allowed, because the call didn't remove them. For example, the page may have
+    /// been mapped and unmapped again before the call returned.
     pub began: Moment,
-    /// When the call returned.
+    /// The moment at which the call returned.
     pub at: Moment,
     /// The CPU that made the call.
     pub by: u8,
@@ -71,7 +73,7 @@ impl RevokedRight {
     }
 }
 
-/// The translation of an access.
+/// The translation that an access used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UsedTranslation {
     /// The root from which it was walked.
@@ -80,12 +82,13 @@ pub struct UsedTranslation {
     pub page: u64,
     /// The frame.
     pub frame: u32,
-    /// When its entry was written.
+    /// The moment at which the translation's entry was written.
     pub written: Moment,
-    /// Since when the tables have led from the root to the frame. That is `written`, unless the path had been cut
-    /// before.
+    /// The moment since which the tables have led from the root to the frame.
+    ///
+    /// It's `written`, unless the path was cut before.
     pub since: Moment,
-    /// Until when the tables led there; [`Moment::MAX`] if they still do.
+    /// The moment until which the tables led to the frame, or [`Moment::MAX`] if they still do.
     pub until: Moment,
 }
 
@@ -99,7 +102,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Creates an oracle for a machine of this many frames, all of which have an owner from the start.
+    /// Creates an oracle for a machine of this many frames. All of them have an owner from the start.
     pub fn new(frames: usize) -> Self {
         Oracle {
             frames: vec![History::default(); frames].into(),
@@ -108,7 +111,7 @@ impl Oracle {
         }
     }
 
-    /// Forgets a run.
+    /// Clears the history for a new run.
     pub fn reset(&mut self) {
         self.frames.fill(History::default());
         self.returned.clear();
@@ -127,7 +130,7 @@ impl Oracle {
         &self.frames[frame as usize]
     }
 
-    /// Returns the history of a frame, to change it.
+    /// Returns the history of a frame, for changes.
     pub fn frame_mut(&mut self, frame: u32) -> &mut History {
         &mut self.frames[frame as usize]
     }
@@ -137,7 +140,7 @@ impl Oracle {
         self.returned.push(call);
     }
 
-    /// Requires that reads of the page return `value` from now on. `None` withdraws the requirement.
+    /// Requires that reads of the page return `value` from now on. `None` ends the requirement.
     pub fn must_read(&mut self, root: u32, page: u64, value: Option<u64>) {
         self.expected.retain(|p| (p.0, p.1) != (root, page));
         if let Some(value) = value {
@@ -189,7 +192,7 @@ impl Oracle {
         calls.take_while(|call| call.at >= moment).count()
     }
 
-    /// Returns the required result of reading the page, if known.
+    /// Returns the required result of reading the page, if there is a requirement.
     pub fn expected_of(&self, root: u32, page: u64) -> Option<u64> {
         let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);
         self.expected.iter().find(of).map(|p| p.2)
@@ -197,7 +200,7 @@ impl Oracle {
 
     /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.
     ///
-    /// It doesn't judge C4, which needs the value that was read.
+    /// It doesn't judge C4 (fresh reads), which needs the value that was read.
     pub fn judge(
         &self,
         cpu: u8,

@@ -1,4 +1,4 @@
-//! A workload's first run, which shows whether it is short enough to be searched.
+//! Runs a workload for the first time, to find out whether it is short enough to be searched.
 
 use crate::kind::MachineKind;
 use crate::scenario::Scenario;
@@ -10,9 +10,10 @@ use quell::Policy;
 /// The maximum number of decisions of a run. A search has many runs, so they must be short.
 const MOST_DECISIONS: u32 = 200_000;
 
-/// Creates a scenario of a workload for all machines. To do so, runs it on one of them with every mechanism on.
+/// Creates a scenario of a workload for all machines.
 ///
-/// It doesn't report a violation in that run, because a search finds the violation again, with its schedule.
+/// To do so, it runs the workload on one machine with every mechanism on. If that run violates the contract, it isn't
+/// reported here: a search finds the violation again, with its schedule.
 ///
 /// # Errors
 /// Returns an operation that the adversary doesn't support, with the line of its file, or that the run is too long to

@@ -1,4 +1,4 @@
-//! Replay codes: a run as a line of text, and its repetition.
+//! Converts a run to a replay code, a line of text, and repeats it.
 
 use crate::action::Deviation;
 use crate::kind::MachineKind;
@@ -12,8 +12,10 @@ use quell_vm::contract::timeline::Line;
 use quell_workloads::files::hint;
 use std::fmt::Write;
 
-/// Returns the code that replays a run: `scenario:machine:policy[!mistake]:deviations`, for example
-/// `unmap-access:x86:all:12.3-4.5`. The policy is formatted as by [`quell_conformance::policy_text`].
+/// Returns the code that replays a run.
+///
+/// It has the form `scenario:machine:policy[!mistake]:deviations`, for example `unmap-access:x86:all:12.3-4.5`.
+/// [`quell_conformance::policy_text`] formats the policy.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     let mut code = format!(
         "{}:{}:{}",
@@ -28,8 +30,9 @@ pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     code
 }
 
-/// Formats a schedule as its deviations from the fixed scheduler. Each deviation is the number of decisions since the
-/// last one, and the choice.
+/// Formats a schedule as its deviations from the fixed scheduler.
+///
+/// Each deviation is the number of decisions since the last one, and the choice.
 pub fn schedule_words(deviations: &[Deviation]) -> String {
     let mut words = String::new();
     let mut last = 0;
@@ -41,7 +44,7 @@ pub fn schedule_words(deviations: &[Deviation]) -> String {
     words
 }
 
-/// Parses [`schedule_words`].
+/// Parses the result of [`schedule_words`].
 ///
 /// # Errors
 /// Returns a message with the invalid choice.
@@ -68,7 +71,7 @@ pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
 /// Parses a replay code.
 ///
 /// # Errors
-/// If it contains an unknown name or is cut short.
+/// If it contains an unknown name or is cut off.
 pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
     parse_code_of(code, |name| {
         Scenario::named(name).ok_or_else(|| {
@@ -115,7 +118,7 @@ pub fn parse_code_of<'p>(
     Ok((case, deviations))
 }
 
-/// Repeats a run. Returns its violation and its steps.
+/// Repeats a run. Returns the violation, if any, and the run's steps.
 pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec<Line>) {
     let (run, lines) = Session::new(case).replay(deviations);
     let violation = match run.end {

@@ -1,4 +1,4 @@
-//! A scenario: a small program that races, the machines on which it makes sense, and the bugs that it covers.
+//! Defines a scenario: a small program that races, its machines, and the known bugs that it covers.
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, ReachGoal};
@@ -17,7 +17,9 @@ pub enum MachineSet {
     Every,
     /// Machines that interrupt CPUs for a flush.
     Interrupts,
-    /// Those of them on which each request is in its target's own line, so that requests of all flushes merge.
+    /// Machines on which each request is in its target's own cache line, so that requests of all flushes merge.
+    ///
+    /// They also interrupt CPUs for a flush.
     OwnLines,
     /// Machines that broadcast invalidations.
     Broadcast,
@@ -34,7 +36,7 @@ pub enum MachineSet {
 }
 
 impl MachineSet {
-    /// Returns whether it contains this machine.
+    /// Returns whether the set includes this machine.
     pub fn includes(self, kind: &MachineKind) -> bool {
         match self {
             MachineSet::Every => true,
@@ -57,7 +59,7 @@ pub enum Script<'p> {
     Engine(BareProgram),
     /// A program for the memory manager.
     Vm(VmProgram),
-    /// A program that is data.
+    /// A generated program, which is data.
     Generated(&'p generated::Program),
     /// A workload file.
     Workload(&'p WorkloadRun),
@@ -109,35 +111,36 @@ impl Script<'_> {
     }
 }
 
-/// A small program that races.
+/// A small program that races, with the machines that it runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario<'p> {
-    /// Its name on the command line.
+    /// The scenario's name on the command line.
     pub name: &'p str,
     /// A description of the race.
     pub about: &'static str,
-    /// The known bugs that it covers.
+    /// The known bugs that the scenario covers.
     pub bugs: &'static [&'static str],
-    /// The names of the [mistakes](crate::mistake) that it should find. The search for them begins here.
+    /// The names of the [mistakes](crate::mistake) that the scenario should find. The search for them begins here.
     pub finds: &'static [&'static str],
-    /// The number of its CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// The machines on which it makes sense.
+    /// The machines on which the scenario makes sense.
     pub on: MachineSet,
-    /// The maximum number of NMIs.
+    /// The largest number of NMIs in a run.
     pub nmis: u8,
-    /// The maximum number of preemptions.
+    /// The largest number of preemptions in a run.
     pub preemptions: u8,
-    /// The maximum number of interrupts that no CPU sent.
+    /// The largest number of interrupts in a run that no CPU sent.
     pub spurious: u8,
-    /// The transitions that must fire at least once when every mechanism is on, for example that two requests were
-    /// merged.
+    /// The transitions that must happen in some run when every mechanism is on. For example, two requests were merged.
     pub must: [Option<(MachineSet, ReachGoal)>; MOST_REACHED],
-    /// The divisor of the number of schedules that a budget allows. It exceeds 1 for long runs, so that short ones get
-    /// their share of the time.
+    /// The divisor of the number of schedules that a budget allows.
+    ///
+    /// It exceeds 1 for long runs, so that scenarios with short runs get their share of the time.
     pub one_in: u64,
-    /// A number of steps that no run needs. Later steps are scheduled fairly, and a program that still doesn't end
-    /// breaks C7.
+    /// A number of steps that no run needs.
+    ///
+    /// After that, the scheduler is fair. A program that still doesn't end violates C7.
     pub steps: u32,
     /// The program.
     pub program: Script<'p>,

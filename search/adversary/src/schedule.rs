@@ -1,10 +1,9 @@
-//! The schedulers, which choose the next action.
+//! Chooses the next action of a run, by one of several schedulers.
 //!
 //! At every point of a run some *actions* are possible: a CPU steps, takes an interrupt or an NMI, is preempted, or one
-//! of its buffered stores becomes visible. A [`Strategy`] picks one. Any run can be written down as its deviations from
-//! one fixed scheduler, which lets the same CPU continue for as long as it can ([`default_action`]). So each run
-//! replays from a short list, and we shrink a run by leaving deviations out. The file is long because all strategies
-//! are arms of one choice, which a run makes at every step.
+//! of its buffered stores becomes visible. A [`Strategy`] picks one. One fixed scheduler lets the same CPU continue for
+//! as long as it can ([`default_action`]). Any run can be written down as its deviations from that scheduler. So each
+//! run replays from a short list, and a run is shrunk by leaving deviations out.
 //!
 //! * **Random**: lets the same CPU continue or, with a probability drawn once per run, picks uniformly.
 //! * **PCT** (Burckhardt et al., ASPLOS 2010): each actor has a random priority, and at `depth - 1` random moments the
@@ -40,7 +39,7 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// Returns a number below `bound`, which isn't zero.
+    /// Returns a random number below `bound`, which isn't zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.random_range(0..bound)
@@ -209,7 +208,7 @@ impl RandomScheduler {
     }
 }
 
-/// The state of a priority-based scheduler.
+/// The state of a priority-based scheduler (PCT).
 #[derive(Debug)]
 pub struct Pct {
     rng: Rng,
@@ -225,7 +224,7 @@ pub struct Pct {
     early: EarlyLoads,
 }
 
-/// A scheduler.
+/// A scheduler, which picks the next action of a run.
 #[derive(Debug)]
 pub enum Strategy {
     /// The uniformly random scheduler.
@@ -234,11 +233,11 @@ pub enum Strategy {
     Pct(Box<Pct>),
     /// The depth-first search of every schedule.
     Exhaustive(ExhaustiveSearch),
-    /// The fixed scheduler with deviations.
+    /// The fixed scheduler, with deviations from a list.
     Script(Script),
 }
 
-/// Deviations from the fixed scheduler.
+/// A list of deviations from the fixed scheduler.
 #[derive(Debug)]
 pub struct Script {
     /// The deviations, in ascending order of decisions.
@@ -275,8 +274,9 @@ impl Strategy {
 
     /// Creates a random scheduler under which CPUs sometimes stall at the watched rule.
     ///
-    /// If the rule matters, others must intervene there or a little later, so the stall may also begin a few steps
-    /// after the rule. With `prompts`, the intervention may be an interrupt of the CPU itself.
+    /// The rule is the place in the code that a mutant changes. If it matters, other CPUs must act there or a little
+    /// later. So the stall may also begin a few steps after the rule. With `prompts`, the CPU may be interrupted
+    /// instead of stalled.
     pub fn lurking(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
@@ -329,7 +329,7 @@ impl Strategy {
 
     /// Creates a random scheduler under which one or two of `cpus` CPUs stall.
     ///
-    /// Each stall lasts for some decisions, for about `steps` decisions (the expected length of the run), or until no
+    /// Each stall lasts for a few decisions, for about `steps` decisions (the expected length of the run), or until no
     /// other CPU can act.
     pub fn stalling(seed: u64, cpus: usize, steps: u32) -> Self {
         let mut rng = Rng::new(seed);
@@ -361,7 +361,7 @@ impl Strategy {
         })
     }
 
-    /// Creates a priority-based scheduler for bugs of this depth.
+    /// Creates a priority-based scheduler (PCT) for bugs that need `depth` orderings.
     ///
     /// Runs are expected to have about `steps` decisions.
     pub fn pct(seed: u64, depth: u32, steps: u32) -> Self {
@@ -399,8 +399,8 @@ impl Strategy {
 
     /// Returns whether the running CPU continues at this decision, if it can.
     ///
-    /// If so, we needn't compute the other possible actions. `repeats` means that the CPU can continue, was picked
-    /// last, and that the possible actions haven't changed since.
+    /// If so, the other possible actions needn't be computed. `repeats` is set if the CPU can continue, was picked
+    /// last, and the possible actions haven't changed since.
     #[inline(always)]
     pub fn goes_on(&mut self, decision: u32, repeats: bool) -> bool {
         match self {
@@ -434,7 +434,7 @@ impl Strategy {
         }
     }
 
-    /// Picks one of `enabled`, which isn't empty. Call [`Strategy::goes_on`] first: it makes the draw.
+    /// Picks one of `enabled`, which isn't empty. Call [`Strategy::goes_on`] first: it makes the random draw.
     ///
     /// # Panics
     /// If the strategy is exhaustive. Such a search picks through [`ExhaustiveSearch::pick`] instead.
@@ -481,7 +481,7 @@ impl Strategy {
         }
     }
 
-    /// Picks one of `count` alternatives.
+    /// Picks one of `count` alternatives for a choice between data.
     pub fn pick_data(&mut self, decision: u32, count: usize) -> usize {
         match self {
             Strategy::Random(random) => random.rng.below(count as u64) as usize,

@@ -1,15 +1,15 @@
-//! The search through every schedule.
+//! Searches through every schedule, depth first.
 //!
-//! It is depth-first. Two techniques avoid repeated work:
+//! Two techniques avoid repeated work:
 //!
-//! * **Sleep sets** (Godefroid): of the schedules that differ only in the order of independent actions, we run one to
+//! * **Sleep sets** (Godefroid): of the schedules that differ only in the order of independent actions, one is run to
 //!   its end. Two actions are independent if they belong to different CPUs and touch different words, and don't both
 //!   touch the translation hardware or the same interrupt line. For example, if two CPUs store to different words, one
-//!   order of the stores suffices. If an action's word is private to its CPU, the action concerns no other CPU, and we
-//!   try nothing else at that point: it is a persistent set of its own.
+//!   order of the stores suffices. An action on a word that is private to its CPU concerns no other CPU. Then nothing
+//!   else is tried at that point: it is a persistent set of its own.
 //! * **States** ([`state`](crate::machine)): if two schedules lead to the same state of the machine and of every CPU,
-//!   we run the continuation once. When a state is met again with fewer sleeping actions, we try there only the actions
-//!   that are awake now and slept at every earlier visit. This rule is Godefroid's, too.
+//!   the continuation is run once. When a state is met again with fewer sleeping actions, only those actions are tried
+//!   there that are awake now and slept at every earlier visit. This rule is Godefroid's, too.
 //!
 //! The states of a search form a graph, which reveals more than a single run can. A state from which no schedule leads
 //! to the end of the programs is a livelock or a deadlock (C7), however long one waits there. If a run was cut short
@@ -72,7 +72,9 @@ pub struct ExhaustiveSearch {
 }
 
 impl ExhaustiveSearch {
-    /// Creates a search. It distinguishes states if `by_state`, which the machine must support.
+    /// Creates a search.
+    ///
+    /// If `by_state` is set, it recognizes states that it has met before, which the machine must support.
     pub fn new(by_state: bool) -> Self {
         ExhaustiveSearch {
             states: by_state.then(States::default),
@@ -80,7 +82,7 @@ impl ExhaustiveSearch {
         }
     }
 
-    /// Creates the same search again, which ends with the first run that reaches this state.
+    /// Creates the same search again. It ends with the first run that reaches this state.
     pub fn until(state: u32) -> Self {
         ExhaustiveSearch {
             wanted: Some(state),
@@ -93,25 +95,25 @@ impl ExhaustiveSearch {
         self.cut && self.wanted.is_some() && self.wanted == self.last
     }
 
-    /// Returns whether the search distinguishes states.
+    /// Returns whether the search recognizes states.
     pub fn by_state(&self) -> bool {
         self.states.is_some()
     }
 
-    /// Returns the number of states met; 0 if it doesn't distinguish them.
+    /// Returns the number of states met, or 0 if the search doesn't recognize states.
     pub fn states(&self) -> u64 {
         self.states
             .as_ref()
             .map_or(0, |states| states.met.len() as u64)
     }
 
-    /// Returns whether the next choice is a new one. Only then it needs the machine's state.
+    /// Returns whether the next choice is a new one, so that the search needs the machine's state.
     #[inline]
     pub fn wants_state(&self) -> bool {
         self.states.is_some() && self.depth == self.path.len()
     }
 
-    /// Prepares the next run. Returns `false` if there is none.
+    /// Prepares the next run. Returns `false` if every schedule was run.
     pub fn advance(&mut self) -> bool {
         if !self.cut
             && let (Some(states), Some(last)) = (&mut self.states, self.last)
@@ -140,7 +142,7 @@ impl ExhaustiveSearch {
         false
     }
 
-    /// Picks one of `enabled`. `None` cuts the run short.
+    /// Picks one of the possible actions `enabled`. `None` cuts the run short.
     pub fn pick(
         &mut self,
         enabled: Actions,
@@ -252,10 +254,10 @@ impl ExhaustiveSearch {
         usize::from(node.chosen & !DATA)
     }
 
-    /// Returns at least how many schedules the states represent. Call it after the search.
+    /// Returns a lower bound of the number of schedules that the states represent. Call it after the search.
     ///
     /// Each path through the states from the beginning to an end is a schedule. Schedules that were left out as
-    /// equivalent don't count. The result is 0 if the search doesn't distinguish states.
+    /// equivalent don't count. The result is 0 if the search doesn't recognize states.
     pub fn stands_for(&self) -> f64 {
         let Some(states) = &self.states else {
             return 0.0;
@@ -287,7 +289,7 @@ impl ExhaustiveSearch {
         ways.first().copied().unwrap_or(0.0)
     }
 
-    /// Returns the first state met from which no schedule leads to the end. Call it after the search.
+    /// Returns the first state from which no schedule leads to the end. Call it after the search.
     pub fn stuck(&self) -> Option<u32> {
         let states = self.states.as_ref()?;
         let steps = Steps::into_states(states);

@@ -1,8 +1,8 @@
-//! Runs: one program, on one machine, under one schedule.
+//! Runs one program on one machine, under one schedule after another.
 //!
 //! A [`Session`] keeps expensive memory (tables, lists, stacks) from run to run. If every run prepares the program in
-//! the same way, the session also keeps the state after that, and further runs begin there ([`Beginning`]). A run
-//! itself allocates nothing for the machine.
+//! the same way, the session also keeps the state after the preparation, and further runs begin there ([`Beginning`]).
+//! A run itself allocates nothing for the machine.
 
 use crate::action::Deviation;
 use crate::context::Context;
@@ -58,15 +58,15 @@ impl<'p> Case<'p> {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The reason why it ended.
+    /// The reason why the run ended.
     pub end: End,
-    /// The number of its decisions.
+    /// The number of the scheduler's decisions in the run.
     pub decisions: u32,
-    /// The number of its moments, including those before the run. It is a measure of the host's cost.
+    /// The number of moments (steps), including those before the run. It's a measure of the host's cost.
     pub moments: u32,
 }
 
-/// The memory that runs of one scenario on one machine share, one after another.
+/// The memory that runs of one scenario on one machine share, one run after another.
 pub struct Session<'p> {
     case: Case<'p>,
     core: Option<Box<Core>>,
@@ -76,7 +76,7 @@ pub struct Session<'p> {
     heap: Option<Box<Heap>>,
     /// The beginning of further runs, so that we prepare a scenario only once.
     beginning: Cell<Option<Beginning>>,
-    /// The transitions that fired in all runs so far.
+    /// The counts of the transitions in all runs so far.
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a lurking schedule.
     pub(crate) watched: Option<&'static Mutant>,
@@ -120,7 +120,9 @@ impl<'p> Session<'p> {
         std::mem::replace(&mut core.footprints, footprints)
     }
 
-    /// Returns the mutants whose places the runs so far have passed.
+    /// Returns the mutants whose rules the runs so far have passed.
+    ///
+    /// A mutant's rule is the place in the code that it changes.
     pub fn asked(&self) -> PassedRules {
         self.asking.so_far()
     }
@@ -130,7 +132,7 @@ impl<'p> Session<'p> {
         &self.case
     }
 
-    /// Runs once under `strategy`. Returns the strategy in the state that it has reached.
+    /// Runs once under `strategy`. Returns the result, and the strategy in the state that it has reached.
     pub fn run(&mut self, strategy: Strategy) -> (Run, Strategy) {
         let (run, strategy, _) = self.run_named(strategy, false);
         (run, strategy)
@@ -152,19 +154,21 @@ impl<'p> Session<'p> {
         run
     }
 
-    /// Returns whether the last run has contradicted an assumption of the exhaustive search. Then the search must begin
-    /// again.
+    /// Returns whether the last run has contradicted an assumption of the exhaustive search.
+    ///
+    /// If so, the search must begin again.
     pub fn take_surprise(&mut self) -> bool {
         self.core.as_mut().is_some_and(|core| core.take_surprise())
     }
 
-    /// Returns the machine's state after the last run, without the CPUs' code. That run must have been part of a
-    /// search.
+    /// Returns the machine's state after the last run, without the state of the CPUs' code.
+    ///
+    /// That run must have been part of a search.
     pub fn last_state(&self) -> u128 {
         self.core.as_ref().map_or(0, |core| core.state())
     }
 
-    /// Returns the last run's deviations from the fixed scheduler. They suffice to repeat it.
+    /// Returns the last run's deviations from the fixed scheduler, which suffice to repeat it.
     pub fn trail(&self) -> Vec<Deviation> {
         self.core
             .as_ref()
@@ -172,7 +176,7 @@ impl<'p> Session<'p> {
             .unwrap_or_default()
     }
 
-    /// Runs a script. Returns the run's steps, too.
+    /// Runs the program with these deviations. Returns the result and the run's steps.
     pub fn replay(&mut self, deviations: Vec<Deviation>) -> (Run, Vec<Line>) {
         let (run, _, lines) = self.run_named(Strategy::script(deviations), true);
         (run, lines)

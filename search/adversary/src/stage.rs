@@ -1,4 +1,4 @@
-//! The stage of a program: the machine at rest, and the code that lets its CPUs run.
+//! Prepares a program's machine, and runs the coroutines of its CPUs.
 
 use crate::action::MAX_CPUS;
 use crate::broken::Broken;
@@ -46,7 +46,7 @@ pub(crate) fn quieten_panics() {
     });
 }
 
-/// The machine, as the engine and the manager see it.
+/// The machine under the engine and the manager, which may make a deliberate mistake.
 pub type Hw = Broken<Adversary>;
 
 /// The stage of a program: the machine at rest, and the settings of a run.

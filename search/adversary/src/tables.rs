@@ -1,4 +1,4 @@
-//! Page-table pages: their words, and the format of an entry.
+//! Stores page-table pages, and encodes their entries.
 
 use crate::cell::AdversaryWord;
 use memmap2::{MmapOptions, MmapRaw};
@@ -17,8 +17,9 @@ pub(crate) const EXECUTABLE: u64 = 1 << 6;
 pub(crate) const GLOBAL: u64 = 1 << 7;
 /// Marks an entry as one of a block ([`BLOCK`]). Bits 8 and 9 belong to software.
 pub(crate) const CONTIGUOUS: u64 = 1 << 10;
-/// The number of pages in a block. Hardware has sixteen. We use as few as possible, so that races within a block are
-/// frequent.
+/// The number of pages in a block. Hardware has sixteen.
+///
+/// The number is as small as possible, so that races within a block are frequent.
 pub const BLOCK: u64 = 2;
 pub(crate) const FRAME_SHIFT: u32 = 12;
 
@@ -70,7 +71,7 @@ const _: () = assert!(align_of::<TablePage>() == align_of::<u64>());
 
 /// The words of all page-table pages.
 ///
-/// The arena has room for thousands of pages, and a run uses few. We map the memory instead of allocating it, as for a
+/// The arena has room for thousands of pages, and a run uses few. Its memory is mapped instead of allocated, as for a
 /// search's [heap](quell_vm::sim::heap), so that the host zeroes only the pages that are touched.
 pub struct Arena {
     memory: MmapRaw,
@@ -78,10 +79,10 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Creates room for `frames` page-table pages, in frames from 0.
+    /// Creates room for `frames` page-table pages. They're in the frames from 0 on.
     ///
     /// # Panics
-    /// If the host has no memory for it.
+    /// If the host has no memory for them.
     pub fn new(frames: usize) -> Self {
         let bytes = (frames * size_of::<TablePage>()).max(1);
         let memory = MmapOptions::new().len(bytes).map_anon();

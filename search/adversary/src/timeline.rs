@@ -1,4 +1,4 @@
-//! The record of one run, step by step.
+//! Records one run, step by step.
 
 use crate::cell::AdversaryWord;
 use crate::op::Op;

@@ -1,4 +1,4 @@
-//! The memory manager on the machine under the adversary, and the steps of its scenarios.
+//! Runs the memory manager on the adversary's machine, and defines the steps of its scenarios.
 //!
 //! [`quell_vm`] runs here unchanged, on a machine with a few dozen frames. Programs name pages instead of addresses,
 //! and panic if a call fails that shouldn't. Besides the oracle of single translations, the [abstract
@@ -45,11 +45,11 @@ pub const FIRST_PROCESS: ProcessId = 1;
 /// A program over the memory manager: the work of each CPU before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct VmProgram {
-    /// The number of frames of fast memory and of slow memory.
+    /// The number of frames of fast memory, and of slow memory.
     pub memory: [u64; 2],
     /// CPU 0's work before the run, while no other CPU runs. Every CPU runs [`FIRST_PROCESS`].
     pub first: fn(&VmKernel<'_>),
-    /// CPU 1's work after that.
+    /// CPU 1's work after `first`.
     pub second: fn(&VmKernel<'_>),
     /// The work of each CPU during the run.
     pub cpus: [fn(&VmKernel<'_>); MAX_CPUS],
@@ -68,7 +68,7 @@ impl VmProgram {
     };
 }
 
-/// The manager, its machine, and the flags of programs.
+/// The memory manager, its machine, and flags by which CPUs signal each other.
 pub struct VmKernel<'m> {
     /// The machine.
     pub hw: &'m Hw,
@@ -161,34 +161,34 @@ impl VmKernel<'_> {
         }
     }
 
-    /// Signals the other CPUs by a flag.
+    /// Sets a flag for which another CPU waits.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits for another CPU's signal by a flag.
+    /// Waits until another CPU sets a flag.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
         }
     }
 
-    /// Loads the first word of a page as a program. Returns `None` if the program has no right to.
+    /// Loads the first word of a page as a program. Returns `None` if the program has no right to load it.
     pub fn read(&self, page: u64) -> Option<u64> {
         self.user(page, AccessKind::Load, 0)
     }
 
-    /// Fetches an instruction from a page as a program. Returns whether the program has the right to.
+    /// Fetches an instruction from a page as a program. Returns whether the program has the right to fetch it.
     pub fn fetch(&self, page: u64) -> bool {
         self.user(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to the first word of a page as a program, if the program has the right to.
+    /// Stores to the first word of a page as a program, if the program has the right to store there.
     pub fn write(&self, page: u64, value: u64) {
         self.try_write(page, value);
     }
 
-    /// Stores to the first word of a page as a program. Returns whether the program has the right to.
+    /// Stores to the first word of a page as a program. Returns whether the program has the right to store there.
     pub fn try_write(&self, page: u64, value: u64) -> bool {
         self.user(page, AccessKind::Store, value).is_some()
     }
@@ -269,7 +269,7 @@ impl VmKernel<'_> {
         context::quietly(|| unsafe { self.vm.peek(process, address(page) + word as u64 * 8) })
     }
 
-    /// Checks a fact after the run. If it doesn't hold, reports a breach of `clause`.
+    /// Checks a fact after the run. If it doesn't hold, reports a violation of `clause`.
     pub fn must(&self, clause: Clause, fact: bool, account: &str) {
         if !fact {
             self.hw.fail(clause, None, account.into());

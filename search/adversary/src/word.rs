@@ -1,4 +1,4 @@
-//! The operations of CPUs on words: before each of them, anything may happen.
+//! Performs the operations of CPUs on words. Before each of them, anything may happen.
 //!
 //! Outside a run, while a kernel is built or examined, words are plain memory.
 

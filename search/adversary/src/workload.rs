@@ -1,16 +1,16 @@
-//! Workload files under the adversary. The memory manager runs them, on a machine with as many frames as they need.
+//! Runs workload files under the adversary, on the memory manager.
 //!
-//! A [`WorkloadRun`] is a workload whose parameters are so small that a run takes some thousand decisions. Each of its
-//! calls, accesses and control words is a point where anything may happen. We judge the same as for scenarios over the
-//! manager: every access, everything that each call guarantees, and the manager's records. There are two differences
-//! from other machines:
+//! A [`WorkloadRun`] is a workload whose parameters are so small that a run takes some thousand decisions. Its machine
+//! has as many frames as it needs. Each of its calls, accesses and control words is a point where anything may happen.
+//! The same is judged as for scenarios over the manager: every access, everything that each call guarantees, and the
+//! manager's records. There are two differences from other machines:
 //!
-//! * Every word of a page is its first, because our frames have hardly more.
+//! * Every word of a page is its first, because frames have hardly more here.
 //! * Time passes only when a program reads the clock, by 0.1 ms for each read. So if a program returns to an earlier
 //!   state, a search notices. `compute` only lets other CPUs run, and the scheduler chooses when a sleep ends.
 //!
-//! Where memory is short, a workload may fail in some schedules and not in others. Then it just ends early; we don't
-//! report that.
+//! Where memory is short, a workload may fail in some schedules and not in others. Then it just ends early, which isn't
+//! reported.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -51,7 +51,8 @@ impl WorkloadRun {
     /// Prepares a workload for this number of CPUs.
     ///
     /// # Errors
-    /// Returns why it doesn't run on that many CPUs, or not here: a sentence without its subject, the workload's name.
+    /// Returns why the workload doesn't run on that many CPUs, or not under the adversary. The sentence lacks its
+    /// subject, the workload's name.
     pub fn new(workload: Workload, cpus: usize) -> Result<WorkloadRun, String> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(format!(

@@ -1,7 +1,7 @@
 //! Lists the cores that threads may use, pins threads to them, and yields them.
 //!
-//! A waiting CPU may occupy the core that its target needs, so waiting loops release the core at times. We sleep for a
-//! moment instead of yielding, because a fair scheduler charges for yielding: on a shared host, a machine that yields
+//! A waiting CPU may occupy the core that its target needs, so waiting loops release the core at times. They sleep for
+//! a moment instead of yielding, because a fair scheduler charges for yielding. On a shared host, a machine that yields
 //! 64 times per wait gets hardly any time.
 
 use std::io;
@@ -12,14 +12,14 @@ use std::time::Duration;
 /// The length of a nap, which suffices for the host to switch to another thread.
 const NAP: Duration = Duration::from_micros(20);
 
-/// Leaves the core to other threads for a moment.
+/// Releases the core to other threads for a moment.
 pub fn nap() {
     std::thread::sleep(NAP);
 }
 
-/// Lets the calling thread nap without timer slack.
+/// Lets the calling thread nap for exactly as long as it requests, without timer slack.
 ///
-/// By default, the slack more than doubles a nap on Linux. If this fails, only the speed suffers.
+/// By default, the slack more than doubles a nap on Linux. If this call fails, only the speed suffers.
 pub fn nap_as_told() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -39,7 +39,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Restricts the calling thread to these cores.
 ///
 /// # Errors
-/// If it can't run on any of them. Where threads can't be pinned, this succeeds and does nothing.
+/// If the thread can't run on any of them. Where threads can't be pinned, this succeeds and does nothing.
 #[cfg(target_os = "linux")]
 pub fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
@@ -48,7 +48,7 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Returns as many cores as the system reports, numbered from 0.
+/// Returns the cores that the system reports, numbered from 0.
 ///
 /// # Errors
 /// If the system call fails.

@@ -1,15 +1,15 @@
-//! Measures the cost of the engine alone.
+//! Measures the time that the engine's own code takes.
 //!
-//! On a kernel's hardware, the hardware dominates an operation's cost: a root load, an invalidation, an interrupt. Here
-//! these are a few plain stores, a scan of a small table and a flag in another core's cache line, so the rest is the
-//! engine. We time each operation beside the algorithm that it replaces, interleaved in one run. Medians use only
-//! samples during which the measuring thread had its core alone, because a busy hardware thread beside it adds a third
-//! or more ([`crate::pulse`]).
+//! In a real kernel, the hardware dominates an operation's time: a root load, an invalidation, an interrupt. Here these
+//! are a few plain stores, a scan of a small table and a flag in another core's cache line. So the rest is the engine.
+//! Each operation is timed beside the algorithm that it replaces, interleaved in one run. Medians use only samples
+//! during which the measuring thread had its core alone, because a busy hardware thread beside it adds a third or more
+//! ([`crate::pulse`]).
 //!
-//! The [guards](guards()) are timed beside the same operation without the guard, which needs the instrumented copy.
+//! The guards are timed beside the same operation without the guard ([`guards()`]), which needs the instrumented copy.
 //!
-//! We don't measure real invalidations and interrupts (measure the host for those), nor cold caches. Cycles are those
-//! of the time-stamp counter, whose rate doesn't follow the core's clock.
+//! Real invalidations and interrupts aren't measured (measure the host for those), nor are cold caches. Cycles are
+//! those of the time-stamp counter, whose rate doesn't follow the core's clock.
 
 mod alone;
 mod guards;
@@ -25,33 +25,35 @@ pub use two::{SHOOTDOWN_PAGES, Shootdowns};
 /// The results of a measurement.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// Operations of one CPU.
+    /// The operations that one CPU makes alone.
     pub rows: Vec<Row>,
-    /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores, or `None` if there is only one core.
+    /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores. `None` if there is only one core.
     pub shootdowns: Option<Shootdowns>,
-    /// The share of samples behind `rows` on a core shared with a neighbour, 0 to 1. These count only if there are too
-    /// few others ([`crate::pulse`]).
+    /// The share of samples behind `rows`, from 0 to 1, that were taken while a neighbour used the core.
+    ///
+    /// These samples count only if there are too few others ([`crate::pulse`]).
     pub shared_core: f64,
 }
 
 impl Costs {
-    /// Returns whether asynchronous flushes were faster than concurrent ones, and those than serial ones.
+    /// Returns whether asynchronous flushes were faster than concurrent ones, and concurrent ones faster than serial
+    /// ones.
     ///
-    /// Also returns `true` if none was measured.
+    /// Also returns `true` if no shootdown was measured.
     pub fn is_in_order(&self) -> bool {
         self.shootdowns.is_none_or(|one| {
             one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
         })
     }
 
-    /// Returns whether every operation stayed below its limit, and the flushes are in their order.
+    /// Returns whether every operation took less than its limit, and [`Costs::is_in_order`] holds.
     pub fn is_kept(&self) -> bool {
         let below = |row: &Row| row.limit_ns.is_none_or(|limit| row.cost.ns < limit);
         self.rows.iter().all(below) && self.is_in_order()
     }
 }
 
-/// Measures everything `rounds` times. Calls `progress` with the number of finished rounds.
+/// Measures every operation `rounds` times. Calls `progress` with the number of finished rounds.
 ///
 /// # Panics
 /// If a measuring thread panicked.

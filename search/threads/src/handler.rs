@@ -1,8 +1,8 @@
-//! Serves a CPU's interrupts wherever it waits.
+//! Serves a CPU's interrupts wherever the CPU waits.
 //!
 //! The stress test's programs check for interrupts themselves. A memory manager, however, waits in places of its own
-//! with interrupts on. There the machine calls the handler that the CPU's thread has set here. The machine can't hold
-//! the handler, because the handler borrows the engine, which borrows the machine.
+//! with interrupts on. There the machine calls the handler that the CPU's thread has set here. The machine itself can't
+//! hold the handler, because the handler borrows the engine, which borrows the machine.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ thread_local! {
     static HANDLER: Cell<Option<*const dyn Fn()>> = const { Cell::new(None) };
 }
 
-/// Runs `body` on a thread whose interrupts `handler` serves.
+/// Runs `body` on this thread, with `handler` serving its interrupts.
 pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
     struct HandlerGuard(Option<*const dyn Fn()>);
     impl Drop for HandlerGuard {
@@ -32,7 +32,7 @@ pub fn is_set() -> bool {
     HANDLER.get().is_some()
 }
 
-/// Lets the handler serve one interrupt.
+/// Calls the handler of this thread, which serves one interrupt.
 pub fn call() {
     if let Some(handler) = HANDLER.get() {
         // SAFETY: `with` sets it only while its target is borrowed.

@@ -1,8 +1,8 @@
-//! A machine of threads: the engine on real memory ordering.
+//! Runs the engine on threads, so that the processor's real memory ordering tests it.
 //!
 //! The machines in software run one CPU at a time and choose the values that loads return. Here, each CPU is an
 //! operating-system thread pinned to a core, the engine's words are the processor's atomics, and the processor
-//! determines the loaded values. So we can't replay a run: a seed fixes each CPU's operations, but not their
+//! determines the loaded values. So a run can't be replayed: a seed fixes each CPU's operations, but not their
 //! interleaving.
 //!
 //! | part | contents |
@@ -19,15 +19,18 @@
 //! | [`stress`] | random programs |
 //! | [`pulse`] | detects whether a neighbour shared the core during a measurement |
 //!
-//! It has three uses: the stress test (`cargo test -p quell-threads`, with the conformance suite; longer with
-//! `QUELL_STRESS_OPERATIONS`), workload files (`quell stress`), and measuring the engine's own cost, since nothing else
-//! takes time here.
+//! The crate has three uses:
+//!
+//! * the stress test (`cargo test -p quell-threads`, with the conformance suite; longer with
+//!   `QUELL_STRESS_OPERATIONS`);
+//! * running workload files (`quell stress`);
+//! * measuring the engine's own cost, because nothing else takes time here.
 //!
 //! # Not shown
 //!
-//! Interrupts are taken at accesses and in waiting loops, not between any two instructions. There are no walker caches:
-//! of C6, we detect only walks that read a freed table. A processor with strong ordering hides mistakes that a weaker
-//! one would show; for those we have the test `orderings`, which uses loom.
+//! Interrupts are taken at accesses and in waiting loops, not between any two instructions. There are no walker caches,
+//! so of C6 (freed tables) only walks that read a freed table are detected. A processor with strong ordering hides
+//! mistakes that a weaker one would show. The test `orderings`, which uses loom, searches for those.
 
 pub mod cores;
 pub mod cost;

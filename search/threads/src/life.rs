@@ -1,13 +1,13 @@
 //! Detects waits that never end.
 //!
 //! The host's scheduler may take a thread off its core for any time. So no clock distinguishes a CPU that waits for
-//! ever from one whose target gets no time. Instead, we let each CPU count *signs of life*: one for every step of its
-//! program ([`CpuStatus::step`]) and one for every [`TURNS_A_SIGN`] iterations of a waiting loop. We call a wait
-//! endless (C7) if every CPU of the machine, including the waiting one, has given [`PATIENCE`] signs since it began:
-//! then all had time for the step that the waiter needs. A thread that doesn't run gives none, which delays the
-//! verdict.
+//! ever from a CPU whose target gets no time. Instead, each CPU counts *signs of life*: one for every step of its
+//! program ([`CpuStatus::step`]) and one for every [`TURNS_A_SIGN`] iterations of a waiting loop. A wait counts as
+//! endless (C7) if every CPU of the machine, including the waiting one, has given [`PATIENCE`] signs since the wait
+//! began. Then all CPUs had time for the step that the waiter needs. A thread that doesn't run gives no signs, which
+//! delays the verdict.
 //!
-//! We collect the signs in [`ROUNDS`]; every CPU gives its share in each. Otherwise a verdict could rest on a single
+//! The signs are collected in [`ROUNDS`]; every CPU gives its share in each. Otherwise a verdict could rest on a single
 //! check of a lock. For example, a waiter gives all of its signs while the lock's holder doesn't run. Then the holder
 //! releases the lock and gives all of its own signs while the waiter doesn't run. When the waiter checks once more, the
 //! lock is taken again.
@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The number of iterations of a waiting loop that count as one sign of life.
 pub const TURNS_A_SIGN: u64 = 64;
-/// The number of signs that every CPU must give before a wait counts as endless. It corresponds to four million
-/// iterations of a loop, or 65 536 steps of a program, each of which checks for interrupts.
+/// The number of signs that every CPU must give before a wait counts as endless.
+///
+/// It corresponds to four million iterations of a loop, or to 65 536 steps of a program, each of which checks for
+/// interrupts.
 pub const PATIENCE: u64 = 1 << 16;
 /// The number of consecutive rounds.
 const ROUNDS: u32 = 64;
@@ -29,7 +31,7 @@ const SIGNS_A_LOOK: u64 = 64;
 /// an endless wait is found soon on a host with slow naps.
 const WAKEFUL: u64 = 64;
 
-/// A CPU's state, visible to the others.
+/// The state of a CPU that other CPUs can see.
 #[derive(Default)]
 pub struct CpuStatus {
     /// The number of signs of life. Only the CPU itself writes it.
@@ -53,7 +55,7 @@ thread_local! {
     static WAIT: RefCell<WaitState> = const { RefCell::new(WaitState { began: Vec::new(), rounds: 0 }) };
 }
 
-/// A guard that marks the CPU as running. It ends that when it is dropped, also by a panic.
+/// A guard that marks the CPU as running until it's dropped, also by a panic.
 pub struct Body<'a>(&'a CpuStatus);
 
 impl Drop for Body<'_> {
@@ -63,13 +65,13 @@ impl Drop for Body<'_> {
 }
 
 impl CpuStatus {
-    /// Begins the CPU's body. Called before any CPU may wait for this one.
+    /// Begins the CPU's body. Call it before any CPU may wait for this CPU.
     pub fn begin(&self) -> Body<'_> {
         self.gone.store(false, Ordering::Relaxed);
         Body(self)
     }
 
-    /// Records a step of this CPU's program. It is a sign of life, and ends the CPU's wait.
+    /// Records a step of this CPU's program. It's a sign of life, and ends the CPU's wait.
     #[inline]
     pub fn step(&self) {
         self.give_sign();
@@ -81,7 +83,9 @@ impl CpuStatus {
         }
     }
 
-    /// Counts an iteration of a waiting loop. If it completes a sign of life, returns the number of signs.
+    /// Counts an iteration of a waiting loop.
+    ///
+    /// Returns the number of signs if the iteration completes a sign of life.
     #[inline]
     pub fn turn(&self) -> Option<u64> {
         let turns = TURNS.get() + 1;
@@ -103,7 +107,7 @@ impl CpuStatus {
     }
 }
 
-/// Returns whether a waiting CPU with this many signs now compares them with the others'.
+/// Returns whether a waiting CPU with this many signs should compare them with the others' now.
 #[inline]
 pub fn is_time_to_look(signs: u64) -> bool {
     signs.is_multiple_of(SIGNS_A_LOOK)
@@ -116,8 +120,9 @@ pub fn is_time_to_nap() -> bool {
     signs < WAKEFUL || signs.is_multiple_of(WAKEFUL)
 }
 
-/// Returns how many times every one of `cpus` has given [`PATIENCE`] signs since this CPU's wait began. The result is 0
-/// as long as the wait may still end.
+/// Returns how many times every one of `cpus` has given [`PATIENCE`] signs since this CPU's wait began.
+///
+/// The result is 0 as long as the wait may still end.
 #[cold]
 pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a CpuStatus> + Clone) -> u32 {
     WAIT.with_borrow_mut(|wait| {

@@ -1,23 +1,23 @@
-//! Threads as CPUs.
+//! Implements the engine's machine with threads as CPUs.
 //!
-//! An interrupt is a flag in the target's mailbox, checked when a thread accesses memory
-//! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Only its own CPU touches its mask flag,
-//! root and tag.
+//! An interrupt is a flag in the target's mailbox. A thread checks its mailbox when it accesses memory
+//! ([`Threads::interrupt_pending`]) and in the engine's waiting loops. Only its own CPU touches its mask flag, root and
+//! tag.
 //!
-//! With broadcasts ([`Features::broadcast`]), other CPUs may empty lines of this one's TLB during an access. So we
-//! bracket each access with a counter that is odd during the access, and completing a broadcast waits until every CPU
-//! has left its access of that moment. We don't cache a walk that overlaps an invalidation. Without broadcasts, none of
+//! With broadcasts ([`Features::broadcast`]), other CPUs may empty lines of this CPU's TLB during an access. So each
+//! access is bracketed by a counter that is odd during the access. The completion of a broadcast waits until every CPU
+//! has left its access of that moment. A walk that overlaps an invalidation isn't cached. Without broadcasts, none of
 //! this has a cost.
 //!
-//! Walkers read [`PageTables`]; pages of the kernel's half have entries under every root.
+//! Walkers read [`PageTables`]. Pages of the kernel's half have entries under every root.
 //!
 //! A wait that never ends is a violation (C7); [`life`] detects it.
 //!
 //! # Windows
 //!
-//! Some mistakes show only if a CPU pauses between two of its steps while another makes many. On a busy host, CPUs
-//! seldom run side by side, and a thread loses its core only after a million steps. So under stress we let a CPU pause
-//! at random: once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a root.
+//! Some mistakes show only if a CPU pauses between two of its steps while another CPU makes many. On a busy host, CPUs
+//! seldom run side by side, and a thread loses its core only after a million steps. So under stress, a CPU pauses at
+//! random: once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a root.
 
 use crate::cores;
 use crate::handler;
@@ -76,9 +76,10 @@ thread_local! {
     static DICE: RefCell<Pcg64> = RefCell::new(Pcg64::new(0, 0));
 }
 
-/// The machine. Its walkers read `T`.
+/// A machine whose CPUs are threads. Its walkers read the tables `T`.
 ///
-/// With `STRESS`, TLBs fill speculatively. Without it, that is compiled away, and only the engine's own cost remains.
+/// With `STRESS`, TLBs also fill speculatively. Without it, that is compiled away, and only the engine's own cost
+/// remains.
 pub struct Threads<const STRESS: bool, T = FlatTable> {
     features: Features,
     cpus: Box<[Cpu]>,
@@ -120,19 +121,21 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Returns the tables that its walkers read.
+    /// Returns the tables that the walkers read.
     pub fn tables(&self) -> &T {
         &self.tables
     }
 
-    /// Omits waits for broadcasts if `skips` is set; only with `STRESS`.
+    /// Makes the machine omit waits for broadcasts if `skips` is set. It has an effect only with `STRESS`.
     #[must_use]
     pub fn skipping_barrier(mut self, skips: bool) -> Self {
         self.skips_barrier = skips;
         self
     }
 
-    /// Makes CPUs share lines for flushes of this many targets ([`shares_lines_from`](Hardware::shares_lines_from)).
+    /// Makes targets share cache lines in flushes of at least this many targets.
+    ///
+    /// See [`shares_lines_from`](Hardware::shares_lines_from).
     #[must_use]
     pub fn sharing_lines_from(mut self, targets: usize) -> Self {
         self.shares_lines_from = targets;
@@ -159,7 +162,9 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self.cpus.len()
     }
 
-    /// Runs `body` on every CPU at once, each a thread pinned to a core of this process. Returns each result or panic.
+    /// Runs `body` on every CPU at once. Returns the result or panic of each.
+    ///
+    /// Each CPU is a thread pinned to a core of this process.
     ///
     /// # Panics
     /// If the system creates fewer threads. Then `body` hasn't run at all, because CPUs would wait for the missing
@@ -211,7 +216,9 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         &self.cpus[usize::from(THIS_CPU.get())]
     }
 
-    /// Serves this CPU's pending interrupt if interrupts are on and a [`handler`] is set. Returns whether it did.
+    /// Serves this CPU's pending interrupt if interrupts are on and a [`handler`] is set.
+    ///
+    /// Returns whether it served one.
     #[inline]
     pub fn poll(&self) -> bool {
         let served = handler::is_set() && self.interrupt_pending();
@@ -221,7 +228,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         served
     }
 
-    /// Records a step of this CPU's program. It is a sign of life, and ends the CPU's wait.
+    /// Records a step of this CPU's program. It's a sign of life, and ends the CPU's wait.
     #[inline]
     pub fn progress(&self) {
         self.me().life.step();
@@ -229,8 +236,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
 
     /// Returns whether a CPU has waited without end (C7), as [`life`] defines it.
     ///
-    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so that programs can
-    /// end.
+    /// From then on, the machine makes no mistakes and interrupts every CPU all the time, so that programs can end.
     pub fn is_hung(&self) -> bool {
         self.hung.load(Ordering::Relaxed)
     }
@@ -242,7 +248,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Takes this CPU's pending interrupt, if interrupts are on. Returns whether it did.
+    /// Takes this CPU's pending interrupt, if interrupts are on. Returns whether there was one.
     ///
     /// The caller then runs the engine's handler. Programs call this where they access memory.
     #[inline]
@@ -258,8 +264,8 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
 
     /// Accesses `page`, with the translation of this CPU's TLB or of a walk of the loaded table.
     ///
-    /// Calls `access` while the translation is in use. Returns `None` if the walk faults, or if no root is loaded and
-    /// the page isn't the kernel's.
+    /// Calls `access` while the translation is in use. Returns `None` if the walk faults. Also returns `None` if no
+    /// root is loaded and the page isn't the kernel's.
     pub fn access_for<R>(
         &self,
         page: u64,
@@ -284,7 +290,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         result
     }
 
-    /// Accesses a page like [`Threads::access_for`], if the tables don't distinguish loads and stores.
+    /// Accesses a page like [`Threads::access_for`], for tables that don't distinguish loads and stores.
     pub fn access<R>(&self, page: u32, access: impl FnOnce(CachedEntry) -> R) -> Option<R> {
         self.access_for(page.into(), false, access)
     }

@@ -1,18 +1,18 @@
 //! Detects whether the measuring thread had its core alone, by timing a loop.
 //!
 //! Two hardware threads share a core's front end and execution units. In a virtual machine, the other thread may belong
-//! to another guest. Then no counter of this guest shows that it is busy, and no steal time is accounted, but
-//! everything takes 1.3 to 1.6 times as long, for a millisecond or for minutes. The slowdown depends on the work, so we
-//! can't correct it by a factor.
+//! to another guest. Then no counter of this guest shows that it is busy, and no steal time is accounted. But
+//! everything takes 1.3 to 1.6 times as long, for a millisecond or for minutes. The slowdown depends on the work, so no
+//! factor can correct it.
 //!
-//! A loop of independent operations that fills every slot of the core takes twice as long if it gets half of the slots.
-//! We [time](take) it for a few microseconds right before and after each sample. A sample is *quiet* if both times are
-//! little longer than the fastest one of the whole run.
+//! The *pulse* is a loop of independent operations that fills every slot of the core. It takes twice as long if it gets
+//! half of the slots. It's [timed](take) for a few microseconds right before and after each sample. A sample is *quiet*
+//! if both times are little longer than the fastest of the whole run.
 //!
 //! # Not detected
 //!
-//! We can't detect a disturbance in the middle of a sample (keep samples short), contention for the shared cache and
-//! memory, or load on other cores. If the core is shared all the time, the fastest loop is slow too.
+//! Some disturbances aren't detected: those in the middle of a sample (keep samples short), contention for the shared
+//! cache and memory, and load on other cores. If the core is shared all the time, even the fastest pulse is slow.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,7 +24,7 @@ const OWN_CORE: f64 = 1.15;
 /// The number of values below which a median means nothing.
 const FEW: usize = 5;
 
-/// Times the loop. Returns nanoseconds.
+/// Times the pulse once. Returns nanoseconds.
 pub fn take() -> f64 {
     let begin = Instant::now();
     // The operations differ, so that the compiler can't combine them into vectors and leave most slots empty.
@@ -41,25 +41,28 @@ pub fn take() -> f64 {
     begin.elapsed().as_nanos() as f64
 }
 
-/// Returns the longest pulse that still indicates a core of the thread's own. `pulses` are those of a whole run; `None`
-/// if there are none.
+/// Returns the longest pulse that still indicates that the thread had its core alone.
+///
+/// `pulses` are those of a whole run. Returns `None` if there are none.
 pub fn longest_own(pulses: impl IntoIterator<Item = f64>) -> Option<f64> {
     let fastest = pulses.into_iter().min_by(f64::total_cmp)?;
     Some(fastest * OWN_CORE)
 }
 
-/// The quiet values of a measurement.
+/// The values of a measurement that were taken in quiet moments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuietValues<T> {
     /// The values: at least five, and at least a tenth of all.
     pub values: Vec<T>,
-    /// Whether all of them had a core of their own. If not, too few did, and these have the fastest pulses.
+    /// Whether the thread had its core alone for all of these values.
+    ///
+    /// If not, there were too few such values, and these are the values with the fastest pulses.
     pub own_core: bool,
 }
 
-/// Returns the values whose pulses don't exceed `longest_own`, or `None` if there are fewer than five values in all.
+/// Returns the values whose pulses don't exceed `longest_own`.
 ///
-/// Each value comes with the slower of the pulses around it.
+/// Each value comes with the slower of the pulses around it. Returns `None` if there are fewer than five values in all.
 pub fn quiet<T>(
     values: impl IntoIterator<Item = (f64, T)>,
     longest_own: f64,

@@ -1,9 +1,9 @@
-//! Runs random programs.
+//! Runs random programs on all CPUs.
 //!
 //! Each CPU draws from its own seeded generator. It accesses memory, changes tables of its own space and others',
-//! switches, becomes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and
-//! changes the kernel's half. [`world`](crate::world) checks every access. The seed fixes each CPU's operations, but
-//! the host determines their interleaving.
+//! switches, becomes lazy or offline, and changes the kernel's half. It also reclaims pages with and without a flush,
+//! reuses and reinstates frames, and writes the file. [`world`](crate::world) checks every access. The seed fixes each
+//! CPU's operations, but the host determines their interleaving.
 
 mod anonymous;
 mod file;
@@ -28,7 +28,7 @@ pub struct StressConfig {
     pub spaces: usize,
     /// The number of frames. Few frames make reclaim and reuse frequent.
     pub frames: usize,
-    /// The number of ledger entries.
+    /// The number of ledger entries, which limits how many batches have deferred flushes at once.
     pub ledger: usize,
     /// The machine's features.
     pub features: Features,
@@ -36,21 +36,22 @@ pub struct StressConfig {
     pub policy: Policy,
     /// The mistake that the engine makes, if any.
     pub mutant: Option<&'static Mutant>,
-    /// Whether the programs use and change the kernel's half, too.
+    /// Whether the programs use and change the kernel's half too.
     pub kernel: bool,
-    /// Whether the machine does not wait for its broadcasts.
+    /// Whether the machine fails to wait for its broadcasts, which is a mistake that the run should detect.
     pub skips_barrier: bool,
-    /// The number of targets from which flushes share lines.
+    /// The number of targets from which targets share cache lines in a flush.
     pub shares_lines_from: usize,
-    /// The seed. Each CPU's program has its own stream.
+    /// The seed. Each CPU's program has its own random numbers.
     pub seed: u64,
-    /// The number of operations of all CPUs together if nothing breaks. There may be a few more, because each CPU adds
-    /// 64 at a time.
+    /// The number of operations of all CPUs together, if nothing breaks.
+    ///
+    /// There may be a few more, because each CPU adds 64 at a time.
     pub operations: u64,
 }
 
 impl StressConfig {
-    /// Creates the configuration of four CPUs with few tags per CPU and every mechanism on.
+    /// Creates a configuration with four CPUs, few tags per CPU, and every mechanism on.
     pub fn new(seed: u64, operations: u64) -> Self {
         StressConfig {
             cpus: 4,

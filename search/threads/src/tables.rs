@@ -1,9 +1,9 @@
-//! The page tables that walkers read.
+//! Defines the page tables that walkers read.
 //!
-//! The machine only walks the tables ([`PageTables`]), so programs of a few pages and a memory manager can run on the
-//! same threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table for the
-//! kernel's half. The embedder writes them under its locks, and all CPUs walk them. The embedder also defines the other
-//! bits of a word.
+//! The machine only walks the tables ([`PageTables`]). So small programs that write entries themselves and a memory
+//! manager can run on the same threads. [`FlatTable`] is for the small programs: one level of entry words for each
+//! space, and one table for the kernel's half. The embedder (the code that uses the engine) writes them under its
+//! locks, and all CPUs walk them. The embedder also defines the other bits of a word.
 
 use quell::{Frame, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,9 @@ pub trait PageTables: Send + Sync {
     /// Returns whether a store may use this entry. If not, the CPU walks again.
     fn takes_stores(&self, entry: u64) -> bool;
 
-    /// Returns the page of a speculative walk on a CPU whose program used `last`. `roll` draws a number below its
-    /// argument.
+    /// Returns the page of a speculative walk on a CPU whose program used `last`.
+    ///
+    /// `roll` returns a random number below its argument.
     fn stray(&self, last: u64, roll: fn(u16) -> u16) -> u64;
 }
 
@@ -32,33 +33,36 @@ pub trait PageTables: Send + Sync {
 pub struct WalkResult {
     /// The entry word.
     pub entry: u64,
-    /// The size of the page that it maps.
+    /// The size of the page that the entry maps.
     pub size: PageSize,
-    /// Whether it is valid for all tags.
+    /// Whether the entry is valid for all tags.
     pub global: bool,
-    /// When it was read, for an oracle that numbers moments.
+    /// The moment of the walk, for an oracle that numbers moments.
     pub since: u64,
 }
 
 /// The number of pages in each address space of [`FlatTable`].
 pub const PAGES: usize = 24;
 
-/// A page table: one level of entry words, written under the embedder's lock, walked by all.
+/// A page table: one level of entry words.
+///
+/// The embedder writes them under its lock, and all CPUs walk them.
 pub type Table = [AtomicU64; PAGES];
 
 /// The number of pages in the kernel's half.
 pub const KERNEL_PAGES: usize = 8;
 
-/// The number of the first page in the kernel's half. Pages below it belong to spaces, and page `n` has entry `n`
-/// modulo [`PAGES`].
+/// The number of the first page in the kernel's half.
+///
+/// Pages below it belong to spaces, and page `n` has entry `n` modulo [`PAGES`].
 pub const FIRST_KERNEL_PAGE: u32 = 1 << 30;
 
 /// The table of the kernel's half.
 pub type KernelTable = [AtomicU64; KERNEL_PAGES];
 
-/// The bit of an entry word without which we don't cache it.
+/// The bit of an entry word that marks it as present. A word without it isn't cached.
 pub const PRESENT: u64 = 1;
-/// The bit of an entry word of the kernel's half that makes it valid for all tags.
+/// The bit of an entry word of the kernel's half that marks it as valid for all tags.
 pub const GLOBAL: u64 = 1 << 2;
 
 /// Page tables of one level.

@@ -1,12 +1,12 @@
-//! A TLB in software: one CPU's cached translations.
+//! Models one CPU's TLB in software.
 //!
-//! It is direct-mapped, and each line has a key and a walk's result. Only the owner fills a line; it writes the key
-//! last. Other CPUs only empty lines (broadcast invalidation) by writing the key, so the owner never pairs a key with
-//! another line's entry.
+//! The TLB is direct-mapped, and each line has a key and a walk's result. Only the owner fills a line; it writes the
+//! key last. Other CPUs only empty lines (broadcast invalidation) by writing the key, so the owner never pairs a key
+//! with another line's entry.
 //!
-//! Entries of the kernel's half are global, or have the tag that was loaded when they were filled, and stay when that
-//! tag is unloaded. Only two invalidations drop them: [`Invalidate::Kernel`], except for those under other tags, and
-//! [`Invalidate::Everything`].
+//! Entries of the kernel's half are global, or have the tag that was loaded when they were filled. They stay when that
+//! tag is unloaded. Two invalidations drop them: [`Invalidate::Everything`], and [`Invalidate::Kernel`], which spares
+//! those under other tags.
 //!
 //! A line holds one page of any size that the tables have. An invalidation by address drops only the translation of the
 //! page that it names. For a range with a larger stride, that's the first page of each stride.
@@ -38,22 +38,22 @@ pub struct Tlb {
 /// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedEntry {
-    /// The entry word as it was when it was walked.
+    /// The entry word at the time of the walk.
     pub entry: u64,
-    /// The size of the page that it maps.
+    /// The size of the page that the entry maps.
     pub size: PageSize,
-    /// The root from which it was walked. The hardware does not know this; the oracle does.
+    /// The root from which the entry was walked. A real TLB doesn't have this; the oracle needs it.
     pub root: u64,
-    /// The time of the walk by the tables' clock; also for the oracle only.
+    /// The time of the walk by the tables' clock. Only the oracle needs it.
     pub since: u64,
 }
 
-/// The tag of an entry.
+/// The tag under which an entry is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryTag {
-    /// One tag.
+    /// The entry is valid under this tag.
     Tag(Tag),
-    /// All tags.
+    /// The entry is valid under all tags.
     All,
 }
 
@@ -116,7 +116,7 @@ impl Default for Tlb {
 }
 
 impl Tlb {
-    /// Returns the entry of `page` as a page of one of these sizes. Called by the owner.
+    /// Returns the entry of `page`, as a page of one of these sizes. Only the owner may call it.
     #[inline]
     pub fn find(&self, under: EntryTag, page: u64, sizes: &[PageSize]) -> Option<CachedEntry> {
         sizes.iter().find_map(|&size| {
@@ -131,7 +131,7 @@ impl Tlb {
         })
     }
 
-    /// Caches an entry. Called by the owner.
+    /// Caches an entry. Only the owner may call it.
     #[inline]
     pub fn fill(&self, under: EntryTag, page: u64, cached: CachedEntry) {
         let line = &self.lines[under.index(page, cached.size)];
@@ -143,7 +143,7 @@ impl Tlb {
             .store(under.key(page, cached.size), Ordering::Relaxed);
     }
 
-    /// Empties the line for a page of this size. Called by the owner.
+    /// Empties the line for a page of this size. Only the owner may call it.
     #[inline]
     pub fn forget(&self, under: EntryTag, page: u64, size: PageSize) {
         self.lines[under.index(page, size)]
@@ -151,10 +151,10 @@ impl Tlb {
             .store(0, Ordering::Relaxed);
     }
 
-    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. Any CPU may call this.
+    /// Empties the lines that an invalidation covers, in a TLB of pages of these sizes.
     ///
-    /// [`Invalidate::Kernel`] drops global entries, and entries under the tag `loaded`, or under all tags if that is
-    /// `None`.
+    /// Any CPU may call this. [`Invalidate::Kernel`] drops global entries and those under the tag `loaded`. If `loaded`
+    /// is `None`, it drops entries under all tags.
     pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>, sizes: &[PageSize]) {
         let tagged = |key: u64, tag: Tag| !key_is_global(key) && key_tag(key) == tag;
         let pages = |key: u64| key_size(key).pages();

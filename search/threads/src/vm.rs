@@ -1,9 +1,9 @@
-//! The memory manager and workload files on threads.
+//! Runs the memory manager and workload files on threads.
 //!
-//! `quell-vm` runs here unchanged: with four-level page tables in x86-64's format, which every CPU's walker reads and
-//! marks while others change them, with pages of all sizes in the TLBs, and with all words of each frame. Programs'
-//! loads and stores are the processor's own. So a copy that is made too early, for example, or a frame that is handed
-//! out too early, has its real effect.
+//! `quell-vm` runs here unchanged. It has four-level page tables in x86-64's format, which every CPU's walker reads and
+//! marks while others change them. TLBs hold pages of all sizes, and every frame has all of its words. Programs' loads
+//! and stores are the processor's own. So if a copy is made too early, for example, or a frame is handed out too early,
+//! the mistake has its real effect.
 //!
 //! | part | contents |
 //! | --- | --- |
@@ -15,7 +15,7 @@
 //!
 //! # Not modelled
 //!
-//! Time isn't modelled: only reading the clock advances it, a sleep ends when its time would have come, and computing
+//! Time isn't modelled. Only reading the clock advances it, a sleep ends when its time would have come, and computing
 //! takes none. There are no broadcasts, so CPUs are interrupted. Remote memory nodes aren't slower.
 
 pub mod frames;

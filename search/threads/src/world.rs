@@ -1,9 +1,10 @@
-//! The memory of the threads' programs, and the oracle that checks it.
+//! Holds the memory of the threads' programs, and the oracle that checks it.
 //!
-//! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one shared file
-//! above. A frame holds a single word, its *content*: its owner (a number that grows with each new owner), its file
-//! page, and a value. Besides frame and rights, an entry word contains its intended owner and the *version* of the
-//! page. So we can check each access on its own, without a lock that would order the tested code:
+//! Each space has one table of [`PAGES`] entries. Anonymous pages are below [`FIRST_FILE_PAGE`], pages of one shared
+//! file above. A frame holds a single word, its *content*: its owner (a number that grows with each new owner), its
+//! file page, and a value. An entry word contains the frame, the rights, the owner for whom the frame was mapped, and
+//! the *version* of the page. So each access can be checked on its own, without a lock that would order the tested
+//! code:
 //!
 //! * the content's owner isn't the entry's: the frame has a new owner, or another has written it (C1);
 //! * the content changed while the page was write-protected and captured (C2);
@@ -11,11 +12,12 @@
 //! * a file page's value is older than the last write before the access (C4);
 //! * the entry was walked from another space's table (C5).
 //!
-//! We check the kernel's half in the same way (C1, C3) on every CPU. Some of its pages have global entries, others
-//! don't, and kernel addresses that were unmapped lazily are used again.
+//! The kernel's half is checked in the same way (C1, C3) on every CPU. Some of its pages have global entries, others
+//! don't. Kernel addresses that were unmapped lazily are used again.
 //!
-//! Values that define "before the access" are read relaxed where the contract needs no order from them. For example, a
-//! thread that reads a value published after its own flush has flushed, by program order alone.
+//! Some values define what was "before the access". They're read with relaxed ordering where the contract needs no
+//! order from them. For example, a thread reads a value that was published after its own flush. By program order alone,
+//! it has flushed.
 
 use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
@@ -31,7 +33,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 /// The stress test's machine.
 pub type Machine = Threads<true>;
 
-/// The number of the file's pages, and so of each space's mapping of it.
+/// The number of pages of the file. Each space maps all of them.
 pub const FILE_PAGES: usize = 6;
 /// The first page of a space that maps the file.
 pub const FIRST_FILE_PAGE: usize = PAGES - FILE_PAGES;
@@ -45,13 +47,14 @@ const COUNTER_BITS: u32 = 26;
 const OWNER_SHIFT: u32 = VERSION_SHIFT + COUNTER_BITS;
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
-/// An entry word. Without any right it is a marker or empty.
+/// An entry word. A word without any right is empty, or a marker: it names a frame that was unmapped lazily.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryWord(pub u64);
 
 impl EntryWord {
-    /// Returns the clause that an access through this entry breaks, given the frame's content. `completed` is the
-    /// oldest version that an access may use now.
+    /// Returns the clause that an access through this entry breaks, given the frame's content.
+    ///
+    /// `completed` is the oldest version that an access may use now.
     pub fn breaks(self, content: Content, completed: u64) -> Option<(Clause, String)> {
         let (is, was) = (content.owner(), self.owner());
         if is != was {
@@ -75,28 +78,28 @@ impl EntryWord {
                 | owner << OWNER_SHIFT,
         )
     }
-    /// Makes the entry valid for all tags, for the kernel's half, where there are no markers.
+    /// Marks the entry as valid for all tags. Only the kernel's half has such entries, and it has no markers.
     #[must_use]
     pub fn global(self) -> Self {
         EntryWord(self.0 | GLOBAL)
     }
-    /// Returns the marker to leave where an entry for `frame` is cleared lazily.
+    /// Creates the marker to leave where an entry for `frame` is cleared lazily.
     pub fn marker(frame: usize) -> Self {
         EntryWord(MARKER | (frame as u64) << FRAME_SHIFT)
     }
-    /// Returns whether the hardware may use it.
+    /// Returns whether the hardware may use the entry.
     pub fn present(self) -> bool {
         self.0 & PRESENT != 0
     }
-    /// Returns whether a store may use it.
+    /// Returns whether a store may use the entry.
     pub fn writable(self) -> bool {
         self.0 & WRITABLE != 0
     }
-    /// Returns whether it is a marker.
+    /// Returns whether the word is a marker.
     pub fn is_marker(self) -> bool {
         self.0 & MARKER != 0
     }
-    /// Returns the frame.
+    /// Returns the frame that the entry or marker names.
     pub fn frame(self) -> usize {
         (self.0 >> FRAME_SHIFT) as usize & ((1 << FRAME_BITS) - 1)
     }
@@ -115,7 +118,9 @@ impl EntryWord {
 pub struct Content(pub u64);
 
 impl Content {
-    /// Creates the content of a frame of `owner`. `file_page` is [`FILE_PAGES`] for anonymous memory.
+    /// Creates the content of a frame of `owner`.
+    ///
+    /// `file_page` is [`FILE_PAGES`] for anonymous memory.
     pub fn new(owner: u64, file_page: usize, value: u64) -> Self {
         Content((owner & COUNTER) << 38 | (file_page as u64) << 32 | (value & 0xffff_ffff))
     }
@@ -123,7 +128,7 @@ impl Content {
     pub fn owner(self) -> u64 {
         self.0 >> 38
     }
-    /// Returns its page of the file, if it is one.
+    /// Returns the page of the file that the frame holds, if any.
     pub fn file_page(self) -> Option<usize> {
         let page = (self.0 >> 32) as usize & 0x3f;
         (page < FILE_PAGES).then_some(page)
@@ -136,25 +141,25 @@ impl Content {
 
 /// A frame of memory.
 pub struct FrameState {
-    /// Its only word.
+    /// The frame's only word.
     pub content: AtomicU64,
-    /// Its deferred flush.
+    /// The frame's deferred flush.
     pub deferred_flush: DeferredFlush<Machine>,
 }
 
-/// The embedder's state of a space, protected by its lock.
+/// The embedder's state of a space, which a lock protects.
 pub struct Layout {
     /// The version of each page.
     pub versions: [u64; PAGES],
-    /// The page of the file that each page from [`FIRST_FILE_PAGE`] on maps.
+    /// The pages of the file that the pages from [`FIRST_FILE_PAGE`] on map.
     pub maps: [usize; FILE_PAGES],
 }
 
-/// A space.
+/// An address space of the stress test.
 pub struct Space {
-    /// The engine's part.
+    /// The engine's address space.
     pub engine: AddressSpace<Machine>,
-    /// The index of its table.
+    /// The index of the space's table.
     pub table: usize,
     /// The lock of the table, with the state that it protects.
     pub layout: Mutex<Layout>,
@@ -170,22 +175,22 @@ pub struct KernelPage {
     pub completed: AtomicU64,
 }
 
-/// The kernel's state of an address.
+/// The kernel's state of an address, which a lock protects.
 #[derive(Default)]
 pub struct KernelAddress {
     /// The version of the page.
     pub version: u64,
-    /// The stamp of its deferred flush, if there is one.
+    /// The stamp of the address's deferred flush, if there is one.
     pub deferred: Option<Stamp>,
 }
 
 /// The kernel's own mappings. The first half of its pages have global entries.
 pub struct KernelHalf {
-    /// The space of global entries, and that of others.
+    /// The engine's space for global entries, and its space for other entries.
     pub spaces: [AddressSpace<Machine>; 2],
     /// The addresses.
     pub pages: Vec<KernelPage>,
-    /// The frames with deferred flushes, which wait for reuse.
+    /// The frames with deferred flushes, which wait to be reused.
     pub deferred: Mutex<VecDeque<usize>>,
 }
 
@@ -211,7 +216,7 @@ impl KernelHalf {
         }
     }
 
-    /// Returns the space to which a page belongs.
+    /// Returns the engine's space to which a page of the kernel's half belongs.
     pub fn space(&self, page: usize) -> &AddressSpace<Machine> {
         &self.spaces[page / KERNEL_PAGES_EACH]
     }
@@ -228,11 +233,11 @@ impl KernelHalf {
 /// A slot of the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheSlot {
-    /// It holds nothing.
+    /// The slot is empty.
     Empty,
-    /// It holds the frame.
+    /// The slot holds this frame.
     Filled(usize),
-    /// It was emptied lazily and still names the frame.
+    /// The slot was emptied lazily and still names this frame.
     Emptied(usize),
 }
 
@@ -255,7 +260,7 @@ pub struct World {
     pub frames: Vec<FrameState>,
     /// The page cache.
     pub slots: Vec<Mutex<CacheSlot>>,
-    /// The last value written to each page of the file.
+    /// The value last written to each page of the file.
     pub written: Vec<AtomicU64>,
     /// The frames without an owner.
     pub free: Mutex<VecDeque<FreeFrame>>,
@@ -267,7 +272,7 @@ pub struct World {
 pub struct EngineMemory {
     /// The state of each CPU.
     pub cpus: Vec<PerCpu<'static, Machine>>,
-    /// The ledger of the flush clock.
+    /// The engine's ledger of deferred flushes.
     pub ledger: Vec<LedgerEntry<Machine>>,
 }
 
@@ -279,7 +284,7 @@ impl EngineMemory {
             ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
     }
-    /// Creates the engine in it.
+    /// Creates an engine in this memory.
     pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
         Engine::new(hw, &self.cpus, &self.ledger, policy).expect("the threads are such a machine")
     }
@@ -363,7 +368,9 @@ impl World {
     }
 }
 
-/// Takes a lock and calls `meanwhile` between attempts. For example, a thread that spins for a lock takes interrupts.
+/// Takes a lock, and calls `meanwhile` between attempts.
+///
+/// For example, a thread that spins for a lock takes interrupts meanwhile.
 pub fn lock<T>(mutex: &Mutex<T>, mut meanwhile: impl FnMut()) -> MutexGuard<'_, T> {
     loop {
         match mutex.try_lock() {

@@ -1,4 +1,4 @@
-//! Answers tests and oracles: how much memory is in which state, whether the records agree, and the content of a page.
+//! Answers tests and oracles: the memory in each state, errors in the records, and the content of a page.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameState, Owner};
@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Word};
 
-/// Base frames by use.
+/// The numbers of base frames by use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameTotals {
     /// Free, without a deferred flush.
@@ -30,7 +30,7 @@ pub struct FrameTotals {
     pub anonymous: u64,
     /// In the page cache.
     pub file: u64,
-    /// Swap slots in use (not frames).
+    /// Swap slots in use. They aren't frames.
     pub swapped: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The buddy allocator of one memory node.
+//! Allocates blocks of frames of one memory node: a buddy allocator.
 //!
 //! A free block of `2^order` frames begins at a multiple of its size. Two halves of a block join as soon as both are
 //! free. Blocks are kept in ordered sets and the lowest address is taken first, so that a mostly free node keeps large

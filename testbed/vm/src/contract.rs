@@ -1,7 +1,8 @@
-//! The contract that the quell engine keeps, in the form that every oracle uses.
+//! Defines a violation of the contract, which every oracle reports in the same form.
 //!
-//! Two machines in software, threads that act as CPUs, and our kernel run the engine. Each has its own oracle, because
-//! each knows different facts about an access. All of them report a breach as defined here: the [`Clause`], the
+//! The contract is the eight clauses that the engine promises; `docs/contract.md` explains them. The engine runs on two
+//! machines in software, on threads that act as CPUs, and in our kernel. Each has its own oracle, because each has
+//! different facts about an access. All of them report a violation in the types of this module: the [`Clause`], the
 //! [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
 
 pub mod abstract_machine;

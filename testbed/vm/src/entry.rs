@@ -1,7 +1,7 @@
-//! The manager's meaning of a page-table word.
+//! Encodes the manager's entries of page tables, present or not.
 //!
-//! Present words have the machine's format ([`Machine::encode`]). In a non-present word, bit 0 is clear, bits 1 to 3
-//! contain the kind, and bits 12 to 51 name a frame or a swap slot, with every bit inverted:
+//! Present words have the machine's format ([`Machine::encode`]). In a non-present word, bit 0 is clear and bits 1 to 3
+//! contain the kind. Bits 12 to 51 name a frame or a swap slot, with every bit inverted. The kinds are:
 //!
 //! * **empty**: never used, or its content was flushed and freed;
 //! * **swapped**: the page is in a swap slot;
@@ -11,11 +11,11 @@
 //!
 //! # Why inverted
 //!
-//! Intel processors with the L1 terminal fault (L1TF, CVE-2018-3620) continue speculatively with the address bits of a
-//! non-present entry, and read that physical memory if it is in the L1 cache. A program could name any frame by having
-//! it swapped out or unmapped lazily. Inverted, the bits name the upper half of the physical address space, however
-//! many of the 40 bits a processor uses, and [`MemoryMap`](crate::MemoryMap) has no memory there. The empty word names
-//! frame 0. On such processors that frame must contain no secrets, as in other kernels.
+//! Some Intel processors use the address bits of a non-present entry speculatively, and read that physical memory if it
+//! is in the L1 cache (L1 terminal fault, CVE-2018-3620). A program could choose the frame by having it swapped out or
+//! unmapped lazily. Inverted bits name the upper half of the physical address space, and
+//! [`MemoryMap`](crate::MemoryMap) has no memory there. That holds however many of the 40 bits a processor uses. The
+//! empty word names frame 0. On such processors that frame must contain no secrets, as in other kernels.
 
 use crate::machine::{Entry, Level, Machine};
 use quell::Frame;

@@ -1,15 +1,16 @@
-//! Page faults: makes a missing or refused entry allow the access.
+//! Handles page faults: makes a missing or refused entry allow the access.
 //!
-//! A fault holds the areas for reading and examines the entry under its table's lock. It does slow work (allocating,
+//! A fault locks the areas for reading and examines the entry under its table's lock. It does slow work (allocating,
 //! zeroing, copying, decompressing) without that lock, then examines the entry again. If the entry has changed, the
 //! fault starts over. In between, a reference keeps the old frame from being reused.
 //!
-//! Copy-on-write takes the old page out, flushes, and only then maps the copy, all under the table's lock. Another CPU
-//! must not read the old page after this one has written the new (C4), and no TLB may have two frames for one address.
+//! Copy-on-write takes the old page out, flushes, and only then maps the copy, all under the table's lock. There are
+//! two reasons. Another CPU must not read the old page after this one has written the new (C4), and no TLB may have two
+//! frames for one address.
 //!
 //! A new page fills an empty entry even if another CPU's discard has emptied it and hasn't flushed yet, as in Linux. On
-//! Arm the fault flushes first (`TableGuard::break_before_make`). Swap maps the page that was there, or whose flush is
-//! done.
+//! Arm the fault flushes first (`TableGuard::break_before_make`). A fault on a swapped page maps the page that was
+//! there before, or a page whose flush is done.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};

@@ -1,8 +1,8 @@
-//! File operations of calls: read, write, `fdatasync`, `ftruncate`.
+//! Performs operations on files: read, write, `fdatasync`, `ftruncate`.
 //!
 //! `fdatasync` and `ftruncate` walk the reverse map of each page under its page lock. If a listed entry is absent,
-//! another CPU cleared it and may not have flushed yet. So we flush that space before we mark the page clean or free
-//! it.
+//! another CPU cleared it and may not have flushed yet. So they flush that space before they mark the page clean or
+//! free it.
 
 use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};

@@ -1,8 +1,8 @@
-//! Fork: a copy of a process that shares anonymous pages until one side writes (Linux's `dup_mmap`).
+//! Copies a process that shares anonymous pages until one side writes (Linux's `dup_mmap`).
 //!
 //! The parent's pages become read-only, and the child can be entered only after the flush. Before that, a thread of the
-//! parent could still write a page through an old translation while another CPU copies it for the child (C2). The same
-//! applies to a page that reclaim is unmapping: the child shares its swap slot, but reclaim may not have flushed the
+//! parent could still write a page through an old translation while another CPU copies it for the child (C2). A page
+//! that reclaim is unmapping has the same problem: the child shares its swap slot, but reclaim may not have flushed the
 //! parent's cleared entry yet. So a fork also flushes for entries that it finds cleared. File pages aren't copied; the
 //! child's faults map them.
 

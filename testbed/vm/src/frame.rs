@@ -1,4 +1,4 @@
-//! The frame table: the manager's record of each frame (Linux's `struct page`).
+//! Holds the frame table, the manager's record of each frame (Linux's `struct page`).
 //!
 //! Only the first frame of a block of `2^order` describes it. The table grows by sections of 512 frames when they are
 //! first used, so unused memory costs little. A section is never freed. A CPU may lock a record long after it found the
@@ -6,9 +6,9 @@
 //!
 //! # References
 //!
-//! A block without references is free. References are held by each mapping until its flush, the page cache, a swap slot
-//! that is being written, and a CPU that copies from the block. A frame with a deferred flush (S3) has no references;
-//! it keeps its owner and its reverse map until it is reused.
+//! A block without references is free. There are four kinds of holders: each mapping until its flush, the page cache, a
+//! swap slot that is being written, and a CPU that copies from the block. A frame with a deferred flush (S3) has no
+//! references; it keeps its owner and its reverse map until it is reused.
 
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Machine, MemoryMap};

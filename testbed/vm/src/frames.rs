@@ -1,13 +1,15 @@
-//! Physical memory: the frame table, per-CPU caches of free frames, and a buddy allocator for each node.
+//! Allocates physical memory, through per-CPU caches of free frames and a buddy allocator for each node.
 //!
 //! A CPU has a cache of base frames for every node, and exchanges frames with the node in batches. Larger blocks, up to
-//! 1 GB, always come from the node. A cache of the home node alone would not suffice: demotion fills, and reclaim
-//! empties, nodes that are no CPU's home. Each of their frames would take the node's lock, for which all CPUs would
-//! wait. We allocate from two stocks of a node: first frames without a deferred flush, then frames with one (S3), the
-//! oldest first. The flush before a frame is reused also covers all older ones.
+//! 1 GB, always come from the node. A cache of the home node alone would not suffice. Demotion fills, and reclaim
+//! empties, nodes that are no CPU's home; each of their frames would take the node's lock, for which all CPUs would
+//! wait.
+//!
+//! A node has two stocks: frames without a deferred flush are allocated first, then frames with one (S3), the oldest
+//! first. The flush before a frame is reused also covers all older ones.
 //!
 //! The cache keeps frames that are known to be zero apart, for faults that need zeros. They are anonymous pages that
-//! were mapped but never written, and frames that an idle CPU has zeroed. We zero all other frames through
+//! were mapped but never written, and frames that an idle CPU has zeroed. All other frames are zeroed through
 //! [`quell_zero`] (C8) when they are allocated as zeroed.
 //!
 //! [`Frames`] never takes a page away from a process. The code that does so when frames are scarce is above page

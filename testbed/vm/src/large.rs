@@ -1,4 +1,4 @@
-//! Large pages: splits one mapping into 512, and collapses 512 into one.
+//! Splits one large mapping into 512, and collapses 512 into one.
 //!
 //! Both replace a translation for an address by another one. So both clear, flush, and only then write (break before
 //! make). The table stays locked, and faults wait.

@@ -1,8 +1,8 @@
-//! Lazy unmapping (S3): unmaps a clean page of a file and defers the flush.
+//! Unmaps a clean page of a file and defers the flush (S3).
 //!
-//! No CPU has a writable translation of a clean file page ([`crate::page_cache`]), so we may defer its flush. Its
-//! entries become markers that name the frame, its slot keeps it, and the frame joins the list of stale frames. A later
-//! reader reinstates it, without a flush or a read from the device.
+//! No CPU has a writable translation of a clean file page ([`crate::page_cache`]), so its flush may be deferred. The
+//! page's entries become markers that name the frame, its slot keeps the frame, and the frame joins the list of stale
+//! frames. A later reader reinstates it, without a flush or a read from the device.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;

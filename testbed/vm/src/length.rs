@@ -1,4 +1,4 @@
-//! The length of a file, and the race between a truncation and a use of a page beyond the new end.
+//! Keeps the length of a file, and settles races between a truncation and a use of a page beyond the new end.
 //!
 //! A page is used under its slot's lock, after a check of the length. A truncation first stores the length and then
 //! empties every slot beyond it. So either it finds the page, or the page's user finds the new length. However, a

@@ -1,8 +1,12 @@
-//! A small virtual-memory manager on the quell engine, for kernels and for the machine in software.
+//! Manages virtual memory on the quell engine, as a small model of a kernel's mm.
 //!
-//! It uses the engine as a real kernel does: demand faults with 4 KB, 2 MB and 1 GB pages, copy-on-write, a page cache,
-//! writeback, reclaim to compressed swap, migration between memory nodes. [`Vm`] is the manager, [`Machine`] its
-//! platform; programs use [`User`] and [`Call`].
+//! The manager runs in our kernel and on the machines in software, and uses the engine as a real kernel does. It has
+//! demand faults with 4 KB, 2 MB and 1 GB pages, copy-on-write, a page cache and writeback. It reclaims pages to
+//! compressed swap, and migrates them between memory nodes. [`Vm`] is the manager and [`Machine`] its platform.
+//! Programs use [`User`] and [`Call`].
+//!
+//! S0 to S4 number the engine's mechanisms: batching, extents, tags, lazy unmap and remote flush. C1 to C8 number the
+//! [clauses](contract::Clause) of its contract.
 //!
 //! # The objects
 //!
@@ -52,24 +56,24 @@
 //!
 //! # What keeps it coherent
 //!
-//! Five rules; the named modules explain and keep them:
+//! The manager keeps five rules, which the modules in brackets explain:
 //!
-//! 1. Words of tables change in one place, under the table's lock. A change that needs a flush is in a gather before
-//!    the lock is dropped (`table`).
-//! 2. A mapping leaves the reverse map, and a frame or a table is freed, only after the flush
+//! 1. Words of page tables change in one place, under the table's lock (`table`). If a change needs a flush, it joins a
+//!    gather before the lock is dropped. A gather is like Linux's `mmu_gather`.
+//! 2. A mapping leaves the reverse map only after its flush. Frames and tables are freed only after their flush, too
 //!    (`mmu_gather`, `rmap`).
-//! 3. A later observer, which finds an entry that another CPU has cleared and relies on that, flushes the space first.
-//!    For example, every call does so before it returns, and every walk of the reverse map before it captures a page
-//!    (`Tables::flush_pending`).
-//! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`); only clean pages
+//! 3. A *later observer* is code that finds an entry already cleared by another CPU and relies on that. It flushes the
+//!    space first (`Tables::flush_pending`). For example, every call does so before it returns, and every walk of the
+//!    reverse map before it captures a page.
+//! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`). Only clean pages
 //!    are unmapped lazily (`lazy_unmap`).
 //! 5. Content is captured (copied, compressed, written out) only after the flush that stops writers.
 //!
 //! # Not implemented
 //!
-//! There is no scheduler (the embedder chooses each CPU's process), no signals (a bad access is an `Err` for the
-//! embedder), no read-ahead, and no swap device. Files can't be deleted. Truncation keeps private copies of pages
-//! beyond the new end.
+//! There are no signals: the kernel gets an `Err` for a bad access. There is no scheduler: the kernel chooses each
+//! CPU's process. Read-ahead and swap devices are missing, and files can't be deleted. After a truncation, private
+//! copies of pages beyond the new end stay mapped.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -1,12 +1,12 @@
-//! Spin locks made of the machine's words.
+//! Implements spin locks with the machine's words.
 //!
 //! A waiter spins in [`Hardware::relax`] with interrupts on. So it still takes shootdowns from the CPU that holds the
 //! lock and flushes under it (C7). Locks under which no CPU flushes may be [masked ones](crate::masked_lock). Interrupt
 //! handlers take no lock.
 //!
 //! When a lock is released, all waiting CPUs try to take it at once, and the machine decides which one succeeds. Two
-//! locks are granted in order: that of a table, which all CPUs of a process may want
-//! ([`TableLock`](crate::table_lock::TableLock)), and that of a file's page ([`QueuedLock`]): its holders wait for
+//! locks are granted in order instead. One is the lock of a table ([`TableLock`](crate::table_lock::TableLock)), which
+//! all CPUs of a process may want. The other is the lock of a file's page ([`QueuedLock`]): its holders wait for
 //! devices, and any program can make a CPU take it.
 //!
 //! Functions that take a lock pass their caller on (`track_caller`), so that the clock's profile of lines names it.
@@ -18,7 +18,8 @@
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
 //! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, truncation and `sync` hold up to
 //!    32, migration all pages that it moves together; faults on files, splits and remaps hold one. Only `sync` and
-//!    truncation *wait* for a second one, in ascending order of one file's pages; every other holder of one only tries;
+//!    truncation *wait* for a second one, in ascending order of one file's pages. Every other holder only tries to take
+//!    another;
 //! 3. the table that holds a word: of two tables the one of the higher level first. Only a remap holds two tables of
 //!    one level, and it has the areas to itself; every other CPU holds one;
 //! 4. a node's list of stale frames;

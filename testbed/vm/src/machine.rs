@@ -1,16 +1,18 @@
-//! The interface of a machine to the memory manager, beyond the engine's needs.
+//! Defines what a machine provides to the memory manager, beyond the engine's needs.
 //!
 //! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: its location, the encoding of page-table
-//! entries, and the kernel's access to words of a table and bytes of a frame. Our kernel implements it with its direct
-//! map, and does nothing in [`Machine::charge`] and [`Machine::note`]. The machine in software charges virtual time
-//! there and informs its oracle.
+//! entries, and the kernel's access to words of a table and bytes of a frame. Our kernel implements [`Machine`] with
+//! its direct map, and does nothing in [`Machine::charge`] and [`Machine::note`]. The machines in software charge
+//! virtual time there and inform their oracles.
 //!
 //! # Page tables
 //!
-//! Four levels of 512 words, [`Level::ROOT`] down to [`Level::LEAF`]. A non-present entry has bit 0 clear on every
-//! supported machine. Its other 63 bits belong to the manager, which keeps swap slots and markers there; the machine
-//! never encodes them. Hardware walkers share the table words. If [`Machine::hardware_dirty`], they may set `accessed`
-//! and `dirty` at any time. The manager uses the first 256 words of a root; the others belong to the machine
+//! There are four levels of 512 words, from [`Level::ROOT`] down to [`Level::LEAF`]. A non-present entry has bit 0
+//! clear on every supported machine. Its other 63 bits belong to the manager, which names a swap slot or a frame there;
+//! the machine never encodes them.
+//!
+//! Hardware walkers read the table words, and may write them if [`Machine::hardware_dirty`] is set: they set `accessed`
+//! and `dirty` at any time. The manager uses the first 256 words of a root. The others belong to the machine
 //! ([`Machine::prepare_root`]).
 
 pub use quell::Engine;
@@ -18,7 +20,7 @@ use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, TlbRules};
 pub use quell::{Entry, Level, TABLE_WORDS};
 use quell_zero::Clear;
 
-/// The first page above the 128 TB of an address space that programs may map.
+/// The end of the 128 TB of addresses that programs may map: the first page above.
 pub const USER_END: Page = Page(1 << 35);
 
 /// The frame at which the upper half of the 52-bit physical addresses begins.
@@ -27,13 +29,14 @@ const MEMORY_END: u64 = 1 << 39;
 /// The largest number of memory nodes.
 pub const MAX_NODES: usize = 8;
 
-/// One memory node.
+/// One node of memory (NUMA).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The usable frames: writable memory that nothing else uses.
+    /// The usable frames: writable memory that the manager owns.
     pub extent: Extent,
-    /// Whether the node is the slow tier (CXL or persistent memory), the target of demotion. Other allocations use it
-    /// only on request, or when every fast node is exhausted.
+    /// Whether the node is the slow tier (CXL or persistent memory), the target of demotion.
+    ///
+    /// Other allocations use it only on request, or when every fast node is exhausted.
     pub slow: bool,
 }
 
@@ -48,8 +51,8 @@ impl MemoryMap {
     /// Creates a map of these nodes.
     ///
     /// # Panics
-    /// If there is no node, more than [`MAX_NODES`], two overlap, or one reaches into the upper half of the 52-bit
-    /// physical addresses: non-present entries point there, see `testbed/vm/src/entry.rs`.
+    /// If there is no node, if there are more than [`MAX_NODES`], or if two overlap. Also if a node reaches into the
+    /// upper half of the 52-bit physical addresses: non-present entries point there (see `testbed/vm/src/entry.rs`).
     pub fn new(nodes: &[Node]) -> Self {
         assert!(
             (1..=MAX_NODES).contains(&nodes.len()),
@@ -107,28 +110,27 @@ impl MemoryMap {
     }
 }
 
-/// Work of the manager that no other operation of the machine accounts for.
+/// An action of the manager whose cost no other operation of the machine includes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Entry into the kernel by a system call and the return from it.
+    /// Entering the kernel by a system call, and returning.
     SystemCall,
-    /// Entry into the kernel by a page fault and the return from it.
+    /// Entering the kernel by a page fault, and returning.
     Fault,
     /// Looking up an area, or inserting or removing one.
     Area,
-    /// Allocating an extent of `frames` frames. `refill` if the per-CPU cache was empty, so that the node's allocator
-    /// was called.
+    /// Allocating an extent of `frames` frames.
     Allocate {
         /// The number of base frames.
         frames: u64,
-        /// Whether the node's allocator was called.
+        /// Whether the per-CPU cache was empty, so that the node's allocator was called.
         refill: bool,
     },
-    /// Freeing an extent of `frames` frames. `spill` if the node's allocator took it.
+    /// Freeing an extent of `frames` frames.
     Free {
         /// The number of base frames.
         frames: u64,
-        /// Whether the node's allocator took it.
+        /// Whether the frames went to the node's allocator instead of the per-CPU cache.
         spill: bool,
     },
     /// Finding one mapping of a frame through the reverse map.
@@ -159,36 +161,38 @@ pub enum Work {
     },
     /// Choosing and switching to another process, except for loading its root.
     Schedule,
-    /// Code of a full kernel that the manager lacks.
+    /// A code path of a full kernel that the manager lacks.
     Path(Path),
-    /// The same, under a lock that the manager lacks or holds for a shorter time.
+    /// Such a path under a lock that the manager lacks, or holds for a shorter time.
     Locked(LockUse),
 }
 
-/// A piece of a kernel's code. Each is accounted for under the locks that the manager holds there.
+/// A code path of a full kernel that costs time but that the manager lacks.
+///
+/// The manager charges each path under the same locks that a full kernel holds there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Path {
-    /// `mmap`, with the areas locked for writing, like the next three.
+    /// `mmap`, with the areas locked for writing.
     Map,
-    /// `munmap`.
+    /// `munmap`, with the areas locked for writing.
     Unmap,
-    /// `mprotect`.
+    /// `mprotect`, with the areas locked for writing.
     Protect,
-    /// `mremap`.
+    /// `mremap`, with the areas locked for writing.
     Remap,
     /// `madvise(MADV_DONTNEED)`, with the areas locked for reading.
     Advise,
-    /// Each area or range of such a call.
+    /// One area or range of an `madvise` call.
     AdviseArea,
     /// Removing a page from its table in a call, under the table's lock.
     Zap,
     /// Changing a page's rights in a call, under the table's lock.
     Change,
-    /// A fault on a new anonymous page, with the areas locked for reading, like the next three.
+    /// A fault on a new anonymous page, with the areas locked for reading.
     FaultAnonymous,
-    /// A fault on a page of a file.
+    /// A fault on a page of a file, with the areas locked for reading.
     FaultFile,
-    /// A fault that copies a page.
+    /// A fault that copies a page, with the areas locked for reading.
     FaultCopy,
     /// A fault on a swapped page.
     FaultSwap,
@@ -201,83 +205,89 @@ pub enum Path {
 }
 
 impl Path {
-    /// The number of pieces.
+    /// The number of paths.
     pub const COUNT: usize = Path::Evict as usize + 1;
 }
 
 /// A use of a lock that a full kernel holds with interrupts off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockUse {
-    /// A page of the node will join the lists of reclaim. A CPU collects some before it takes the lock.
+    /// Adding a page to the reclaim lists of this node. A CPU collects several before it takes the lock.
     ListAdd(usize),
-    /// The pages that this CPU has collected join the lists.
+    /// Moving the pages that this CPU has collected to the reclaim lists of this node.
     ListDrain(usize),
-    /// Pages leave the node's lists together.
+    /// Removing several pages together from the reclaim lists of this node.
     ListRemove(usize),
-    /// Frames move between the node's allocator and a CPU's cache.
+    /// Moving frames between the node's allocator and a CPU's cache.
     Zone {
         /// The node.
         node: usize,
         /// The number of frames.
         frames: u64,
     },
-    /// A page joins or leaves the page cache of the file.
+    /// Adding a page of this file to the page cache, or removing one.
     File(u32),
 }
 
 /// An event for an oracle. The CPU that causes it reports it when it takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The frames got an owner. Reported before the owner touches or maps them, and before they are zeroed for
-    /// [`Event::FrameZeroed`].
+    /// Frames got an owner.
+    ///
+    /// It's reported before the owner accesses or maps them, and before they are zeroed for [`Event::FrameZeroed`].
     FrameAllocated {
         /// The first frame.
         frame: Frame,
         /// The number of base frames.
         frames: u64,
     },
-    /// The frames are handed out as zeroed: from now on they are visible to programs and must contain zeros.
+    /// Frames are handed out as zeroed: from now on, programs may see them, and they must contain zeros.
     FrameZeroed {
         /// The first frame.
         frame: Frame,
         /// The number of base frames.
         frames: u64,
     },
-    /// The frames lost their owner. They may get another one at once or, if a flush is deferred, after a reuse.
+    /// Frames lost their owner.
+    ///
+    /// They may get another one at once, or only after their flush if a flush is deferred.
     FrameFreed {
         /// The first frame.
         frame: Frame,
         /// The number of base frames.
         frames: u64,
     },
-    /// A stale frame returned to its page, without a new owner.
+    /// A frame with a deferred flush was mapped again for its page (reinstated). It has no new owner.
     FrameReinstated {
         /// The frame.
         frame: Frame,
     },
-    /// The frame became a page-table page, zeroed.
+    /// A frame became a page-table page, zeroed.
     TableAllocated {
         /// The frame.
         frame: Frame,
         /// The level of the table.
         level: Level,
     },
-    /// The frame is no page-table page any more: no walker may read it from now on.
+    /// A frame is no page-table page any more: no walker may read it from now on.
     TableFreed {
         /// The frame.
         frame: Frame,
     },
-    /// The content of the frames is captured now (swapped, written to a device, migrated, copied). From now on no store
-    /// may reach them through a translation that is older than this moment. Stores through entries that become writable
-    /// later are allowed.
+    /// The content of frames is captured now: swapped, written to a device, migrated or copied.
+    ///
+    /// From now on, no store may reach them through a translation that is older than this moment. Stores through
+    /// entries that become writable later are allowed.
     Captured {
         /// The first frame.
         frame: Frame,
         /// The number of base frames.
         frames: u64,
     },
-    /// A call that unmapped `range` (unmap, discard, the old place of a remap, truncation) is about to return to the
-    /// program: old translations must have been flushed.
+    /// A call that unmapped `range` is about to return to the program.
+    ///
+    /// Old translations must have been flushed. Such calls are unmap, discard, remap (for the old place) and
+    /// truncation.
     ReturnedUnmap {
         /// The root of the address space.
         root: Frame,
@@ -297,19 +307,19 @@ pub enum Event {
         /// Whether programs may execute.
         executable: bool,
     },
-    /// The address space has ended: no CPU may use its root.
+    /// An address space has ended: no CPU may use its root.
     SpaceRetired {
         /// The root.
         root: Frame,
     },
 }
 
-/// The machine under the manager.
+/// The machine on which the manager runs.
 ///
 /// # Safety
 /// Nothing else uses the memory of [`Machine::memory`] while the manager exists. All functions reach the same words and
-/// bytes of a frame. Given a frame outside that memory, or an offset outside the frame, a function panics or does
-/// nothing, so that no caller reaches other memory. [`Machine::decode`] is the inverse of [`Machine::encode`].
+/// bytes of a frame. No function reaches memory outside that: for a frame elsewhere, or an offset outside the frame, it
+/// panics or does nothing. [`Machine::decode`] is the inverse of [`Machine::encode`].
 pub unsafe trait Machine: Hardware + Clear {
     /// Returns the memory that the manager owns. It must not change while the manager exists.
     fn memory(&self) -> MemoryMap;
@@ -324,18 +334,21 @@ pub unsafe trait Machine: Hardware + Clear {
 
     /// Returns the words of the page-table page in `frame`, which the walkers also read.
     ///
-    /// `frame` may be any frame of [`Machine::memory`]: the manager's own walks read words optimistically and check
+    /// `frame` may be any frame of [`Machine::memory`]. The manager's own walks read words without a lock, and check
     /// afterwards that the frame was still a table.
     fn table(&self, frame: Frame) -> &[Self::Word; TABLE_WORDS];
 
-    /// Returns the indices of words that may be non-zero, in ascending order; zero words may be among them. Audits of a
-    /// machine at rest use this to read all tables.
+    /// Returns the indices of words that may be non-zero, in ascending order.
+    ///
+    /// The result may include zero words. Audits of a machine at rest use it to read all tables.
     fn words_in_use(&self, frame: Frame) -> impl Iterator<Item = usize> {
         let _ = frame;
         0..TABLE_WORDS
     }
 
-    /// Prepares a new root whose words are all zero, by filling the words from 256 on, which belong to the machine.
+    /// Fills the words from 256 on of a new root, which belong to the machine.
+    ///
+    /// All words of the root are zero before the call.
     fn prepare_root(&self, _root: Frame) {}
 
     /// Encodes a present entry of a table of `level`. The manager never passes an entry with `present` clear.
@@ -344,25 +357,28 @@ pub unsafe trait Machine: Hardware + Clear {
     /// Decodes a word of a table of `level`. Bit 0 is `present`.
     fn decode(&self, word: u64, level: Level) -> Entry;
 
-    /// Returns whether walkers set `accessed` and `dirty` themselves. If not, the manager sets `accessed` in every new
-    /// entry, and the first store faults.
+    /// Returns whether walkers set `accessed` and `dirty` themselves.
+    ///
+    /// If not, the manager sets `accessed` in every new entry, and the first store faults.
     fn hardware_dirty(&self) -> bool;
 
-    /// Returns the behaviour of the machine's TLBs, and the changes of entries that it forbids.
+    /// Returns the rules of the machine's TLBs: the entries that they may keep and the changes that are forbidden.
     fn tlb_rules(&self) -> TlbRules;
 
-    /// Reads bytes of a frame through the kernel's own mapping. `offset + into.len()` is at most
-    /// 4096.
+    /// Reads bytes of a frame through the kernel's own mapping.
+    ///
+    /// `offset + into.len()` is at most 4096.
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]);
 
-    /// Writes bytes of a frame through the kernel's own mapping. `offset + from.len()` is at most
-    /// 4096.
+    /// Writes bytes of a frame through the kernel's own mapping.
+    ///
+    /// `offset + from.len()` is at most 4096.
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]);
 
     /// Copies `frames` frames.
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64);
 
-    /// Returns nanoseconds since an arbitrary moment; virtual ones in the machine in software.
+    /// Returns the nanoseconds since an arbitrary moment: virtual ones on a machine in software.
     fn now(&self) -> u64;
 
     /// Halts this CPU until an interrupt has been served or the clock has reached `until`.
@@ -372,19 +388,24 @@ pub unsafe trait Machine: Hardware + Clear {
         }
     }
 
-    /// Returns whether locks that Linux takes in interrupt handlers mask interrupts here too. These are the locks of
-    /// the allocator, of reclaim's lists and of a file's dirty pages. The manager has no such handlers, so only a
-    /// machine that models the cost returns `true`.
+    /// Returns whether locks that Linux takes in interrupt handlers mask interrupts here too.
+    ///
+    /// These are the locks of the allocator, of reclaim's lists and of a file's dirty pages. The manager has no such
+    /// handlers, so only a machine that models the cost of masking returns `true`.
     #[inline(always)]
     fn masks_locks(&self) -> bool {
         false
     }
 
-    /// Offers a preemption point while a long extent is zeroed. The thread continues on the same CPU.
+    /// Offers a preemption point while a long extent is zeroed.
+    ///
+    /// The thread continues on the same CPU.
     #[inline(always)]
     fn preempt(&self) {}
 
-    /// Accounts for work. Real machines do nothing, because there the work itself takes time.
+    /// Charges the time of some work.
+    ///
+    /// Real machines do nothing, because there the work itself takes time.
     #[inline(always)]
     fn charge(&self, _work: Work) {}
 

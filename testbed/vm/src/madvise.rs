@@ -1,7 +1,7 @@
-//! Calls that move the pages of a range out of memory, or to another node (`MADV_PAGEOUT`, `move_pages`).
+//! Moves the pages of a range out of memory, or to another node (`MADV_PAGEOUT`, `move_pages`).
 //!
-//! They change no area and revoke no right. They hold the areas for reading, so that the range stays mapped, and list
-//! its frames. Then they pass these to reclaim or migration, which also find all other mappings of the frames.
+//! These calls change no area and revoke no right. They lock the areas for reading, so that the range stays mapped, and
+//! list its frames. Then they pass these to reclaim or migration, which also find all other mappings of the frames.
 
 use crate::entry::EntryKind;
 use crate::frames::Frames;

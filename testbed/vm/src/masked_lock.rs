@@ -1,8 +1,8 @@
-//! Spin locks that mask interrupts on machines that model that cost.
+//! Implements spin locks that mask interrupts on machines that model the cost of masking.
 //!
-//! In Linux, interrupt handlers take the locks of the allocator, of its lists of pages and of a file's pages, so other
+//! In Linux, interrupt handlers take the locks of the allocator, of its lists of pages and of a file's pages. So other
 //! code masks interrupts before it takes one. In quell no handler takes a lock, and a [`MaskedLock`] is a [`Lock`]
-//! unless [`Machine::masks_locks`].
+//! unless [`Machine::masks_locks`] returns `true`.
 
 use crate::lock::{Guard, Lock};
 use crate::machine::Machine;

@@ -1,8 +1,8 @@
-//! Allocation under pressure, when a node has no frame left (Linux's allocator slow path).
+//! Allocates when a node has no frame left (Linux's allocator slow path).
 //!
-//! We try four sources in turn: the home node; the other nodes, slow ones last; reclaim of pages, when every node is
-//! exhausted; and other CPUs' caches, if nothing can be reclaimed. If nodes keep frames free, one CPU at a time
-//! balances a node before it is exhausted.
+//! There are four sources, in this order: the home node; the other nodes, slow ones last; reclaim of pages; and other
+//! CPUs' caches. Pages are reclaimed when every node is exhausted, and the caches are used if nothing can be reclaimed.
+//! If nodes keep frames free, one CPU at a time balances a node before it is exhausted.
 
 use crate::frames::{AllocFrames, CLUSTER, Content, Frames};
 use crate::machine::Machine;

@@ -1,15 +1,16 @@
-//! Migration: moves pages to frames on another node while processes use them.
+//! Moves pages to frames on another node while processes use them.
 //!
-//! We lock the page, replace its entries by ones that make faults wait, flush the batch, and only then copy the
-//! content, because no CPU can write it any more (C2). Then the entries get their rights back, and the new frame. A
-//! call that removes a mapping in the meantime removes the waiting entry, and the migration finds it missing.
+//! A migration locks the page, replaces its entries by entries on which faults wait, and flushes the batch. After that
+//! no CPU can write the content, so it's copied only then (C2). Then the entries get their rights back, and the new
+//! frame. If a call removes a mapping in the meantime, it removes the waiting entry, and the migration finds it
+//! missing.
 //!
 //! # Deferred flushes
 //!
-//! The flush of a clean file page may be deferred (S3). No CPU can write it, so we copy it at once. Its entries become
-//! markers that name the old frame, whose bytes are the same. An entry gets the new frame after the deferred flush. The
-//! slot names the new frame and remembers the old one as its *shadow*. Before the page is written or cut off, we make
-//! the shadow's deferred flush, because the bytes will differ (C4).
+//! The flush of a clean file page may be deferred (S3). No CPU can write the page, so it's copied at once. Its entries
+//! become markers that name the old frame, whose bytes are the same. An entry gets the new frame after the deferred
+//! flush. The slot names the new frame and remembers the old one as its *shadow*. The shadow's deferred flush is made
+//! before the page is written or cut off, because then the bytes will differ (C4).
 //!
 //! Demotion is migration of cold pages from fast nodes to a slow one.
 

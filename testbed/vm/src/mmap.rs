@@ -1,11 +1,14 @@
-//! Calls that change a process's mappings (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`).
+//! Performs calls that change a process's mappings (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`).
 //!
-//! A call that removes a mapping or a right first flushes three things: its own changes; entries that it found already
-//! cleared, by a reclaim or another call whose flush is pending; and lazy markers, like the mappings that they replace.
-//! Only then does it unlock the areas and return to the program (C3).
+//! A call that removes a mapping or a right flushes before it unlocks the areas and returns to the program (C3). The
+//! flush covers
 //!
-//! A discard that removed a base page at every address of its range found no cleared entry. The flush of these pages
-//! ends every translation of the range, so we don't check for other pending flushes.
+//! * the call's own changes;
+//! * entries that it found already cleared by a reclaim or another call whose flush is pending;
+//! * lazy markers, like the mappings that they replace.
+//!
+//! Suppose that a discard removed a base page at every address of its range. Then it found no cleared entry, and the
+//! flush of these pages ends every translation of the range. So it doesn't check for other pending flushes.
 
 use crate::entry::EntryKind;
 use crate::large::LargePages;

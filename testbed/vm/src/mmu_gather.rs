@@ -1,4 +1,5 @@
-//! Gathers (Linux's `mmu_gather`): a batch of the engine, with the mappings and tables that wait in it.
+//! Gathers removed mappings and tables until their flush: a batch of the engine with its leftovers (Linux's
+//! `mmu_gather`).
 //!
 //! A [`MmuGather`] holds mappings removed from a table, and tables removed from their parent. After the flush, and not
 //! before, a mapping leaves the reverse map and drops its reference, and a table's frame is freed.

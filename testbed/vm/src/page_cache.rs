@@ -1,9 +1,9 @@
-//! Files and the page cache.
+//! Keeps files and the page cache.
 //!
 //! A file is a length and a list of slots, one per page. Each slot has its own lock, the page lock, and names the frame
-//! that caches the page, if there is one. A slot that was emptied lazily (S3) still names its frame. The page may be
-//! reinstated from it. Another frame fills the slot only after the old one was reused, which made the deferred flush
-//! (C4).
+//! that caches the page, if there is one. A slot that was emptied lazily (S3) still names its frame, and the page may
+//! be reinstated from that frame. Another frame fills the slot only after the old one was reused, which made the
+//! deferred flush (C4).
 //!
 //! The device behind a file is memory; pages of zeros take no space on it.
 //!

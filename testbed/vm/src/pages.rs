@@ -1,10 +1,10 @@
-//! Page locks, and the choice of cold pages.
+//! Locks pages, and chooses cold ones.
 //!
 //! The lock of a file's page is that of its page-cache slot; the lock of an anonymous page is its frame's. While a page
 //! is locked, its frame keeps its owner, and no other CPU unmaps or moves it.
 //!
-//! A clock chooses pages: a hand per node passes over the frames, and spares a page once if it was accessed since the
-//! last pass.
+//! A clock algorithm chooses cold pages: one hand per node passes over the frames, and spares a page once if it was
+//! accessed since the last pass.
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};

@@ -1,11 +1,11 @@
-//! A program's interface: loads, stores and system calls, and failures of accesses.
+//! Defines a program's interface: loads, stores, system calls, and the faults of accesses.
 //!
-//! Workload files use [`User`] alone, so that the same file runs as coroutines on the machine in software and in user
-//! mode on an MMU.
+//! A workload file uses only [`User`]. So the same file runs as coroutines on a machine in software, and in user mode
+//! on an MMU.
 
 use crate::syscall::{Call, Error};
 
-/// The reason why a program's access fails. A Unix kernel would send a signal.
+/// The reason why a program's access failed. A Unix kernel would send a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Fault {
     /// Nothing is mapped at the address.
@@ -22,7 +22,7 @@ pub enum Fault {
     OutOfMemory,
 }
 
-/// An access that faulted.
+/// The kind of an access that faulted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// A load.
@@ -33,7 +33,7 @@ pub enum Access {
     Execute,
 }
 
-/// The beginning or the end of a program's measurement.
+/// The beginning or the end of a measurement in a program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
     /// The measured window begins.
@@ -44,11 +44,11 @@ pub enum Mark {
 
 /// A program's interface to the machine, on one CPU.
 ///
-/// Each CPU of a workload has its own `User`. An access to an address that isn't mapped, or that the mapping does not
-/// allow, ends the run with a message. Workloads that expect such a fault use [`User::try_read`] and
+/// Each CPU of a workload has its own `User`. If a program accesses an address that isn't mapped, or whose mapping
+/// forbids the access, the run ends with a message. Workloads that expect such a fault use [`User::try_read`] and
 /// [`User::try_write`].
 pub trait User {
-    /// Returns this CPU, counted from 0.
+    /// Returns the number of this CPU, from 0.
     fn cpu(&self) -> usize;
     /// Returns the number of CPUs that run the workload.
     fn cpus(&self) -> usize;
@@ -58,29 +58,29 @@ pub trait User {
     /// Stores eight bytes through the MMU, handling faults. `address` is a multiple of 8.
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault>;
 
-    /// Loads from an address that the program knows to be readable ([`User::try_read`]).
+    /// Loads from an address that the program knows to be readable (otherwise use [`User::try_read`]).
     ///
     /// # Panics
-    /// If it is not.
+    /// If the address isn't readable.
     fn read(&self, address: u64) -> u64 {
         match self.try_read(address) {
             Ok(value) => value,
             Err(fault) => panic!("load from {address:#x}: {fault}"),
         }
     }
-    /// Stores to an address that the program knows to be writable ([`User::try_write`]).
+    /// Stores to an address that the program knows to be writable (otherwise use [`User::try_write`]).
     ///
     /// # Panics
-    /// If it is not.
+    /// If the address isn't writable.
     fn write(&self, address: u64, value: u64) {
         if let Err(fault) = self.try_write(address, value) {
             panic!("store to {address:#x}: {fault}");
         }
     }
-    /// Loads every cache line of a range in ascending order, as a streaming read does.
+    /// Loads every cache line of a range in ascending order, like a streaming read.
     ///
     /// # Errors
-    /// The fault of the first load that failed; the loads before it were done.
+    /// The fault of the first load that failed. The loads before it were done.
     fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
         (address..address + bytes)
             .step_by(64)
@@ -89,7 +89,7 @@ pub trait User {
     /// Stores to every cache line of a range in ascending order.
     ///
     /// # Errors
-    /// The fault of the first store that failed; the stores before it were done.
+    /// The fault of the first store that failed. The stores before it were done.
     fn try_write_span(&self, address: u64, bytes: u64, value: u64) -> Result<(), Fault> {
         (address..address + bytes)
             .step_by(64)
@@ -104,36 +104,42 @@ pub trait User {
 
     /// Computes for this time without touching memory. The CPU still takes interrupts.
     fn compute(&self, nanoseconds: u64);
-    /// Spends this time in a loop that waits until other CPUs change a control word which it has read in this
-    /// iteration. A machine may let more time pass, until one of these words changes.
+    /// Spends this time in one iteration of a loop that waits for a change of a control word.
+    ///
+    /// The loop has read the word in this iteration. A machine may let more time pass, until such a word changes.
     fn wait(&self, nanoseconds: u64) {
         self.compute(nanoseconds);
     }
     /// Returns nanoseconds since the run began.
     fn now(&self) -> u64;
 
-    /// Reports that `done` of `all` steps of the program are complete. A machine may show this to its user, and detects
-    /// progress by it. Takes no time. Only one CPU of a run calls this.
+    /// Reports that `done` of `all` steps of the program are complete. Takes no time.
+    ///
+    /// A machine may show this to its user, and detects progress by it. Only one CPU of a run calls this.
     fn step(&self, _done: u64, _all: u64) {}
 
-    /// Reports the line of the program's next statement, for reports about endless runs. Returns `false` if the machine
-    /// has given up the run, and the program must end. Takes no time.
+    /// Reports the line of the program's next statement, for reports about endless runs. Takes no time.
+    ///
+    /// Returns `false` if the machine has given up the run. Then the program must end.
     fn at(&self, _line: u32) -> bool {
         true
     }
 
-    /// Adds to a count that all CPUs of a run share, wrapping around, and returns its new value. Workloads use it to
-    /// detect that none of their CPUs makes progress. It takes no time, because it isn't part of the machine, and has
-    /// the ordering of control words. A machine without such a count returns 0, and its workloads detect nothing.
+    /// Adds to a count that all CPUs of a run share, wrapping around, and returns its new value.
+    ///
+    /// With it, workloads detect that none of their CPUs makes progress. It takes no time, because it isn't part of the
+    /// machine, and has the ordering of control words. A machine without such a count returns 0; its workloads then
+    /// detect nothing.
     fn tally(&self, _add: u64) -> u64 {
         0
     }
 
-    /// Reports the beginning and the end of the measurement to event counters. Takes no time.
+    /// Reports the beginning or the end of the measurement to event counters. Takes no time.
     fn mark(&self, _mark: Mark) {}
 
-    /// Reads one of the 64 control words that the CPUs of a workload share. They aren't part of the memory under
-    /// measurement; all operations on them are sequentially consistent.
+    /// Reads one of the 64 control words that the CPUs of a workload share.
+    ///
+    /// They aren't part of the memory under measurement. All operations on them are sequentially consistent.
     fn shared(&self, index: usize) -> u64;
     /// Writes a control word.
     fn set_shared(&self, index: usize, value: u64);

@@ -1,11 +1,12 @@
-//! Reclaim: evicts cold pages, 32 at a time (Linux's `shrink_folio_list`).
+//! Evicts cold pages, 32 at a time (Linux's `shrink_folio_list`).
 //!
-//! Reclaim starts from frames, not from a program, so it holds no areas. It locks the pages of its batch (never waiting
-//! for one), finds their entries through the reverse map, and removes them under the locks of their tables.
+//! Reclaim starts from frames, not from a program, so it locks no areas. It locks the pages of its batch, without
+//! waiting for any of them. It finds their entries through the reverse map, and removes them under the locks of their
+//! tables.
 //!
-//! We flush the batch once (S0), before any of its pages is written out (C2) or freed (C1). If a listed entry is
-//! absent, another CPU cleared it and may not have flushed yet, so we flush that space first. The flush of a clean page
-//! of a file may be deferred instead ([`crate::lazy_unmap`]).
+//! The batch is flushed once (S0), before any of its pages is written out (C2) or freed (C1). If a listed entry is
+//! absent, another CPU cleared it and may not have flushed yet, so reclaim flushes that space first. The flush of a
+//! clean page of a file may be deferred instead ([`crate::lazy_unmap`]).
 
 use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};

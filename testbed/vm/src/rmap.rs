@@ -1,4 +1,4 @@
-//! The reverse map (rmap): the page-table entries that map a block of frames.
+//! Maps frames back to the page-table entries that map them: the reverse map (rmap).
 //!
 //! One rule makes every later observer correct:
 //!

@@ -1,4 +1,4 @@
-//! Arrays that grow without moving their elements and without a lock for readers.
+//! Implements arrays that grow without moving their elements and without a lock for readers.
 //!
 //! Elements are in segments of doubling length, each made when it is first used. So references into the array stay
 //! valid, and an empty array costs one pointer per possible segment. Elements are never removed; users reuse them.

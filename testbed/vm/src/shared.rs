@@ -1,9 +1,9 @@
-//! Numbers that CPUs share and that aren't words of the machine.
+//! Implements numbers that CPUs share and that aren't words of the machine.
 //!
-//! For example, a length, a counter, or a name that a fault or a call reads in passing. The clock's costs per path
-//! already include reading them, so they are not [`Word`]s, which would be charged again. But other CPUs may intervene
-//! between two reads, and the adversary must know that. So each operation reports itself ([`Word::touch`]). Counters
-//! that only provide names don't report: their order affects only the names.
+//! Such a number is, for example, a length, a counter, or a name that a fault or a call reads in passing. The clock's
+//! costs per path already include reading them, so they are not [`Word`]s, which would be charged again. But other CPUs
+//! may act between two reads, and the adversary must be able to let them. So each operation reports itself
+//! ([`Word::touch`]). Counters that only provide names don't report: their order affects only the names.
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};

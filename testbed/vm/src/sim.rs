@@ -1,4 +1,4 @@
-//! Code that both machines in software share: the clock and the adversary.
+//! Contains the code that both machines in software share: the clock and the adversary.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,7 +1,7 @@
-//! Compressed swap: anonymous pages as LZ4 blocks in memory, like zram.
+//! Keeps swapped pages compressed in memory, as LZ4 blocks, like zram.
 //!
 //! A slot counts the entries that name it. At first it contains the frame itself, so that a fault before the
-//! compression can take the frame back. We capture the content only after the flush of the entries (C2).
+//! compression can take the frame back. The content is captured only after the flush of the entries (C2).
 
 use crate::frames::{self, AllocFrames, Frames};
 use crate::lock::Lock;

@@ -1,7 +1,7 @@
-//! The system-call interface of the manager.
+//! Defines the manager's system calls.
 //!
-//! [`Call`] contains all calls; [`Call::to_words`] and [`Call::from_words`] convert to and from their register format,
-//! which is the same on every machine.
+//! [`Call`] contains all calls. [`Call::to_words`] and [`Call::from_words`] convert them to and from register values,
+//! in the same format on every machine.
 
 mod registers;
 
@@ -10,9 +10,9 @@ use registers::{Operand, calls};
 
 use quell::PageSize;
 
-/// A process, as [`Call::Spawn`] and [`Call::Fork`] return it.
+/// The number of a process, which [`Call::Spawn`] and [`Call::Fork`] return.
 pub type ProcessId = u32;
-/// A file, as [`Call::Create`] returns it.
+/// The number of a file, which [`Call::Create`] returns.
 pub type FileId = u32;
 
 /// A program's rights to a mapping.
@@ -64,23 +64,24 @@ impl Protection {
     }
 }
 
-/// The memory behind a mapping.
+/// The memory that a mapping shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backing {
-    /// Zeroed private memory, copied on write after a fork, in pages of up to this size. A fault takes such a page if
-    /// the area covers an aligned one and a block is free.
+    /// Zeroed private memory, copied on write after a fork.
+    ///
+    /// A fault takes a page of up to this size, if the area covers an aligned one and such a block is free.
     Anonymous {
         /// The largest page that a fault may take.
         page: PageSize,
     },
-    /// The pages of a file; stores reach the file.
+    /// The pages of a file. Stores reach the file.
     Shared {
         /// The file.
         file: FileId,
         /// The mapping's start in the file, in bytes, a multiple of 4096.
         offset: u64,
     },
-    /// The pages of a file; a store gives the process its own copy of the page.
+    /// The pages of a file. A store gives the process its own copy of the page.
     Private {
         /// The file.
         file: FileId,
@@ -90,12 +91,16 @@ pub enum Backing {
 }
 
 calls! {
-    /// A system call. Addresses and lengths are in bytes. Addresses must be multiples of 4096; lengths are rounded up
-    /// to one. A call returns 0 on success unless its description names another value. To add a call, add its row here,
-    /// with the next number, and its arm to `Vm::call`.
+    /// A system call.
+    ///
+    /// Addresses and lengths are in bytes. Addresses must be multiples of 4096; lengths are rounded up to one. A call
+    /// returns 0 on success, unless its description states another value. To add a call, add its row here, with the
+    /// next number, and its arm to `Vm::call`.
     pub enum Call {
-        /// Maps memory and returns its address. With an address, replaces any mapping there (`MAP_FIXED`); without, the
-        /// manager chooses a free place, aligned to the page size.
+        /// Maps memory and returns its address.
+        ///
+        /// With an address, it replaces any mapping there (`MAP_FIXED`). Without one, the manager chooses a free place,
+        /// aligned to the page size.
         1 "map" => Map {
             /// The address, or `None` for any.
             address: Option<u64>,
@@ -103,10 +108,12 @@ calls! {
             bytes: u64,
             /// The program's rights.
             protection: Protection,
-            /// The memory behind it.
+            /// The memory that the mapping shows.
             backing: Backing,
         },
-        /// Unmaps a range; unmapped parts are no error. Splits 2 MB and 1 GB pages that the range cuts.
+        /// Unmaps a range. Parts that aren't mapped are no error.
+        ///
+        /// 2 MB and 1 GB pages that the range cuts are split.
         2 "unmap" => Unmap {
             /// The first address.
             address: u64,
@@ -122,25 +129,28 @@ calls! {
             /// The program's rights from now on.
             protection: Protection,
         },
-        /// Drops the pages of a range (`MADV_DONTNEED`). Anonymous memory then reads as zeros, a private copy as the
-        /// file again; shared pages stay in the file.
+        /// Drops the pages of a range (`MADV_DONTNEED`).
+        ///
+        /// Anonymous memory then reads as zeros, and a private copy as the file again. Shared pages stay in the file.
         4 "discard" => Discard {
             /// The first address.
             address: u64,
             /// The length in bytes.
             bytes: u64,
         },
-        /// Reclaims the pages of a range (`MADV_PAGEOUT`): anonymous pages are swapped out, file pages written and
-        /// dropped. Returns the number of reclaimed pages.
+        /// Reclaims the pages of a range (`MADV_PAGEOUT`), and returns the number of reclaimed pages.
+        ///
+        /// Anonymous pages are swapped out. File pages are written and dropped.
         5 "page out" => PageOut {
             /// The first address.
             address: u64,
             /// The length in bytes.
             bytes: u64,
         },
-        /// Moves the pages of a mapped range elsewhere without copying them (`mremap`), and returns the new address.
-        /// With an address, replaces any mapping there. If memory for page tables is lacking, the pages stay at the old
-        /// place, and the mapping at the new one is gone, as with `mremap`.
+        /// Moves the pages of a mapped range to another address without copying them (`mremap`).
+        ///
+        /// Returns the new address. With an address, it replaces any mapping there. If memory for page tables is
+        /// lacking, the pages stay at the old place, and the mapping at the new place is lost, as with `mremap`.
         6 "remap" => Remap {
             /// The first address of the old place.
             address: u64,
@@ -149,18 +159,20 @@ calls! {
             /// The new address, or `None` for any. Must not overlap the old place.
             to: Option<u64>,
         },
-        /// Replaces 512 private anonymous base pages by one 2 MB page (`MADV_COLLAPSE`). The range is the 2 MB around
-        /// the address. Returns 1 on success, 0 if the range isn't eligible.
+        /// Replaces 512 private anonymous base pages by one 2 MB page (`MADV_COLLAPSE`).
+        ///
+        /// The range is the 2 MB around the address. Returns 1 on success, and 0 if the range isn't eligible.
         7 "collapse" => Collapse {
             /// An address in the range.
             address: u64,
         },
         /// Makes a process without any mapping and returns its [`ProcessId`].
         8 "spawn" => Spawn,
-        /// Makes a copy of this process, copied on write, and returns its [`ProcessId`]. The copy runs only when a CPU
-        /// enters it.
+        /// Copies this process, with its pages copied on write, and returns the copy's [`ProcessId`].
+        ///
+        /// The copy runs only when a CPU enters it.
         9 "fork" => Fork,
-        /// Makes this CPU continue in that process: the same program, the same registers.
+        /// Makes this CPU continue in that process, with the same program and the same registers.
         10 "enter" => Enter {
             /// The process.
             process: ProcessId,
@@ -175,7 +187,9 @@ calls! {
             /// The length in bytes.
             bytes: u64,
         },
-        /// Writes eight bytes to a file, through the page cache. Extends the file if necessary.
+        /// Writes eight bytes to a file, through the page cache.
+        ///
+        /// Extends the file if necessary.
         13 "write" => Write {
             /// The file.
             file: FileId,
@@ -222,10 +236,11 @@ calls! {
             /// The number of base pages.
             pages: u64,
         },
-        /// Halts the CPU until it has taken an interrupt or the clock has reached `until`. The address space stays
-        /// loaded lazily.
+        /// Halts the CPU until it has taken an interrupt or the clock has reached `until`.
+        ///
+        /// The address space stays loaded lazily.
         20 "idle" => Idle {
-            /// A time of [`User::now`](crate::User::now), in nanoseconds.
+            /// A time as [`User::now`](crate::User::now) returns it, in nanoseconds.
             until: u64,
         },
         /// Only enters and leaves the kernel.
@@ -233,7 +248,9 @@ calls! {
     }
 }
 
-/// The reason why a call was refused. A refused call changed nothing, unless its description documents a change.
+/// The reason why a call was refused.
+///
+/// A refused call changed nothing, unless its description documents a change.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[repr(u8)]
 pub enum Error {
@@ -243,13 +260,13 @@ pub enum Error {
     /// A length is zero, or a range exceeds the part of the address space that programs may map.
     #[error("a range is empty or outside the user address space")]
     BadRange,
-    /// Part of a range that must be mapped is not.
+    /// Part of a range isn't mapped, but must be.
     #[error("part of the range is not mapped")]
     NotMapped,
     /// The old and the new place of a remap overlap.
     #[error("the ranges overlap")]
     Overlap,
-    /// No memory is left, and none could be reclaimed. Part of the call may have been done.
+    /// No memory is left, and none could be reclaimed. The call may have been done in part.
     #[error("out of memory")]
     OutOfMemory,
     /// No free range of addresses is large enough, or the limit of files is reached.
@@ -292,11 +309,11 @@ impl Error {
         Error::NoNode,
         Error::BadCall,
     ];
-    /// Returns the error as a register value, 1 to 255.
+    /// Returns the register value of the error, 1 to 255.
     pub const fn to_word(self) -> u64 {
         self as u64
     }
-    /// Returns the error of a register value; [`Error::BadCall`] for other values.
+    /// Returns the error with this register value, or [`Error::BadCall`] for other values.
     pub fn from_word(word: u64) -> Self {
         Self::ALL
             .into_iter()

@@ -1,8 +1,8 @@
-//! A page table under its lock: the one place where its words change.
+//! Changes the words of a page table under its lock. No other code changes them.
 //!
-//! All changes of words use [`TableGuard`]. Each compares the entry before and after with [`flush_needed`], and puts
-//! changes that need a flush, and removed mappings, into the caller's [`MmuGather`] before the lock is dropped. The
-//! hardware may set accessed and dirty bits at any time, so we use read-modify-writes.
+//! All changes of words use [`TableGuard`], and each compares the entry before and after with [`flush_needed`]. Removed
+//! mappings, and changes that need a flush, are put into the caller's [`MmuGather`] before the lock is dropped. The
+//! hardware may set accessed and dirty bits at any time, so changes are read-modify-writes.
 
 use crate::entry::EntryKind;
 use crate::frame::FrameInfo;

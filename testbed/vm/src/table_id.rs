@@ -1,6 +1,6 @@
-//! The identity of a page-table page, by which a walk without locks detects that it reached the right table.
+//! Names page-table pages, so that a walk without locks detects that it reached the right table.
 //!
-//! Each page-table page carries the name of its table. We set the name before the table is linked, and clear it under
+//! Each page-table page carries the name of its table. The name is set before the table is linked, and cleared under
 //! the table's lock when it is unlinked. A walk accepts a pointer to a table only if the table has the expected name
 //! ([`crate::tables`]).
 

@@ -1,8 +1,8 @@
-//! The lock of a page table's words: a queue in which each CPU waits on a line of its own (MCS).
+//! Implements the lock of a page table's words: a queue in which each CPU waits on its own line (MCS).
 //!
-//! Many CPUs change one table at the same time. If all of them waited on the lock's word, each release would move its
-//! line to all of them, and to each of them again that tries in vain. Here a release writes one line, which one CPU
-//! reads. Linux's locks hand over in the same way.
+//! Many CPUs change one table at the same time. Suppose that all of them waited on the lock's word. Then each release
+//! would move its line to all of them, and each failed attempt would move it once more. Here a release writes one line,
+//! which one CPU reads. Linux's locks hand over in the same way.
 //!
 //! Waiters take interrupts as in [`crate::lock`].
 

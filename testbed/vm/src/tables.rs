@@ -1,4 +1,4 @@
-//! The page tables of all processes: finds the word that governs a page, makes tables, and frees empty ones.
+//! Finds the word that maps a page, makes page tables, and frees empty ones.
 //!
 //! # Walking
 //!

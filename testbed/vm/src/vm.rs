@@ -1,4 +1,4 @@
-//! The manager: its parts, connected, and the entry points for calls, faults and CPUs.
+//! Connects the manager's parts, and provides its entry points for calls, faults and CPUs.
 
 use crate::audit::{Audit, FrameTotals};
 use crate::config::VmConfig;
@@ -30,10 +30,10 @@ use alloc::vec::Vec;
 use quell::PAGE_BYTES;
 use quell::{Frame, Page, PageRange, Purpose};
 
-/// A virtual-memory manager. All CPUs may call all methods at the same time.
+/// A virtual-memory manager on the engine.
 ///
-/// It panics if its own records are wrong, for example if a table names a frame that was never in the memory map. Wrong
-/// calls of programs get an [`Error`].
+/// All CPUs may call all methods at the same time. The manager panics if its own records are wrong, for example if a
+/// table names a frame that was never in the memory map. A program's wrong call returns an [`Error`].
 pub struct Vm<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
     // Objects with state, from the bottom up.
@@ -58,7 +58,7 @@ pub struct Vm<'m, M: Machine> {
 }
 
 impl<'m, M: Machine> Vm<'m, M> {
-    /// Creates a manager of all memory of the engine's machine, without processes.
+    /// Creates a manager, without processes, of all memory of the engine's machine.
     pub fn new(engine: Engine<'m, M>, config: VmConfig) -> Self {
         let VmConfig {
             cache_batch,
@@ -204,19 +204,21 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.processes.enter(process)
     }
 
-    /// Makes this CPU run no process. The space of the last one stays loaded lazily if possible. Call this before the
-    /// process is ended.
+    /// Makes this CPU run no process. Call it before the CPU's process is ended.
+    ///
+    /// The space of the process stays loaded lazily if possible.
     pub fn leave(&self) {
         self.processes.leave();
     }
 
-    /// Makes this CPU take part from now on.
+    /// Makes this CPU take part in flushes from now on.
     pub fn online(&self) {
         self.engine.cpu_online();
     }
 
-    /// Takes this CPU offline until [`Vm::online`]: it runs no process, has left its root and gets no requests to
-    /// flush. Its free frames return to the nodes.
+    /// Takes this CPU offline until [`Vm::online`].
+    ///
+    /// It then runs no process, has left its root and gets no requests to flush. Its free frames return to the nodes.
     pub fn offline(&self) {
         self.processes.leave();
         self.processes.take_offline();
@@ -280,10 +282,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.processes.forget(process);
     }
 
-    /// Handles a page fault of the process that this CPU runs. Interrupts are on. After `Ok`, retry the access.
+    /// Handles a page fault of the process that this CPU runs. After `Ok`, retry the access.
+    ///
+    /// Interrupts are on.
     ///
     /// # Errors
-    /// The faults for which a program gets a signal.
+    /// The faults for which a Unix kernel sends a signal.
     pub fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         self.machine().charge(Work::Fault);
         if self.catch_up {
@@ -366,29 +370,32 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.frames.free_frames()
     }
 
-    /// Checks all records. Each frame must belong to exactly one owner. References and entries of reverse maps must
-    /// correspond to entries of tables and slots of the page cache, and swap slots to the entries that name them. All
-    /// CPUs must be outside the manager. The time is proportional to memory.
+    /// Checks all records of the manager, while all CPUs are outside it.
+    ///
+    /// Each frame must belong to exactly one owner. References and entries of reverse maps must correspond to entries
+    /// of tables and slots of the page cache. Swap slots must correspond to the entries that name them. The time is
+    /// proportional to memory.
     ///
     /// # Errors
-    /// The first inconsistency.
+    /// Describes the first inconsistency.
     pub fn check(&self) -> Result<FrameTotals, String> {
         self.audit().check()
     }
 
-    /// Returns eight bytes that the program would read at `address`, according to the manager's records, wherever the
-    /// page is. Returns `None` if the process may not read there, or if the page is being moved. It takes no lock and
-    /// changes nothing, for oracles.
+    /// Returns the eight bytes that the program would read at `address`, wherever the page is.
+    ///
+    /// It reads the manager's records, takes no lock and changes nothing; oracles use it. Returns `None` if the process
+    /// may not read there, or if the page is being moved.
     ///
     /// # Safety
-    /// No other thread of the host is inside this manager. (Suspended coroutines of the calling thread may be: they are
-    /// suspended only between the manager's changes.)
+    /// No other thread of the host is inside this manager. Coroutines of the calling thread may be suspended inside it,
+    /// because they're suspended only between the manager's changes.
     pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
         unsafe { self.audit().peek(process, address) }
     }
 
-    /// Returns eight bytes of a file, in memory or not. `None` beyond its end.
+    /// Returns eight bytes of a file, in memory or not, or `None` beyond its end.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -400,7 +407,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// Returns eight bytes of the device behind a file. `None` beyond its end.
+    /// Returns eight bytes of the device behind a file, or `None` beyond its end.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -412,8 +419,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// Returns the roots and ranges where processes map the file's pages from `page` on as shared. It takes no lock and
-    /// changes nothing: an oracle calls it for the mappings that a truncation will remove.
+    /// Returns the roots and ranges where processes map the file's pages from `page` on as shared.
+    ///
+    /// It takes no lock and changes nothing. An oracle calls it to find the mappings that a truncation will remove.
     ///
     /// # Safety
     /// As for [`Vm::peek`].
@@ -422,8 +430,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         unsafe { self.audit().peek_mappings(file, page) }
     }
 
-    /// Returns the name of the word at this address, if it is a lock of the manager, or the engine keeps it for the
-    /// manager. Tools show it to people.
+    /// Returns a name for the word at this address, if it belongs to a lock of the manager or to an object of the
+    /// engine.
+    ///
+    /// Tools show the name to people.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<String> {
         let mut frames = self.frames.described();

@@ -1,4 +1,4 @@
-//! The areas of a process (VMAs): ranges of pages with rights and the memory behind them, as mapped by its calls.
+//! Keeps the areas of a process (VMAs): ranges of pages with their rights and memory, as its calls mapped them.
 
 use crate::machine::USER_END;
 use crate::syscall::{Error, FileId, Protection};

@@ -1,9 +1,9 @@
-//! Expressions of workload files, for example `(pages - 1) * stride + 1` or `cpu < readers && !stopped`.
+//! Compiles and evaluates expressions of workload files, for example `(pages - 1) * stride + 1`.
 //!
-//! We compile an expression once, for a stack of at most [`DEPTH`] words, and evaluate it without allocating. Values
-//! are unsigned 64-bit words. An overflow, a negative difference or a division by zero ends the run and names the place
-//! in the file, because a wrong number would measure something else. Only the workload's figure is evaluated in
-//! floating point, by the same instructions.
+//! An expression is compiled once, for a stack of at most [`DEPTH`] words, and evaluated without allocating. Values are
+//! unsigned 64-bit words. An overflow, a negative difference or a division by zero ends the run and names the place in
+//! the file, because a wrong number would measure something else. Only the workload's figure is evaluated in floating
+//! point, by the same instructions.
 //!
 //! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. `||` and `&&` evaluate
 //! their right side only if it decides. Numbers take the suffixes `K`, `M`, `G` (powers of 1024) and `ns`, `us`, `ms`,
@@ -29,13 +29,13 @@ pub(crate) enum Place {
 /// The reason why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EvalError {
-    /// More than 64 bits, or a difference below zero.
+    /// The value has more than 64 bits, or is a difference below zero.
     #[error("the result is below zero or above 64 bits")]
     Overflow,
-    /// A division by zero, a step of zero, or a random number below zero.
+    /// A divisor or a step is zero, or the bound of a random number is.
     #[error("a division by zero, a step of zero, or a random number below zero")]
     Zero,
-    /// An index that is not below the number of elements.
+    /// An index isn't below the number of elements.
     #[error("the index is beyond the last element")]
     Index,
 }

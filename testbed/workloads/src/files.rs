@@ -1,7 +1,7 @@
-//! Reads files that people write, machines and workloads, and reports all mistakes at once.
+//! Reads TOML files that people write, and reports all mistakes at once.
 //!
-//! Both are TOML. [`Reader`] collects [`Mistake`]s, each with its line, its key and the expected value.
-//! [`Reader::finish`] combines them into the [`FileError`] that our command prints.
+//! Machine files and workload files are such files. [`Reader`] collects [`Mistake`]s, each with its line, its key and
+//! the expected value. [`Reader::finish`] combines them into the [`FileError`] that the command `quell` prints.
 //!
 //! ```
 //! use quell_workloads::files::Reader;

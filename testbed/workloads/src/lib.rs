@@ -1,18 +1,20 @@
-//! The workloads: files that describe the work of each CPU, and the code that performs them.
+//! Reads and performs workloads: files that describe the work of each CPU.
 //!
-//! A workload file contains parameters, each CPU's program in terms of [`User`] (loads, stores, system calls, a clock,
-//! a few control words), and the figure to measure. The same file runs as coroutines on the machine in software, in the
-//! user mode of our kernel, and as a Linux program. So we compile it to a flat program of numbers that allocates
-//! nothing while it runs and starts no thread. `docs/workloads.md` describes the format.
+//! A workload file contains parameters, a program for each CPU, and the figure to measure. Programs consist of the
+//! operations of [`User`]: loads, stores, system calls, a clock, and a few control words. The same file runs as
+//! coroutines on a machine in software, in the user mode of our kernel, and as a Linux program. So it's compiled to a
+//! flat program of numbers that allocates nothing while it runs and starts no thread. `docs/workloads.md` describes the
+//! format.
 //!
-//! Every CPU of a run calls [`Workload::run`], all in one process. The first CPU prepares, all CPUs meet, the measured
-//! window opens, and its counts are left in control words. [`Workload::measure`] computes the workload's one figure
-//! from them.
+//! Every CPU of a run calls [`Workload::run`], all in one process. The first CPU prepares the memory, all CPUs meet at
+//! a barrier, and the *measured window* opens. At the end, the window's counts are in control words, and
+//! [`Workload::measure`] computes the workload's one figure from them.
 //!
 //! # Scale
 //!
 //! The built-in workloads have the shape of published ones, but less memory and fewer rounds. Each parameter documents
-//! its reduction; for example, one tenth of the published memory. We don't scale CPUs, threads and processes.
+//! its reduction: one tenth of the published memory, for example. Numbers of CPUs, threads and processes aren't
+//! reduced.
 #![no_std]
 // A new word or operation must not silently do nothing.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
@@ -55,7 +57,7 @@ use team::{Team, word};
 
 /// Ends the run of all CPUs of a workload early, for a machine that detects a deadlock.
 ///
-/// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. It may be called in the middle of
+/// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. A CPU may call it in the middle of
 /// [`Workload::run`].
 pub fn abandon<U: User + ?Sized>(user: &U) {
     Team::new(user).fail();
@@ -64,15 +66,15 @@ pub fn abandon<U: User + ?Sized>(user: &U) {
 /// The figure that a workload measures.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
-    /// Its name.
+    /// The figure's name.
     pub metric: &'static str,
-    /// Whether more is better.
+    /// Whether a higher figure is better.
     pub more_is_better: bool,
-    /// The figure; not finite if the run ended too early.
+    /// The figure. It's not finite if the run ended too early.
     pub value: f64,
 }
 
-/// A workload with its parameter values.
+/// A workload file with values of its parameters.
 ///
 /// Copying is cheap, because the file's content is kept until the process ends.
 #[derive(Clone, Copy)]
@@ -138,12 +140,13 @@ impl Values for SetupValues<'_> {
 }
 
 impl Workload {
-    /// Reads a workload file. `path` is for messages and distinguishes workloads.
+    /// Reads a workload from the text of a file.
     ///
-    /// The file's content is kept until the process ends.
+    /// `path` appears in messages and distinguishes workloads. The file's content is kept until the process ends.
     ///
     /// # Errors
-    /// If the text is not TOML, or contains a wrong key, name, statement or expression: all mistakes, with lines.
+    /// If the text is not TOML, or contains a wrong key, name, statement or expression. The error contains all
+    /// mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Workload, FileError> {
         Ok(Workload::of(Box::leak(Box::new(read::read(path, text)?))))
     }
@@ -171,53 +174,53 @@ impl Workload {
         file.script().map(Workload::of)
     }
 
-    /// Returns the text that it was read from.
+    /// Returns the text of the workload's file.
     pub fn text(&self) -> &'static str {
         self.script.text
     }
 
-    /// Returns whether [`Workload::from_name`] finds it.
+    /// Returns whether this is a built-in workload, which [`Workload::from_name`] returns.
     pub fn is_built_in(&self) -> bool {
         let file = builtin::FILES.iter().find(|file| file.name == self.name());
         file.is_some_and(|file| file.text == self.text())
     }
 
-    /// Returns its name.
+    /// Returns the workload's name.
     pub fn name(&self) -> &'static str {
         self.script.name
     }
 
-    /// Returns the path that [`Workload::parse`] got; the name of a built-in workload.
+    /// Returns the path that [`Workload::parse`] got, or the name of a built-in workload.
     pub fn path(&self) -> &'static str {
         self.script.path
     }
 
-    /// Returns its purpose, in a sentence.
+    /// Returns the workload's purpose, in a sentence.
     pub fn title(&self) -> &'static str {
         self.script.title
     }
 
-    /// Returns the mechanism that it shows first.
+    /// Returns the mechanism that the workload is meant to show.
     pub fn mechanism(&self) -> Mechanism {
         self.script.mechanism
     }
 
-    /// Returns the name of its figure.
+    /// Returns the name of the workload's figure.
     pub fn metric(&self) -> &'static str {
         self.script.figure.metric
     }
 
-    /// Returns whether more of its figure is better.
+    /// Returns whether a higher figure is better.
     pub fn more_is_better(&self) -> bool {
         self.script.figure.more_is_better
     }
 
-    /// Returns its parameters.
+    /// Returns the workload's parameters.
     pub fn parameters(&self) -> &'static [Parameter] {
         self.script.parameters
     }
 
-    /// Returns the value of a parameter, if it has one with this name.
+    /// Returns the value of the parameter with this name, if there is one.
     pub fn get(&self, name: &str) -> Option<u64> {
         let index = self
             .parameters()
@@ -234,20 +237,23 @@ impl Workload {
         }
     }
 
-    /// Returns its default number of CPUs: 1 to 1024, even if [`Workload::check`] refuses the workload.
+    /// Returns the workload's default number of CPUs.
+    ///
+    /// It's 1 to 1024, even if [`Workload::check`] refuses the workload.
     pub fn cpus(&self) -> usize {
         let cpus = self.script.cpus.evaluate(&self.before(1, 0)).unwrap_or(1);
         cpus.clamp(1, MOST_CPUS) as usize
     }
 
-    /// Returns its number of processes on machines where a thread can't enter another process. On Linux the CPUs are
-    /// divided evenly among them.
+    /// Returns the number of processes on machines where a thread can't enter another process.
+    ///
+    /// On Linux, for example, the CPUs are divided evenly among these processes.
     pub fn processes(&self) -> usize {
         let processes = self.script.processes.evaluate(&self.before(1, 0));
         processes.unwrap_or(1).clamp(1, MOST_CPUS) as usize
     }
 
-    /// Checks that it can run on this many CPUs.
+    /// Checks that the workload can run on this many CPUs.
     ///
     /// # Errors
     /// The reason and the remedy: a sentence that follows the workload's name.
@@ -304,11 +310,13 @@ impl Workload {
         text
     }
 
-    /// Adjusts the workload to this many CPUs. If it can't run otherwise, changes the parameters that the file computes
-    /// from the number of CPUs.
+    /// Returns the workload adjusted to this many CPUs.
+    ///
+    /// If [`Workload::check`] refuses the number of CPUs, it changes those parameters that the file computes from the
+    /// number.
     ///
     /// # Errors
-    /// The reason why it still can't run: a sentence that follows the workload's name.
+    /// The reason why the workload still can't run: a sentence that follows its name.
     pub fn fitted(&self, cpus: usize) -> Result<Workload, String> {
         let mut fitted = *self;
         let Err(why) = self.check(cpus) else {
@@ -326,7 +334,9 @@ impl Workload {
         fitted.check(cpus).map(|()| fitted)
     }
 
-    /// Returns the memory that it needs on this many CPUs; hardly any if [`Workload::check`] refuses them.
+    /// Returns the memory that the workload needs on this many CPUs.
+    ///
+    /// The result is meaningless if [`Workload::check`] refuses them.
     pub fn memory(&self, cpus: usize) -> Memory {
         self.try_memory(cpus).unwrap_or(Memory::roomy(0, 1))
     }
@@ -368,10 +378,10 @@ impl Workload {
         })
     }
 
-    /// Returns the bytes that it touches per ordinary memory node, the number of those nodes, and the bytes in a slow
-    /// one.
+    /// Returns the memory that the workload accesses: bytes per ordinary node, ordinary nodes, and bytes in a slow
+    /// node.
     ///
-    /// Unlike [`Workload::memory`], this leaves no room for tables and caches.
+    /// Unlike [`Workload::memory`], it leaves no room for page tables and caches.
     ///
     /// # Errors
     /// If an expression has no value.
@@ -387,9 +397,9 @@ impl Workload {
         Ok([bytes.evaluate(&before)?, nodes.evaluate(&before)?, slow])
     }
 
-    /// Performs one CPU's part. Every CPU of the run calls this, all in the same process.
+    /// Performs one CPU's part of a run.
     ///
-    /// `seed` determines the random choices.
+    /// Every CPU of the run calls this, all in the same process. `seed` determines the random choices.
     ///
     /// # Errors
     /// The failure, with the line of its statement. The other CPUs then return [`Failure::Elsewhere`] or end early.
@@ -403,7 +413,7 @@ impl Workload {
         result
     }
 
-    /// Computes the figure of a finished run from its control words.
+    /// Computes the figure of a finished run from the run's control words.
     pub fn measure(&self, words: &[u64; WORDS], cpus: usize) -> Measure {
         let figure = &self.script.figure;
         let value = Window::of(words).map_or(f64::NAN, |window| {
@@ -428,18 +438,20 @@ impl Workload {
         }
     }
 
-    /// Returns the name of one operation.
+    /// Returns the name of one operation, the unit in which the workload counts its work.
     pub fn operation(&self) -> &'static str {
         self.script.operation.name
     }
 
-    /// Returns the number of operations for an amount of work [done](Window::done); 0 if it has no value.
+    /// Returns the number of operations in an amount of work, [`Window::done`].
+    ///
+    /// It's 0 if the file's expression has no value.
     pub fn operations(&self, done: u64) -> u64 {
         let count = &self.script.operation.count;
         count.evaluate(&self.before(1, done)).unwrap_or(0)
     }
 
-    /// Returns whether each operation faults, if the work is done.
+    /// Returns whether each operation causes a page fault.
     pub fn faults(&self) -> bool {
         self.script.operation.faults
     }
@@ -452,7 +464,7 @@ impl Workload {
     /// Sets a parameter from text like `pages=512`.
     ///
     /// # Errors
-    /// If the workload has no such parameter or the value is not one it takes; nothing is changed.
+    /// If the workload has no such parameter, or the parameter refuses the value. Then nothing is changed.
     pub fn set(&mut self, pair: &str) -> Result<(), BadParameter> {
         let (name, value) = pair
             .split_once('=')

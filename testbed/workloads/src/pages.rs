@@ -1,26 +1,26 @@
 //! Builds HTML reports: single files that can be mailed and opened years later.
 //!
 //! A page contains its style and scripts. It follows the reader's light or dark theme, fits a phone, and prints in
-//! black on white. This module contains the part that every page shares: the head, the colours, and the style of
-//! headings, text and tables. Pages add colours and style as a [`PageStyle`].
+//! black on white. This module has the common part of all pages: the head, the colours, and the style of headings, text
+//! and tables. Each page adds its own colours and style as a [`PageStyle`].
 //!
 //! # Not guaranteed
 //!
-//! We don't escape a [`PageStyle`] and scripts, because both are part of the program. Put text from a file or a
+//! A [`PageStyle`] and scripts aren't escaped, because both are part of the program. Put text from a file or a
 //! recording into `maud`'s markup, which escapes it.
 
 use alloc::format;
 use alloc::string::String;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// A colour that styles name as `var(--name)`, in both themes.
+/// A colour in both themes, which styles use as `var(--name)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Colour {
-    /// Its name, without the two hyphens.
+    /// The colour's name, without the two hyphens.
     pub name: &'static str,
-    /// On light paper, as CSS writes a colour.
+    /// The colour on light paper, as CSS writes it.
     pub light: &'static str,
-    /// On dark paper.
+    /// The colour on dark paper, as CSS writes it.
     pub dark: &'static str,
 }
 
@@ -29,12 +29,12 @@ pub const fn colour(name: &'static str, light: &'static str, dark: &'static str)
     Colour { name, light, dark }
 }
 
-/// The colours and style that a page adds.
+/// The colours and style that one page adds to the common ones.
 #[derive(Clone, Copy, Debug)]
 pub struct PageStyle {
-    /// Its colours, beside those of [`COLOURS`].
+    /// The page's own colours, in addition to [`COLOURS`].
     pub colours: &'static [Colour],
-    /// Rules that follow those of all pages, as CSS.
+    /// CSS rules that follow the common ones.
     pub style: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub const COLOURS: [Colour; 5] = [
     colour("card", "#ffffff", "#1e2024"),
 ];
 
-/// Builds a page. The content becomes `main`; `scripts` follow it.
+/// Builds a page. `content` becomes the element `main`, and `scripts` follow it.
 pub fn page(title: &str, look: &PageStyle, content: &Markup, scripts: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -66,7 +66,7 @@ pub fn page(title: &str, look: &PageStyle, content: &Markup, scripts: &Markup) -
     }
 }
 
-/// Returns a page's style as an element, also for a drawing in its own file.
+/// Returns a page's style as an element. A drawing in its own file can use it too.
 pub fn style(look: &PageStyle) -> Markup {
     html! {
         style { (PreEscaped(theme(look.colours))) (PreEscaped(STYLE)) (PreEscaped(look.style)) }

@@ -1,19 +1,19 @@
-//! The parameters of a workload: names, units, defaults, ranges and meanings.
+//! Describes the parameters of a workload: names, units, defaults, ranges and meanings.
 //!
-//! Each workload declares its parameters in its file. We use unsigned words for all values, so that they fit into a
-//! kernel's registers.
+//! Each workload declares its parameters in its file. All values are unsigned words, so that they fit into a kernel's
+//! registers.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// The unit of a parameter, which determines its notation.
+/// The unit of a parameter. It determines how values are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A number of things: `2000`.
+    /// A number without unit: `2000`.
     Count,
     /// Bytes, with an optional `K`, `M` or `G` (powers of 1024): `64M`.
     Bytes,
-    /// Time, with an optional `ns`, `us`, `ms` or `s`; nanoseconds without: `20ms`.
+    /// Time, with an optional `ns`, `us`, `ms` or `s`: `20ms`. A number without suffix means nanoseconds.
     Time,
     /// `yes` or `no`.
     Switch,
@@ -51,7 +51,7 @@ impl Unit {
         ("page", Unit::PageSize),
     ];
 
-    /// Parses a value; `None` if it isn't in the unit's notation.
+    /// Parses a value. Returns `None` if the text isn't in the unit's notation.
     pub fn parse(self, text: &str) -> Option<u64> {
         let scaled = |units: &[(&str, u64)]| {
             let (digits, factor) = units
@@ -75,7 +75,7 @@ impl Unit {
         }
     }
 
-    /// Writes a value as [`Unit::parse`] reads it.
+    /// Prints a value in the form that [`Unit::parse`] reads.
     pub fn show(self, value: u64) -> String {
         let scaled = |units: &[(&str, u64)]| {
             units
@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// Returns the notation of values, for messages.
+    /// Returns a description of the notation, for messages.
     pub const fn spelling(self) -> &'static str {
         match self {
             Unit::Count => "a whole number",
@@ -112,22 +112,22 @@ impl Unit {
 pub struct Parameter {
     /// The name that users type.
     pub name: &'static str,
-    /// Its unit.
+    /// The parameter's unit.
     pub unit: Unit,
-    /// Its default.
+    /// The default value.
     pub default: u64,
-    /// Its least value.
+    /// The least value.
     pub least: u64,
-    /// Its largest value.
+    /// The largest value.
     pub most: u64,
-    /// Its meaning, in a sentence.
+    /// The parameter's meaning, in a sentence.
     pub meaning: &'static str,
 }
 
 /// The reason why a parameter was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadParameter {
-    /// Not written as `name=value`.
+    /// The text isn't of the form `name=value`.
     #[error("`{0}` is not of the form name=value")]
     NotAPair(String),
     /// The workload has no parameter with this name.
@@ -137,22 +137,22 @@ pub enum BadParameter {
         workload: &'static str,
         /// The given name.
         name: String,
-        /// The nearest name, as the end of a sentence.
+        /// The end of the message, which suggests the nearest name.
         hint: String,
         /// The known names.
         known: String,
     },
-    /// The value cannot be read.
+    /// The value isn't in the unit's notation.
     #[error("{name}: expected {expected}, found `{found}`")]
     Unreadable {
         /// The parameter.
         name: &'static str,
-        /// The notation of its values.
+        /// A description of the notation.
         expected: &'static str,
         /// The given text.
         found: String,
     },
-    /// The value is out of range.
+    /// The value is out of the parameter's range.
     #[error("{name}: {found} is out of range, expected {least} to {most}")]
     OutOfRange {
         /// The parameter.

@@ -244,36 +244,36 @@ pub(crate) enum Op {
     },
 }
 
-/// The reason why a statement has no effect.
+/// The reason why a statement couldn't be performed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StatementError {
     /// An expression has no value.
     #[error(transparent)]
     Value(#[from] EvalError),
-    /// An address outside of every program's memory, or not a multiple of 8.
+    /// An address is outside of every program's memory, or not a multiple of 8.
     #[error("{0:#x} is not the address of a word that a program can have")]
     Address(u64),
-    /// A page size that does not exist.
+    /// A page size doesn't exist.
     #[error("{0} is not a page size; there are 4K, 2M and 1G")]
     Page(u64),
-    /// A time that is too long or too short.
+    /// A time is too long or too short.
     #[error("{0} ns: expected at most an hour, and at least 100 ns between two looks")]
     Time(u64),
-    /// More steps without an access, a call or passing time than any program needs.
+    /// The program made more steps without an access, a call or passing time than any program needs.
     #[error("nothing that takes time for 10 million statements: does the loop end?")]
     Endless,
-    /// A statement for the first CPU in the program of another CPU.
+    /// A statement that only the first CPU may perform is in the program of another CPU.
     #[error("only CPU 0 may do this")]
     NotFirst,
-    /// A second opening or closing of the window, or a closing before the opening.
+    /// The window was opened or closed twice, or closed before it was opened.
     #[error("the measured window opens once, and closes once after that")]
     Window,
-    /// No other CPU can reach a barrier any more.
+    /// The CPU waits at a barrier that no other CPU can reach any more.
     #[error(
         "no other CPU can reach it: each has ended, stands by or waits here too; all CPUs must reach the same barriers (`begin` and `end` are barriers), or `without` must exclude the others"
     )]
     Barrier,
-    /// No remaining CPU could close the window.
+    /// The CPU waits for the end of the window, but no remaining CPU could close it.
     #[error(
         "no other CPU can close the window: each has ended or stands by too; let CPU 0 `close` it"
     )]

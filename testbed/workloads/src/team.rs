@@ -47,7 +47,7 @@ mod tally {
     }
 }
 
-/// The reason why a workload failed.
+/// The reason why a workload failed on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// A system call was refused.
@@ -72,7 +72,7 @@ pub enum Failure {
         /// The reason.
         fault: Fault,
     },
-    /// A statement has no effect.
+    /// A statement couldn't be performed.
     #[error("line {line}: {what}: {why}")]
     Value {
         /// The line of the workload's file.

@@ -1,17 +1,19 @@
-//! The AArch64 format of page-table entries: stage 1, 4 KB granule, output addresses of 48 bits (Arm ARM, "VMSAv8-64
-//! translation table format descriptors").
+//! Encodes and decodes AArch64's page-table entries.
 //!
-//! *Dirty state.* With hardware management of dirty state (FEAT_HAFDBS), a writable, clean page is read-only with the
-//! dirty-bit-modifier set, and the walker clears the read-only bit at the first store. Without it, a fault handler does
-//! the same ([`mark_dirty`]). If a page is write-protected after it was written, we keep that fact in a software bit.
-//! So `dirty` means that the page is writable in effect, or that the software bit is set.
+//! The format is stage 1 with a 4 KB granule and output addresses of 48 bits (Arm ARM, "VMSAv8-64 translation table
+//! format descriptors").
 //!
-//! *Global* means that the not-global bit is clear. [`Entry::memory`] is 0 for index 0 of MAIR, which must be normal
-//! write-back memory, inner shareable; index 1 must be device memory. [`Entry::key`] is the content of bits 59 to 62 of
-//! a leaf: an overlay index (FEAT_S1POE) or page-based hardware attributes. We don't use [`Entry::encrypted`].
+//! *Dirty state.* [`Entry::dirty`] is set if [`READ_ONLY`] is clear, or if [`SOFTWARE_DIRTY`] is set in a
+//! write-protected page. A page that is writable but clean has both [`READ_ONLY`] and [`DIRTY_MODIFIER`] set. At the
+//! first store, a walker with FEAT_HAFDBS clears [`READ_ONLY`]; on other processors the fault handler does that with
+//! [`mark_dirty`]. Write-protecting a dirty page sets [`SOFTWARE_DIRTY`], so that the entry stays dirty.
 //!
-//! *52-bit output addresses* (FEAT_LPA2) put address bits where this format has the shareability. They'd be another
-//! format, so we refuse frames beyond 48 bits.
+//! *Global* translations are those without [`NOT_GLOBAL`]. [`Entry::memory`] is 0 for index 0 of MAIR, which must be
+//! normal write-back memory, inner shareable. Index 1 must be device memory. [`Entry::key`] holds bits 59 to 62 of a
+//! leaf: an overlay index (FEAT_S1POE) or page-based hardware attributes. [`Entry::encrypted`] is unused.
+//!
+//! *52-bit output addresses* (FEAT_LPA2) use the shareability bits for the address. That's another format, so
+//! [`encode`] refuses frames beyond 48 bits.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
@@ -21,61 +23,63 @@ pub const PRESENT: u64 = 1 << 0;
 pub const TABLE_OR_PAGE: u64 = 1 << 1;
 /// The index into MAIR.
 pub const ATTRIBUTES: u64 = 7 << 2;
-/// The output address is non-secure, in the states in which the processor checks that.
+/// Marks the output address as non-secure, in the security states that check this bit.
 pub const NON_SECURE: u64 = 1 << 5;
-/// User mode is allowed.
+/// Allows user mode to access the page.
 pub const USER: u64 = 1 << 6;
-/// Stores are refused.
+/// Forbids stores.
 pub const READ_ONLY: u64 = 1 << 7;
-/// Inner shareable: the field of two bits, all set.
+/// The shareability field. Both bits set mean inner shareable.
 pub const INNER_SHAREABLE: u64 = 3 << 8;
 /// The access flag. In a table entry it has a meaning only with FEAT_HAFT.
 pub const ACCESSED: u64 = 1 << 10;
-/// The translation belongs to one ASID.
+/// Limits the translation to one ASID. If clear, it's global.
 pub const NOT_GLOBAL: u64 = 1 << 11;
 /// Bits of an entry that hold the frame.
 pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Indirect branches must land on a marked instruction (FEAT_BTI).
+/// Requires indirect branches to land on a marked instruction (FEAT_BTI).
 pub const GUARDED: u64 = 1 << 50;
-/// The walker may clear the read-only bit.
+/// Lets the walker clear [`READ_ONLY`].
 pub const DIRTY_MODIFIER: u64 = 1 << 51;
-/// One of sixteen entries that are translated as one.
+/// Marks one of sixteen entries that the TLB may hold as one.
 pub const CONTIGUOUS: u64 = 1 << 52;
-/// No instruction fetch by the kernel.
+/// Forbids the kernel to fetch instructions.
 pub const KERNEL_NO_EXECUTE: u64 = 1 << 53;
-/// No instruction fetch by user mode.
+/// Forbids user mode to fetch instructions.
 pub const USER_NO_EXECUTE: u64 = 1 << 54;
-/// A software bit: the page was written before it was write-protected.
+/// Records in software that the page was written before it was write-protected.
 pub const SOFTWARE_DIRTY: u64 = 1 << 55;
-/// Of a leaf: the overlay index, or attributes that the hardware exports.
+/// Bits 59 to 62 of a leaf: the overlay index, or attributes that the processor passes on to the memory system.
 pub const KEY: u64 = 0xf << KEY_SHIFT;
-/// Of a table: the kernel may fetch no instruction from the pages below.
+/// In a table entry: forbids the kernel to fetch instructions from the pages below.
 pub const TABLE_KERNEL_NO_EXECUTE: u64 = 1 << 59;
-/// Of a table: user mode may fetch no instruction from the pages below.
+/// In a table entry: forbids user mode to fetch instructions from the pages below.
 pub const TABLE_USER_NO_EXECUTE: u64 = 1 << 60;
-/// Of a table: user mode may not access the pages below.
+/// In a table entry: forbids user mode to access the pages below.
 pub const TABLE_NO_USER: u64 = 1 << 61;
-/// Of a table: the pages below are read-only.
+/// In a table entry: makes the pages below read-only.
 pub const TABLE_READ_ONLY: u64 = 1 << 62;
-/// Of a table: the memory below is non-secure, in the states in which the processor checks that.
+/// In a table entry: marks the memory below as non-secure, in the security states that check this bit.
 pub const TABLE_NON_SECURE: u64 = 1 << 63;
 
 const KEY_SHIFT: u32 = 59;
 
-/// Index 1 of MAIR: for devices.
+/// The memory type of devices: index 1 of MAIR.
 pub const DEVICE: MemoryType = MemoryType(1);
 /// The non-secure bit in a [`MemoryType`].
 const MEMORY_NON_SECURE: u8 = 1 << 5;
 
-/// In [`Entry::special`]: the other side may fetch instructions too. That is the kernel from a read-only page of user
-/// mode, or user mode from a page of the kernel.
+/// In [`Entry::special`]: lets the other side fetch instructions from the page too.
+///
+/// That is the kernel for a page of user mode, and user mode for a page of the kernel. The kernel never executes a page
+/// that user mode may write.
 pub const OTHER_EXECUTES: u8 = 1 << 0;
-/// In [`Entry::special`]: [`GUARDED`].
+/// In [`Entry::special`]: set if [`GUARDED`] is set.
 pub const IS_GUARDED: u8 = 1 << 1;
-/// In [`Entry::special`] of a table: [`TABLE_KERNEL_NO_EXECUTE`].
+/// In [`Entry::special`] of a table entry: set if [`TABLE_KERNEL_NO_EXECUTE`] is set.
 pub const KERNEL_NEVER_EXECUTES: u8 = 1 << 2;
 
-/// The behaviour of TLBs (Arm ARM, "TLB maintenance"), without FEAT_BBML1.
+/// The rules of AArch64's TLBs (Arm ARM, "TLB maintenance"), without FEAT_BBML1.
 pub const RULES: TlbRules = TlbRules {
     keeps_refused: true,
     keeps_absent: false,
@@ -86,8 +90,8 @@ pub const RULES: TlbRules = TlbRules {
 /// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
-/// If the frame doesn't fit into the format, or if a root would map a page. In debug builds also if the frame isn't
-/// aligned to the size of the page.
+/// If the frame lies beyond 48 bits of address, or if the entry is a leaf at the root level. Debug builds also panic if
+/// the frame isn't aligned to the size of the page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     assert!(
@@ -140,9 +144,10 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
         | u64::from(entry.key) << KEY_SHIFT & KEY
 }
 
-/// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
+/// Decodes a word of a table at `level`.
 ///
-/// The accessed bit of a table has a meaning only with FEAT_HAFT; [`Entry::table`] sets it.
+/// Returns [`Entry::ABSENT`] if the word isn't present, or if its form is reserved at that level, so that a walker
+/// faults. In table entries, the accessed bit has a meaning only with FEAT_HAFT.
 #[inline]
 pub fn decode(raw: u64, level: Level) -> Entry {
     let is_table_or_page = raw & TABLE_OR_PAGE != 0;
@@ -205,10 +210,9 @@ pub fn decode(raw: u64, level: Level) -> Entry {
 
 /// Returns the entry as a walker with FEAT_HAFDBS would write it after an access.
 ///
-/// Returns `None` if the entry isn't present, if the access is a store and the entry permits none, or if nothing
-/// changes.
+/// Returns `None` if the entry isn't present, if it forbids the store, or if nothing changes.
 ///
-/// It's for fault handlers on processors without FEAT_HAFDBS. Write the result with a compare-exchange.
+/// Fault handlers need it on processors without FEAT_HAFDBS. Write the result with a compare-exchange.
 #[inline]
 pub const fn mark_dirty(raw: u64, write: bool) -> Option<u64> {
     if raw & PRESENT == 0 {

@@ -1,7 +1,8 @@
-//! The features of an AArch64 processor, read from its identification registers (Arm ARM, "AArch64 system register
-//! descriptions").
+//! Reads an AArch64 processor's features from its identification registers.
+//!
+//! The Arm ARM describes these registers in "AArch64 system register descriptions".
 
-/// The features that matter for translation caches and zeroing.
+/// The features that matter for TLBs and for zeroing memory.
 ///
 /// See the example of [`Registers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -10,15 +11,15 @@ pub struct Features {
     pub asid_bits: u8,
     /// Invalidation by range (FEAT_TLBIRANGE).
     pub range: bool,
-    /// The operand of TLBI may contain a level hint (FEAT_TTL).
+    /// The operand of a TLBI may contain a level hint (FEAT_TTL).
     pub level_hint: bool,
     /// The walker sets the access flag.
     pub hardware_access: bool,
     /// The walker tracks dirty state.
     pub hardware_dirty: bool,
-    /// The value for TCR_EL1.IPS: the width of physical addresses.
+    /// The width of physical addresses, as TCR_EL1.IPS encodes it.
     pub physical_range: u8,
-    /// The bytes that one DC ZVA zeroes; 0 if it's forbidden.
+    /// The number of bytes that one DC ZVA zeroes; 0 if the instruction is forbidden.
     pub zero_block: u32,
 }
 
@@ -78,7 +79,7 @@ impl Features {
     /// Detects the features of this processor.
     ///
     /// # Safety
-    /// The processor is at exception level 1 or higher.
+    /// The processor must be at exception level 1 or higher.
     #[cfg(any(test, target_arch = "aarch64"))]
     pub unsafe fn detect() -> Self {
         // SAFETY: reading an identification register at level 1 or higher has no side effect.

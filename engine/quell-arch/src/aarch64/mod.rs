@@ -1,4 +1,4 @@
-//! AArch64: entries, features, and the instructions TLBI, DSB and the load of TTBR0.
+//! AArch64: page-table entries, features, and the instructions for TLBs and TTBR0.
 
 pub mod entry;
 pub mod features;

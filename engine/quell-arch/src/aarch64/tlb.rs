@@ -1,23 +1,23 @@
-//! Invalidation and root switches on AArch64.
+//! Invalidates translations and loads roots on AArch64.
 //!
 //! Callers rely on these facts (Arm ARM, "TLB maintenance"):
 //!
 //! * A store to a table reaches the walkers only after a barrier: `dsb ishst` *before* the TLBI.
-//! * A TLBI with suffix IS is broadcast to the inner shareable domain; without it, it reaches this processor alone. So
-//!   VMALLE1 without IS doesn't flush the other CPUs.
-//! * A TLBI is complete on all processors only after a `dsb ish` of *the processor that issued it*; a `dsb nsh`
-//!   completes a local one. An `isb` then makes this processor's own instruction stream see it.
-//! * VALE1 and RVALE1 drop leaf entries only. VAE1 and RVAE1 also drop the walker's table entries on the path. All of
-//!   them drop global entries of the address, whatever the ASID.
+//! * A TLBI with suffix IS is broadcast to the inner shareable domain. Without the suffix it affects this processor
+//!   alone, so VMALLE1 doesn't flush other CPUs.
+//! * A broadcast TLBI is complete only after a `dsb ish` of *the processor that issued it*. For a local TLBI, `dsb nsh`
+//!   suffices. After the barrier, an `isb` makes the completion visible to this processor's own instruction stream.
+//! * VALE1 and RVALE1 drop leaf entries only. VAE1 and RVAE1 also drop the table entries that the walker cached on the
+//!   path to the page. All four also drop global entries of the address, whatever the ASID.
 //!
-//! Pure functions compute the operands, so we test them on every host.
+//! The operands are computed by pure functions, which are tested on every host.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
-/// Returns the TTBR0_EL1 value that loads `root` under `tag`.
+/// Returns the TTBR0_EL1 value that loads `root` under `tag`, the ASID.
 ///
 /// # Panics
-/// If the root lies beyond 48 bits: the register has the upper bits of such an address in another place.
+/// If the root lies beyond 48 bits: the register holds the upper bits of such addresses elsewhere.
 #[inline]
 pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
     assert!(
@@ -27,7 +27,7 @@ pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
     root.address() | (tag.0 as u64) << 48
 }
 
-/// Returns the operand of TLBI ASIDE1(IS).
+/// Returns the operand of TLBI ASIDE1(IS), which drops all entries under one ASID.
 #[inline]
 pub const fn tag_operand(tag: Tag) -> u64 {
     (tag.0 as u64) << 48
@@ -57,22 +57,22 @@ const fn level_hint(size: PageSize) -> u64 {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// (V)AE1 or (V)ALE1 with this operand.
+    /// An operation on one page: VAE1 or VALE1, with this operand.
     Page(u64),
-    /// R(V)AE1 or R(V)ALE1 with this operand.
+    /// An operation on a range: RVAE1 or RVALE1, with this operand.
     Range(u64),
 }
 
-/// The operands that the processor supports.
+/// The operand formats that the processor supports.
 ///
 /// See the example of [`operations`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Operands {
-    /// Range operations exist.
+    /// The processor has operations on ranges.
     pub range: bool,
-    /// The level hint exists. Without it, its bits must be zero.
+    /// The processor accepts a level hint. Without it, the hint's bits must be zero.
     pub level_hint: bool,
-    /// TCR_EL1.DS is set (FEAT_LPA2, 52-bit addresses): a range operation's start is in units of 64 KB.
+    /// TCR_EL1.DS is set (FEAT_LPA2, 52-bit addresses). The start of a range operation is then in units of 64 KB.
     pub wide_addresses: bool,
 }
 
@@ -109,12 +109,13 @@ const fn range_operand(tag: Tag, start: u64, scale: u64, num: u64, hint: u64) ->
 
 /// Returns the operations that together cover `range` under `tag`.
 ///
-/// Without range operations we return one operation per stride. With them, we return the fewest whose sum is exactly
-/// the range. Their sizes are multiples of two base pages, so a single page may remain. Where a range operation can't
-/// start, we return operations by stride until one can: for example, beyond 48 bits of address, or off a 64 KB boundary
-/// with [`Operands::wide_addresses`].
+/// Without range operations, it returns one operation per page of the range's [stride](PageRange::stride). With them,
+/// it returns the fewest operations that cover exactly the range. A range operation covers an even number of base
+/// pages, so one page may need an operation of its own. Some addresses can't start a range operation: those beyond 48
+/// bits, or off a 64 KB boundary with [`Operands::wide_addresses`]. From there, it returns operations by page until a
+/// range operation can start.
 ///
-/// The level hint restricts an operation to leaves of one level, so we set it only for [`Scope::Leaf`].
+/// The level hint restricts an operation to leaves of one level, so only operations for [`Scope::Leaf`] have it.
 ///
 /// # Examples
 ///

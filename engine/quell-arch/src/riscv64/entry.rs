@@ -1,38 +1,40 @@
-//! The RISC-V format of page-table entries: Sv48 (privileged specification, chapter "Supervisor-Level ISA", with Svpbmt
-//! and Svnapot).
+//! Encodes and decodes RISC-V's page-table entries.
 //!
-//! An entry that points to a table has no rights and no accessed bit, so we decode it as granting all rights and
-//! accessed. [`Entry::memory`] is the PBMT field. [`Entry::contiguous`] is the N bit with the only size that is
-//! defined, 64 KB. The format has no room for the lowest four bits of such an entry's frame, which are those of its
-//! page, so decoding returns the first frame of the sixteen. We don't use [`Entry::key`] and [`Entry::encrypted`]. The
-//! kernel can never execute a leaf that user mode may use.
+//! The format is Sv48 with Svpbmt and Svnapot (privileged specification, chapter "Supervisor-Level ISA"). The kernel
+//! can never execute a leaf that user mode may use.
 //!
-//! Without Svadu the hardware refuses an access if the accessed or dirty bit is missing, and a fault handler sets the
-//! bit.
+//! Entries that point to a table have no rights and no accessed bit in this format. [`decode`] returns them with all
+//! rights granted and the accessed bit set. [`Entry::memory`] is the PBMT field. [`Entry::key`] and
+//! [`Entry::encrypted`] are unused.
+//!
+//! [`Entry::contiguous`] is the N bit, for 64 KB: the only size that Svnapot defines. Such an entry has no room for the
+//! lowest four bits of its page's frame. So [`decode`] returns the first of the sixteen frames.
+//!
+//! Without Svadu the processor faults if the accessed or dirty bit is missing, and a fault handler sets it.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
-/// Loads are allowed.
+/// Allows loads.
 pub const READABLE: u64 = 1 << 1;
-/// Stores are allowed.
+/// Allows stores.
 pub const WRITABLE: u64 = 1 << 2;
-/// Instructions may be fetched.
+/// Allows instruction fetches.
 pub const EXECUTABLE: u64 = 1 << 3;
-/// The page belongs to user mode.
+/// Marks a page of user mode.
 pub const USER: u64 = 1 << 4;
-/// The translation, or every translation below the table, belongs to every address space.
+/// Marks a translation of every address space. In a table entry it covers all pages below.
 pub const GLOBAL: u64 = 1 << 5;
-/// Accessed since the bit was cleared.
+/// Set if the page was accessed since the bit was cleared.
 pub const ACCESSED: u64 = 1 << 6;
-/// Stored to since the bit was cleared.
+/// Set if the page was written since the bit was cleared.
 pub const DIRTY: u64 = 1 << 7;
-/// Bits that hold the frame.
+/// The bits that hold the frame.
 pub const FRAME: u64 = ((1 << 44) - 1) << FRAME_SHIFT;
 /// The memory type (Svpbmt).
 pub const MEMORY: u64 = 3 << MEMORY_SHIFT;
-/// The entry is one of a row of pages that are translated as one (Svnapot).
+/// Marks one of several adjacent pages that the TLB may hold as one (Svnapot).
 pub const NAPOT: u64 = 1 << 63;
 
 const FRAME_SHIFT: u32 = 10;
@@ -41,14 +43,18 @@ const MEMORY_SHIFT: u32 = 61;
 const NAPOT_BITS: u64 = 15;
 const NAPOT_64K: u64 = 8;
 
-/// Uncached, non-idempotent memory (Svpbmt): for devices.
+/// The memory type of devices: uncached, non-idempotent (Svpbmt).
 pub const DEVICE: MemoryType = MemoryType(2);
 
-/// In [`Entry::special`]: loads aren't allowed. With [`Entry::writable`] the page is a shadow stack (Zicfiss), with
-/// [`Entry::executable`] alone it's execute-only.
+/// In [`Entry::special`]: forbids loads.
+///
+/// With [`Entry::writable`] the page is a shadow stack (Zicfiss). With [`Entry::executable`] alone it's execute-only.
 pub const UNREADABLE: u8 = 1 << 0;
 
-/// Returns the behaviour of TLBs. With `svvptc`, a TLB soon detects that an absent entry became present.
+/// Returns the rules of RISC-V's TLBs.
+///
+/// Set `svvptc` if the processor has the extension Svvptc: it then soon uses an entry that became present, without a
+/// fence.
 pub const fn rules(svvptc: bool) -> TlbRules {
     TlbRules {
         keeps_refused: true,
@@ -61,8 +67,9 @@ pub const fn rules(svvptc: bool) -> TlbRules {
 /// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
-/// If the frame doesn't fit into the format, if a root would map a page, or if a leaf would allow no access: without
-/// rights the format marks a table. In debug builds also if the frame isn't aligned to the size of the page.
+/// If the frame doesn't fit into the format, or if the entry is a leaf at the root level. Also if a leaf would allow no
+/// access: a word without rights means a table. Debug builds also panic if the frame isn't aligned to the size of the
+/// page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     assert!(
@@ -95,7 +102,9 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
         | u64::from(entry.memory.0) << MEMORY_SHIFT & MEMORY
 }
 
-/// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
+/// Decodes a word of a table at `level`.
+///
+/// Returns [`Entry::ABSENT`] if the word isn't present.
 #[inline]
 pub fn decode(raw: u64, _level: Level) -> Entry {
     if raw & PRESENT == 0 {

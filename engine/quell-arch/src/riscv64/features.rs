@@ -1,13 +1,15 @@
-//! The features of a RISC-V processor. Supervisor mode has no register for them: we read the extensions from the
-//! firmware's device tree, and write an ASID to find out the width of ASIDs.
+//! Finds out the features of a RISC-V processor.
+//!
+//! Supervisor mode has no register that lists them. The kernel reads the extensions from the firmware's device tree.
+//! For the width of ASIDs it writes all ones to satp's ASID field and reads the field back.
 
-/// The features that matter for translation caches.
+/// The features that matter for TLBs.
 ///
 /// # Examples
 ///
 /// ```
 /// use quell_arch::riscv64::features::Features;
-/// // The ISA string of the device tree, and what `satp.ASID` keeps of all ones.
+/// // The device tree's ISA string, and `satp.ASID` read back after all ones were written to it.
 /// let features = Features::decode("rv64imafdc_svadu_svvptc", 0xffff);
 /// assert!(features.svvptc && features.svadu);
 /// assert_eq!(features.asid_bits, 16);
@@ -16,20 +18,19 @@
 pub struct Features {
     /// The width of an ASID: 0 to 16 bits.
     pub asid_bits: u8,
-    /// The walker soon uses an entry that became present, without a fence (Svvptc).
+    /// Whether the walker soon uses an entry that became present, without a fence (Svvptc).
     pub svvptc: bool,
-    /// The walker sets the accessed and dirty bits: the device tree names Svadu and not Svade. If it names both, the
-    /// processor starts with faults for missing bits.
+    /// Whether the walker sets the accessed and dirty bits (Svadu).
+    ///
+    /// It's `false` if the device tree also names Svade, because such a processor starts with faults for missing bits.
     pub svadu: bool,
 }
 
 impl Features {
     /// Decodes the features from the device tree's ISA string and satp's ASID field.
     ///
-    /// `isa` is the property `riscv,isa`, for example `rv64imafdc_zicsr_svadu`. `asid` is the field's content after all
-    /// ones were written to it.
-    ///
-    /// We count the ones below the lowest zero of `asid`: the specification allows no other form.
+    /// `isa` is the device tree's property `riscv,isa`, for example `rv64imafdc_zicsr_svadu`. `asid` is the ASID field
+    /// read back after all ones were written to it. The width is the number of ones below the lowest zero.
     pub fn decode(isa: &str, asid: u16) -> Self {
         // Extensions of several letters follow the first underscore.
         let has = |name| isa.split('_').skip(1).any(|extension| extension == name);

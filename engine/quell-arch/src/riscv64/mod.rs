@@ -1,4 +1,4 @@
-//! RISC-V, 64 bits: entries, features, and the instructions SFENCE.VMA, FENCE and the load of satp.
+//! RISC-V, 64 bits: page-table entries, features, and the instructions for TLBs and satp.
 
 pub mod entry;
 pub mod features;

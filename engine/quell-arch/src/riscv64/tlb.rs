@@ -1,24 +1,24 @@
-//! Invalidation and root switches on RISC-V.
+//! Invalidates translations and loads roots on RISC-V.
 //!
 //! Callers rely on these facts (privileged specification, "Supervisor Memory-Management Fence Instruction" and
 //! "Supervisor Address Translation and Protection (satp) Register"):
 //!
-//! * SFENCE.VMA works on this processor alone. It isn't broadcast, so we interrupt other processors.
-//! * It orders this processor's earlier stores to tables, and those of others that it has observed, before later fills.
-//!   So the walker needs no other barrier to see an entry.
-//! * With an address it drops leaf entries of that address. Only with all addresses (rs1 = x0) does the walker drop its
-//!   copies of the tables above.
-//! * With an ASID it keeps global entries; without (rs2 = x0) it drops those too.
-//! * A write of satp drops nothing and orders nothing. The processor may use entries again that it kept under this
-//!   ASID.
-//! * The processor may cache an absent entry as absent, and may keep an entry that refused an access, until the
-//!   processor that faulted fences.
+//! * SFENCE.VMA works on this processor alone. Other processors must be interrupted.
+//! * SFENCE.VMA orders earlier stores to tables before later walks on this processor. That holds for its own stores and
+//!   for those of others that it has observed, so the walker needs no other barrier.
+//! * With an address, SFENCE.VMA drops only leaf entries of that address. The walker drops its copies of upper tables
+//!   only if all addresses are flushed (rs1 = x0).
+//! * With an ASID, SFENCE.VMA keeps global entries. Without one (rs2 = x0) it drops them too.
+//! * A write of satp drops nothing and orders nothing. If the processor kept entries under the new ASID, it may use
+//!   them again.
+//! * The processor may cache the fact that an entry is absent. It may also keep an entry that refused an access, until
+//!   the processor that faulted executes an SFENCE.VMA.
 //!
-//! Pure functions compute the operands, so we test them on every host.
+//! The operands are computed by pure functions, which are tested on every host.
 
 use quell::{Frame, PageRange, Scope, Tag};
 
-/// Translation of 48 bits of address by four levels of tables.
+/// The value of satp's mode field for Sv48: 48 bits of address and four levels of tables.
 pub const SV48: u64 = 9 << 60;
 /// The bits of satp that hold the ASID.
 pub const ASID: u64 = 0xffff << ASID_SHIFT;
@@ -27,7 +27,7 @@ pub const ROOT: u64 = (1 << 44) - 1;
 
 const ASID_SHIFT: u32 = 44;
 
-/// Returns the satp value that loads `root` under `tag`, as an Sv48 table.
+/// Returns the satp value that loads the Sv48 table `root` under `tag`, the ASID.
 ///
 /// # Panics
 /// If the root lies beyond 56 bits.
@@ -40,21 +40,22 @@ pub const fn satp(root: Frame, tag: Tag) -> u64 {
     SV48 | (tag.0 as u64) << ASID_SHIFT | root.0
 }
 
-/// One SFENCE.VMA for entries of one tag.
+/// One SFENCE.VMA for entries under one tag.
 ///
 /// See the example of [`operations`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// The leaf entries of this address.
+    /// Drops the leaf entries of this address.
     Page(u64),
-    /// All entries under the tag, and the walker's copies of tables.
+    /// Drops all entries under the tag, and the walker's copies of tables.
     Tag,
 }
 
-/// Returns the operations that together cover `range`: one per stride.
+/// Returns the operations that together cover `range`.
 ///
-/// If tables were unlinked, we return one operation for the whole tag, because no operation with an address reaches the
-/// walker caches.
+/// For [`Scope::Leaf`] it returns one operation per page of the range's [stride](PageRange::stride). For
+/// [`Scope::Tables`] (tables were unlinked) it returns one operation for the whole tag, because no operation with an
+/// address reaches the walker's copies of tables.
 ///
 /// # Examples
 ///
@@ -148,10 +149,10 @@ pub(crate) mod instructions {
 
     /// Executes a full barrier for memory: `fence rw, rw`.
     ///
-    /// Walkers read the same coherent memory, but this doesn't order their reads: only an SFENCE.VMA of the processor
-    /// that walks does. It's enough for the engine, for two reasons. Each processor that may hold an entry executes an
-    /// SFENCE.VMA after the entry was removed, at the latest when it loads the root. And a processor that faults
-    /// although the entry exists by now drops the old entry and retries.
+    /// The barrier doesn't order a walker's reads of the tables: only an SFENCE.VMA of the processor that walks does.
+    /// The engine needs no more, for two reasons. Each processor that may hold an entry executes an SFENCE.VMA after
+    /// the entry was removed, at the latest when it loads the root. And a processor that faults on an entry that has
+    /// become present drops the old entry and retries.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
@@ -160,16 +161,17 @@ pub(crate) mod instructions {
 
     /// Executes a full barrier for memory and devices: `fence iorw, iorw`.
     ///
-    /// Interrupt controllers are devices. The handler of an interrupt that is sent after the barrier sees the stores
-    /// before it. And a load after the barrier isn't older than the clearing of a pending bit before it.
+    /// Interrupt controllers are devices. If an interrupt is sent after the barrier, its handler sees the stores before
+    /// the barrier. If a pending bit is cleared before the barrier, a load after it happens after the clearing.
     #[inline]
     pub fn fence_devices() {
         // SAFETY: a barrier.
         unsafe { fence_iorw() }
     }
 
-    /// Makes stored instructions visible to this processor's own fetches: `fence.i`. Other processors need their own
-    /// `fence.i`.
+    /// Makes stored instructions visible to this processor's own fetches: `fence.i`.
+    ///
+    /// Other processors need their own `fence.i`.
     #[inline]
     pub fn fence_instructions() {
         // SAFETY: a barrier.
@@ -192,8 +194,9 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Drops the leaf entries of an address under all tags on this processor, global ones included. It's complete on
-    /// return.
+    /// Drops the leaf entries of an address on this processor, under all tags and global ones included.
+    ///
+    /// It's complete on return.
     ///
     /// # Safety
     /// The processor is in supervisor mode.

@@ -1,44 +1,45 @@
-//! The x86-64 format of page-table entries (Intel SDM volume 3, chapter "Paging"; AMD64 APM volume 2, chapter 5).
+//! Encodes and decodes x86-64's page-table entries.
 //!
+//! The format is described in the Intel SDM volume 3, chapter "Paging", and in the AMD64 APM volume 2, chapter 5.
 //! [`Entry::key`] is the protection key. [`Entry::memory`] is the index into the PAT; an entry that points to a table
-//! has only its two lower bits. We don't use [`Entry::special`] and [`Entry::contiguous`]. Hardware ignores bits 9 to
-//! 11 and 52 to 58: decoding drops them, encoding clears them.
+//! has only the index's two lower bits. [`Entry::special`] and [`Entry::contiguous`] are unused. Decoding drops bits 9
+//! to 11 and 52 to 58, which hardware ignores; encoding clears them.
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
-/// Stores are allowed.
+/// Allows stores.
 pub const WRITABLE: u64 = 1 << 1;
-/// User mode is allowed.
+/// Allows user mode to access the page.
 pub const USER: u64 = 1 << 2;
-/// Bit 0 of the index into the PAT; with its reset values, write-through.
+/// Bit 0 of the index into the PAT. With the PAT's reset values it selects write-through.
 pub const WRITE_THROUGH: u64 = 1 << 3;
-/// Bit 1 of the index into the PAT; with its reset values, uncached.
+/// Bit 1 of the index into the PAT. With the PAT's reset values it selects uncached memory.
 pub const UNCACHED: u64 = 1 << 4;
-/// The walker sets it when it uses the entry.
+/// Set by the walker when it uses the entry.
 pub const ACCESSED: u64 = 1 << 5;
-/// The walker sets it when a store uses the leaf.
+/// Set by the walker when a store uses the leaf.
 pub const DIRTY: u64 = 1 << 6;
-/// At levels 1 and 2: the entry is a leaf. At level 0 it is bit 2 of the index into the PAT.
+/// Marks a leaf at levels 1 and 2. At level 0 it's bit 2 of the index into the PAT.
 pub const LARGE: u64 = 1 << 7;
-/// The translation survives loads of CR3.
+/// Keeps the translation across loads of CR3.
 pub const GLOBAL: u64 = 1 << 8;
-/// Bit 2 of the index into the PAT, in large leaves.
+/// Bit 2 of the index into the PAT, in leaves at levels 1 and 2.
 pub const LARGE_PAT: u64 = 1 << 12;
 /// The protection key of a leaf.
 pub const KEY: u64 = 0xf << KEY_SHIFT;
-/// No instruction fetch.
+/// Forbids instruction fetches.
 pub const NO_EXECUTE: u64 = 1 << 63;
-/// Bits of a base-page entry that hold the frame.
+/// The bits of a base-page entry that hold the frame.
 pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 const KEY_SHIFT: u32 = 59;
 
-/// Strongly uncached memory, if the PAT holds its reset values: for devices.
+/// The memory type of devices: strongly uncached, with the PAT's reset values.
 pub const DEVICE: MemoryType = MemoryType(3);
 
-/// The behaviour of TLBs (Intel SDM volume 3, "Caching Translation Information").
+/// The rules of x86-64's TLBs (Intel SDM volume 3, "Caching Translation Information").
 pub const RULES: TlbRules = TlbRules {
     keeps_refused: false,
     keeps_absent: false,
@@ -68,8 +69,9 @@ impl Format {
     /// The format without an encryption bit.
     pub const PLAIN: Format = Format { encrypted: 0 };
 
-    /// Makes the format of a machine with an encryption bit in the address: AMD's C-bit. CPUID leaf 0x8000001F reports
-    /// it in bits 0 to 5 of EBX.
+    /// Makes the format of a machine with an encryption bit in the address, AMD's C-bit.
+    ///
+    /// CPUID leaf 0x8000001F reports the bit's position in EBX, bits 0 to 5.
     ///
     /// # Panics
     /// If the bit isn't an address bit.
@@ -86,8 +88,8 @@ impl Format {
     /// Encodes a present entry of a table at `level`.
     ///
     /// # Panics
-    /// If the frame doesn't fit into the format, or if a root would map a page. In debug builds also if the frame isn't
-    /// aligned to the size of the page, or if an entry of the lowest level would point to a table.
+    /// If the frame doesn't fit into the format, or if the entry is a leaf at the root level. Debug builds also panic
+    /// if the frame isn't aligned to the size of the page, or if an entry of the lowest level points to a table.
     #[inline]
     pub fn encode(self, entry: Entry, level: Level) -> u64 {
         let address = entry.frame.address();
@@ -123,7 +125,9 @@ impl Format {
             | u64::from(entry.key) << KEY_SHIFT & KEY
     }
 
-    /// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
+    /// Decodes a word of a table at `level`.
+    ///
+    /// Returns [`Entry::ABSENT`] if the word isn't present.
     #[inline]
     pub fn decode(self, raw: u64, level: Level) -> Entry {
         if raw & PRESENT == 0 {

@@ -1,8 +1,8 @@
-//! The features of an x86-64 processor, read from CPUID.
+//! Reads an x86-64 processor's features from CPUID.
 //!
 //! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3, appendix E).
 
-/// The features that matter for translation caches and zeroing.
+/// The features that matter for TLBs and for zeroing memory.
 ///
 /// # Examples
 ///
@@ -25,7 +25,7 @@ pub struct Features {
     pub invpcid: bool,
     /// Broadcast invalidation with INVLPGB and TLBSYNC.
     pub invlpgb: bool,
-    /// The number of pages that one INVLPGB may cover; 0 without the instruction.
+    /// The number of pages that one INVLPGB may cover; 0 if the processor lacks the instruction.
     pub invlpgb_pages: u32,
     /// 1 GB pages.
     pub huge_pages: bool,
@@ -39,12 +39,14 @@ pub struct Features {
     pub fsrm: bool,
     /// The CLZERO instruction.
     pub clzero: bool,
-    /// The local APIC has its x2APIC mode.
+    /// The local APIC supports x2APIC mode.
     pub x2apic: bool,
 }
 
 impl Features {
-    /// Decodes the features from CPUID. `cpuid` takes a leaf and a subleaf, and returns `[eax, ebx, ecx, edx]`.
+    /// Decodes the features from CPUID.
+    ///
+    /// `cpuid` takes a leaf and a subleaf, and returns `[eax, ebx, ecx, edx]`.
     pub fn decode(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Self {
         const ZERO: [u32; 4] = [0; 4];
         let basic = cpuid(0, 0)[0];

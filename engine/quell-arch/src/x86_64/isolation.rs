@@ -1,21 +1,23 @@
-//! Page-table isolation: a space has one root and tag for the kernel, and another root and tag for user mode.
+//! Flushes user-mode translations under page-table isolation (Linux' PTI).
 //!
-//! The kernel runs under a root that maps everything. User mode runs under a root that maps only the kernel's entry
-//! code. Both halves of a space have TLB entries of their own, under two PCIDs: the engine's tag, and the same tag with
-//! bit 11 set. When the engine invalidates under its tag, the user's half must be invalidated, too, but not at once.
-//! The CPU translates nothing under the user's tag before it returns to user mode, and the load of CR3 for that return
-//! can flush ([`UserHalves::cr3`]). So an invalidation only records the user's halves that are out of date.
+//! With isolation, each address space has two roots and two PCIDs, one for each *half*. The kernel's half maps
+//! everything. The user's half maps user memory and the kernel's entry code, and is loaded only in user mode. The
+//! kernel's half has the engine's tag as its PCID; the user's half has the same tag with bit 11 set.
 //!
-//! Each CPU has a [`UserHalves`]. The kernel's [`Hardware`](quell::Hardware) calls [`UserHalves::invalidated`] after it
-//! has invalidated the kernel's half, and [`UserHalves::loaded`] after it has loaded a root. Every return to user mode,
-//! from an NMI too, loads the value of [`UserHalves::cr3`]. The contract then holds for user mode as it does without
-//! isolation: for programs, a request is *flushed* as soon as it's recorded, because they run only after that load.
+//! When the engine invalidates pages under its tag, the user's half must be invalidated too. That can wait: the CPU
+//! doesn't translate under the user's PCID before it returns to user mode. And the load of CR3 for that return can
+//! flush the PCID. So an invalidation only marks the user's half as stale, and [`UserHalves::cr3`] returns a value that
+//! flushes stale halves.
+//!
+//! Each CPU has one [`UserHalves`]. The kernel's implementation of [`Hardware`](quell::Hardware) calls
+//! [`UserHalves::invalidated`] after each invalidation, and [`UserHalves::loaded`] after each load of a root. Every
+//! return to user mode, also from an NMI, loads the value of [`UserHalves::cr3`]. A flush then counts as complete for
+//! user mode as soon as it's recorded here: user code runs only after that load.
 //!
 //! # Limits
 //!
-//! This module doesn't cover kernel code that accesses user memory: that runs under the kernel's tag, which the engine
-//! flushes. A processor without PCIDs doesn't need it: each load of CR3 flushes. Broadcasts (INVLPGB) must name both
-//! tags.
+//! Kernel code that accesses user memory runs under the kernel's half, which the engine flushes. A processor without
+//! PCIDs needs no [`UserHalves`]: each load of CR3 flushes. Broadcasts (INVLPGB) must name both tags.
 
 use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,10 +26,10 @@ use quell::{Frame, Invalidate, Tag};
 /// The bit that distinguishes a user's tag.
 const USER: u16 = 1 << 11;
 
-/// Returns the tag of the user's half for the space's own `tag`.
+/// Returns the tag of the user's half of a space to which the engine gave `tag`.
 ///
 /// # Panics
-/// If the tag is the kernel's, or above [`UserHalves::TAGS`].
+/// If the tag is 0 (the kernel's) or above [`UserHalves::TAGS`].
 #[inline]
 pub const fn user_tag(tag: Tag) -> Tag {
     assert!(
@@ -37,9 +39,10 @@ pub const fn user_tag(tag: Tag) -> Tag {
     Tag(tag.0 | USER)
 }
 
-/// The user's halves that one CPU must flush before it uses them again.
+/// One CPU's record of the user halves that it must flush before their next use.
 ///
-/// Only that CPU uses this value: with interrupts masked, or in a handler that only adds marks.
+/// Only that CPU uses the record, with interrupts masked. An NMI handler may call [`UserHalves::invalidated`] at any
+/// time.
 ///
 /// # Examples
 ///
@@ -70,14 +73,16 @@ impl UserHalves {
     /// The highest tag that the engine may use: `Tagging::PerCpu { count }` must not exceed it.
     pub const TAGS: u16 = 63;
 
-    /// Creates the state of a CPU that has used no tag yet: every user's half must be flushed.
+    /// Creates the record of a CPU that has used no tag yet: every user half must be flushed.
     pub const fn new() -> Self {
         UserHalves {
             behind: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// Returns one bit for each tag whose user's half must be flushed. Machines in software save and compare it.
+    /// Returns one bit for each tag, set if the user half must be flushed.
+    ///
+    /// A simulated machine saves this value and compares it.
     #[doc(hidden)]
     pub fn to_bits(&self) -> u64 {
         self.behind.load(Relaxed)
@@ -96,7 +101,9 @@ impl UserHalves {
         self.behind.fetch_or(tags, Relaxed);
     }
 
-    /// Records that the kernel's half was invalidated, so the user's half must be flushed.
+    /// Records that the kernel's half was invalidated, so that the user's half is flushed before its next use.
+    ///
+    /// Call it after each invalidation that the engine requests, with the same argument.
     #[inline]
     pub fn invalidated(&self, what: Invalidate) {
         self.mark(match what {
@@ -106,7 +113,9 @@ impl UserHalves {
         });
     }
 
-    /// Records that a root was loaded under `tag`. `keep` is set if the tag's entries survived.
+    /// Records that the kernel loaded a root under `tag`.
+    ///
+    /// `keep` is set if the load kept the tag's TLB entries.
     #[inline]
     pub fn loaded(&self, tag: Tag, keep: bool) {
         if !keep {
@@ -116,12 +125,12 @@ impl UserHalves {
 
     /// Returns the CR3 value for the return to user mode under `tag`.
     ///
-    /// It contains the user's root, and keeps the tag's entries unless they must be flushed. The caller loads it before
-    /// it calls any other method of this value.
+    /// The value contains the user's root. If the user half is marked as stale, loading the value flushes the user's
+    /// PCID, and this call removes the mark. Load the value before you call another method of this record.
     ///
-    /// An NMI handler may add a mark between this call and the load: then the next return to user mode flushes, not
-    /// this one. So a handler that invalidates an entry on which user mode relies must invalidate it in the user's half
-    /// itself.
+    /// An NMI handler may add a mark between this call and the load of CR3. That mark takes effect only at the next
+    /// return to user mode. So if an NMI handler invalidates an entry on which user mode relies, it must invalidate the
+    /// entry in the user's half itself.
     ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].

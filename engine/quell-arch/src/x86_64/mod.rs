@@ -1,4 +1,4 @@
-//! x86-64: entries, features, and the instructions INVLPG, INVPCID, INVLPGB and the load of CR3.
+//! x86-64: page-table entries, features, and the instructions for TLBs and CR3.
 
 pub mod entry;
 pub mod features;

@@ -1,30 +1,29 @@
-//! Invalidation and root switches on x86-64.
+//! Invalidates translations and loads roots on x86-64.
 //!
 //! Callers rely on these facts (Intel SDM volume 3, "Caching Translation Information"; AMD64 APM volume 3, INVLPGB and
 //! TLBSYNC):
 //!
-//! * INVLPG drops the page's entries *under the current PCID*, global ones, and **all** paging-structure-cache entries
-//!   of the current PCID, whatever page they belong to.
-//! * INVPCID type 0 drops one page under a named PCID; types 1, 2, 3 drop a PCID, everything, and everything except
-//!   global entries.
-//! * A load of CR3 with CR4.PCIDE keeps the entries of the loaded PCID if and only if bit 63 is set; entries of other
-//!   PCIDs stay in either case. Without PCIDE it drops all entries except global ones.
+//! * INVLPG drops the page's entries under the *current* PCID, and its global entries. It also drops **all**
+//!   paging-structure-cache entries of the current PCID, whatever page they belong to.
+//! * INVPCID type 0 drops one page under a named PCID. Type 1 drops a PCID, type 2 everything, and type 3 everything
+//!   except global entries.
+//! * With CR4.PCIDE, a load of CR3 keeps the entries of the loaded PCID only if bit 63 of the value is set. Entries of
+//!   other PCIDs always stay. Without PCIDE it drops all entries except global ones.
 //! * INVLPGB starts an invalidation on all processors. It's complete only when *the processor that issued it* has
 //!   executed TLBSYNC.
 //!
-//! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor `readonly`): table
-//! stores before it stay before it, and accesses after it stay after it. In the processor, INVLPG and loads of CR3 are
-//! serializing. We use INVPCID after table stores in the same way, without a fence, as Linux does. Before an INVLPGB
-//! the engine executes a full barrier. Only INVLPGB reaches another processor.
+//! Every instruction here that invalidates or loads a root is also a compiler barrier: the compiler moves no memory
+//! access across it. In the processor, INVLPG and loads of CR3 are serializing. INVPCID follows table stores without a
+//! fence, as in Linux. Before an INVLPGB the engine executes a full barrier. Only INVLPGB affects other processors.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
 /// The highest tag: PCIDs have twelve bits.
 pub const MAX_TAG: u16 = 0xfff;
 
-/// Returns the CR3 value that loads `root` under `tag`. With `keep` the tag's entries survive.
+/// Returns the CR3 value that loads `root` under `tag`.
 ///
-/// If CR4.PCIDE is off, `tag` must be 0 and `keep` false.
+/// If `keep` is set, the load keeps the tag's TLB entries. If CR4.PCIDE is off, `tag` must be 0 and `keep` false.
 ///
 /// # Panics
 /// If the root lies beyond 52 bits, or the tag is above [`MAX_TAG`].
@@ -41,7 +40,7 @@ pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
     root.address() | tag.0 as u64 | (keep as u64) << 63
 }
 
-/// The registers of one INVLPGB.
+/// One INVLPGB: the values of its three registers.
 ///
 /// # Examples
 ///
@@ -55,11 +54,11 @@ pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broadcast {
-    /// The page address, and flags for the valid fields.
+    /// The page address, and flags that name the valid fields.
     pub rax: u64,
-    /// The number of pages *after the first*, and their size.
+    /// The number of pages *after the first*. Bit 31 is set if they're pages of 2 MB.
     pub ecx: u32,
-    /// PCID in bits 16 to 27; the ASID of a guest in bits 0 to 15 (0 is the host).
+    /// The PCID in bits 16 to 27, and a guest's ASID in bits 0 to 15 (0 is the host).
     pub edx: u32,
 }
 
@@ -71,20 +70,20 @@ impl Broadcast {
     const LEAF_ONLY: u64 = 1 << 4;
     const LARGE_STRIDE: u32 = 1 << 31;
 
-    /// Drops all entries of the host under all PCIDs, except global ones.
+    /// Drops all of the host's entries under all PCIDs, except global ones.
     pub const ALL: Self = Broadcast {
         rax: Self::ASID,
         ecx: 0,
         edx: 0,
     };
-    /// Drops all entries of the host, including global ones.
+    /// Drops all of the host's entries, including global ones.
     pub const ALL_AND_GLOBAL: Self = Broadcast {
         rax: Self::ASID | Self::GLOBAL,
         ecx: 0,
         edx: 0,
     };
 
-    /// Makes the instruction that drops all entries under one PCID.
+    /// Makes the request that drops all entries under one PCID, except global ones.
     #[inline]
     pub const fn tag(tag: Tag) -> Self {
         Broadcast {
@@ -94,13 +93,11 @@ impl Broadcast {
         }
     }
 
-    /// Returns the instructions that together cover `range` under `tag`.
+    /// Returns the requests that together cover `range` under `tag`.
     ///
-    /// The processor handles up to `max_pages` with one instruction
-    /// ([`Features::invlpgb_pages`](super::features::Features)).
-    ///
-    /// We cover 1 GB pages in strides of 2 MB: an invalidation of any address inside a page drops the whole
-    /// translation, but the instruction has no larger stride.
+    /// `max_pages` is the number of pages that one INVLPGB may cover:
+    /// [`Features::invlpgb_pages`](super::features::Features::invlpgb_pages). A 1 GB page is covered in strides of 2
+    /// MB, because the instruction has no larger stride.
     pub fn range(
         tag: Tag,
         range: PageRange,
@@ -111,8 +108,9 @@ impl Broadcast {
         Self::cover(which, tag, range, scope, max_pages)
     }
 
-    /// Returns the instructions that cover `range` of the kernel's half, under all PCIDs and including global entries,
-    /// like [`Broadcast::range`].
+    /// Returns the requests that cover `range` of the kernel's half of the address space.
+    ///
+    /// They drop entries under all PCIDs, global ones included. Otherwise it works like [`Broadcast::range`].
     pub fn kernel(range: PageRange, scope: Scope, max_pages: u32) -> impl Iterator<Item = Self> {
         let which = Self::ADDRESS | Self::ASID | Self::GLOBAL;
         Self::cover(which, Tag::KERNEL, range, scope, max_pages)
@@ -152,7 +150,7 @@ impl Broadcast {
 pub(crate) mod instructions {
     use super::*;
 
-    /// The translations that an INVPCID drops on this processor.
+    /// A type of INVPCID: the translations that it drops on this processor.
     ///
     /// # Examples
     ///
@@ -165,7 +163,7 @@ pub(crate) mod instructions {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {
-        /// One address under one PCID, and walker-cache entries of that address, except global entries.
+        /// One address under one PCID, with its walker-cache entries, except global entries.
         Address = 0,
         /// One PCID, except global entries.
         Tag = 1,
@@ -179,8 +177,9 @@ pub(crate) mod instructions {
     blocks! {
         BLOCKS of "x86_64";
 
-        /// Drops the translation of `address` under the current PCID, and the walker caches of the current PCID, on
-        /// this processor.
+        /// Drops the translation of `address` under the current PCID on this processor.
+        ///
+        /// It also drops the page's global entries, and the walker caches of the current PCID.
         ///
         /// # Safety
         /// The processor is at privilege level 0.
@@ -267,7 +266,9 @@ pub(crate) mod instructions {
         unsafe { invpcid_raw(kind as u64, &descriptor) }
     }
 
-    /// Drops every translation of this processor, including global ones, by toggling CR4.PGE. It needs no INVPCID.
+    /// Drops every translation of this processor, including global ones, by toggling CR4.PGE.
+    ///
+    /// It's for processors without INVPCID.
     ///
     /// # Safety
     /// The processor is at privilege level 0 with CR4.PGE on and interrupts masked.

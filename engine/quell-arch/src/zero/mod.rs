@@ -1,22 +1,23 @@
-//! The instructions for [`quell_zero`]: one function for every [`Strategy`].
+//! Zeroes memory with the instructions that [`quell_zero`] chooses among.
 //!
-//! [`available`] returns the strategies that the processor and the operating system support, [`caches`] returns the
-//! sizes of the caches, and [`zero`] zeroes memory with one strategy. All three work in user mode and in a kernel,
-//! without an operating system below and without `std`.
+//! [`available`] returns the strategies that the processor and the operating system support. [`caches`] returns the
+//! sizes of the caches, and [`zero`] zeroes memory with one strategy. They work in user mode and in a kernel, without
+//! an operating system and without `std`.
 //!
 //! # Vector registers
 //!
-//! On x86-64, the non-temporal stores of 128 bits and more overwrite vector registers: one, and with 256 bits and more
-//! the upper parts of sixteen. We declare that to the compiler, so user programs needn't care, whatever they were
-//! compiled for. A kernel that runs without saving the user's vector state must not use them, although the processor
-//! has them. It takes [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves `movnti` and
-//! `clzero`, for example. On AArch64 no strategy uses a vector register.
+//! On x86-64, non-temporal stores of 128 bits and more overwrite vector registers. They're declared to the compiler, so
+//! user programs need no precaution.
+//!
+//! A kernel that doesn't save the user's vector state must avoid these strategies. It chooses from
+//! [`Available::without_vectors`](quell_zero::Available::without_vectors), which includes `movnti` and `clzero`, for
+//! example. On AArch64 no strategy uses a vector register.
 //!
 //! # Interruption and ordering
 //!
-//! Every strategy may be interrupted anywhere, and continues where it was. Non-temporal stores and `clzero` are weakly
-//! ordered: [`zero`] ends with an `sfence`, so that a later release store publishes the zeros. If the thread moves to
-//! another CPU in the middle, the locked instructions of any context switch order the stores that it made before.
+//! Any strategy may be interrupted and continues later. Non-temporal stores and `clzero` are weakly ordered, so
+//! [`zero`] ends with an `sfence`; a later release store then publishes the zeros. If the thread moves to another CPU
+//! in the middle, the locked instructions of the context switch order its earlier stores.
 //!
 //! # Alignment and length
 //!
@@ -39,23 +40,23 @@ use x86_64 as native;
 
 /// Returns the strategies that this processor offers.
 ///
-/// It includes strategies with vector registers if the operating system has enabled these.
+/// It includes strategies that use vector registers if the operating system has enabled these registers.
 ///
-/// Each call queries the processor, which may trap to a hypervisor: call it once and keep the result. The result is
-/// valid for this CPU. A kernel on CPUs of several kinds uses the strategies that all of them have.
+/// Each call queries the processor, which may trap to a hypervisor, so call it once and keep the result. The result is
+/// valid for this CPU. On CPUs of several kinds, use only strategies that all of them offer.
 pub fn available() -> Available {
     native::available()
 }
 
-/// The strategy with which a kernel for this architecture zeroes a single page.
+/// The strategy with which a kernel zeroes a single page on this architecture.
 ///
 /// It's plain stores on an architecture for which this crate has no instructions.
 pub const PAGE: Strategy = native::PAGE;
 
-/// Returns the sizes of the data caches, if unprivileged code can read them (x86-64). On other architectures all are 0,
-/// which means unknown.
+/// Returns the sizes of the data caches, or 0 where a size is unknown.
 ///
-/// Under a hypervisor the last-level cache may be larger than the guest's share of it.
+/// Only x86-64 lets unprivileged code read them. Under a hypervisor, the size of the last-level cache may exceed the
+/// guest's share.
 pub fn caches() -> Caches {
     native::caches()
 }

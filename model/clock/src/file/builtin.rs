@@ -1,6 +1,6 @@
 //! The built-in machine and kernel files.
 
-/// Name and text of every built-in machine file.
+/// The name and text of every built-in machine file.
 pub static BUILT_IN: &[(&str, &str)] = &[
     (
         "haswell-server",
@@ -25,7 +25,7 @@ pub static BUILT_IN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Name and text of every built-in kernel file.
+/// The name and text of every built-in kernel file.
 pub static KERNELS: &[(&str, &str)] = &[
     ("quell-vm", include_str!("../../../kernels/quell-vm.toml")),
     (

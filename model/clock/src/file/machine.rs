@@ -5,24 +5,25 @@ use crate::architecture::Architecture;
 use super::parameter::{Description, Parameter, Unit};
 use quell_workloads::files::Mistake;
 
-/// Picoseconds: the unit of virtual time.
+/// A time in picoseconds, the unit of virtual time.
 pub type Time = u64;
 
 /// One value of a machine file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Value {
-    /// The value in the canonical unit (see [`Unit::spellings`]); times in picoseconds. For a
-    /// [`Unit::Choice`], the index of the word.
+    /// The value in the canonical unit (see [`Unit::spellings`]); times are in picoseconds.
+    ///
+    /// For a [`Unit::Choice`], it's the index of the word.
     pub amount: f64,
-    /// The number, as written in the file.
+    /// The number as it's written in the file.
     pub written: String,
-    /// The unit, as written in the file; empty for choices.
+    /// The unit as it's written in the file; empty for choices.
     pub unit: String,
-    /// The origin of the value.
+    /// The origin of the value, as text.
     pub source: String,
     /// Whether the value is a guess.
     pub assumed: bool,
-    /// Whether a kernel file contained it, so that another kernel replaces it.
+    /// Whether a kernel file contains the value, so that another kernel replaces it.
     pub from_kernel: bool,
 }
 
@@ -49,7 +50,7 @@ impl Value {
     }
 }
 
-/// A kernel: the costs of its own code on any machine.
+/// A kernel file: the costs of a kernel's own code on any machine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelFile {
     /// The costs, as a machine with a clock of 1 GHz of which only [the kernel's](Parameter::of_kernel) parameters are
@@ -77,7 +78,7 @@ impl KernelFile {
         self.costs.value(parameter)
     }
 
-    /// Returns the parameters of kernels.
+    /// Returns the parameters that kernel files contain.
     pub fn parameters() -> impl Iterator<Item = Parameter> {
         let all = Parameter::ALL.iter().copied();
         all.filter(|parameter| parameter.of_kernel())
@@ -96,7 +97,7 @@ impl KernelFile {
     }
 }
 
-/// A machine: a complete set of parameters.
+/// A machine file: a complete set of parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MachineFile {
     pub(super) name: String,
@@ -118,12 +119,14 @@ impl MachineFile {
         &self.title
     }
 
-    /// Returns the name of the kernel that runs on it.
+    /// Returns the name of the kernel that runs on the machine.
     pub fn kernel(&self) -> &str {
         &self.kernel
     }
 
-    /// Returns the same machine with another kernel. Costs that the machine's own file sets stay.
+    /// Returns the same machine with another kernel.
+    ///
+    /// Costs that the machine's own file sets stay.
     #[must_use]
     pub fn with_kernel(&self, kernel: &KernelFile) -> Self {
         let mut changed = self.clone();
@@ -185,7 +188,9 @@ impl MachineFile {
             .filter(|&parameter| self.value(parameter).assumed)
     }
 
-    /// Returns the same machine with one amount multiplied by `factor`, kept within its range; choices stay.
+    /// Returns the same machine with one amount multiplied by `factor`.
+    ///
+    /// The result is kept within the parameter's range. A choice stays as it is.
     pub fn scaled(&self, parameter: Parameter, factor: f64) -> Self {
         let mut scaled = self.clone();
         let description = parameter.description();
@@ -201,7 +206,7 @@ impl MachineFile {
     /// Returns the same machine with one amount replaced, in the canonical unit.
     ///
     /// # Errors
-    /// If the amount is outside the parameter's range; the message contains the range.
+    /// If the amount is outside the parameter's range. The message contains the range.
     pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Mistake> {
         let description = parameter.description();
         let (least, most) = bounds(description);

@@ -16,19 +16,19 @@ pub enum Unit {
     Bytes,
     /// A transfer rate: `GB/s` (10^9 bytes a second).
     Rate,
-    /// A number of things, written with the unit `entries`, `ways`, `CPUs` or `1`.
+    /// A number, written with the unit `entries`, `ways`, `CPUs` or `1`.
     Count,
-    /// A factor without dimension, unit `1`.
+    /// A factor without dimension, written with the unit `1`.
     Factor,
-    /// One of the words listed; written as a string without unit.
+    /// One of these words, written as a string without unit.
     Choice(&'static [&'static str]),
 }
 
 impl Unit {
-    /// Returns the units that a file may contain, with the factor to the canonical one.
+    /// Returns the units that a file may contain, each with its factor to the canonical unit.
     ///
     /// Canonical units are picoseconds, gigahertz, bytes, bytes per nanosecond and the number itself. The factor of
-    /// `cycles` depends on the core clock, and the reader applies it.
+    /// `cycles` depends on the core clock, so the reader applies it.
     pub fn spellings(self) -> &'static [(&'static str, f64)] {
         match self {
             Unit::Time => &[("cycles", 0.0), ("ns", 1e3), ("us", 1e6)],
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Returns the unit of ranges, after a space; nothing for plain numbers and words.
+    /// Returns the unit in which ranges are printed, after a space; nothing for plain numbers and words.
     pub const fn of_ranges(self) -> &'static str {
         match self {
             Unit::Time => " ns",
@@ -58,20 +58,20 @@ impl Unit {
     }
 }
 
-/// A row of the table of parameters.
+/// The description of a parameter: a row of [`PARAMETERS`].
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
-    /// Its section in a file.
+    /// The parameter's section in a file.
     pub section: &'static str,
-    /// Its key in the section.
+    /// The parameter's key in the section.
     pub key: &'static str,
-    /// Its unit.
+    /// The parameter's unit.
     pub unit: Unit,
     /// The least value, in the first unit of [`Unit::spellings`] that is not `cycles`.
     pub least: f64,
     /// The largest value, in the same unit.
     pub most: f64,
-    /// Its meaning.
+    /// The parameter's meaning.
     pub meaning: &'static str,
 }
 
@@ -100,13 +100,15 @@ macro_rules! parameters {
 }
 
 impl Parameter {
-    /// Returns the row of the table.
+    /// Returns the parameter's row of [`PARAMETERS`].
     #[inline]
     pub fn description(self) -> &'static Description {
         &PARAMETERS[self as usize]
     }
 
-    /// Returns whether kernel files contain it: a cost of the kernel's own code, not of the machine.
+    /// Returns whether kernel files contain the parameter.
+    ///
+    /// If so, it's a cost of the kernel's own code, not of the machine.
     pub fn of_kernel(self) -> bool {
         matches!(self.description().section, "kernel" | "lock")
     }

@@ -167,17 +167,20 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
 }
 
 impl MachineFile {
-    /// Reads a machine file. Only messages use `path`. A file may be based on a built-in machine.
+    /// Reads a machine file, which may be based on a built-in machine.
+    ///
+    /// Only messages use `path`.
     ///
     /// # Errors
-    /// If the text isn't TOML, or a key is unknown, missing, of the wrong type or unit, or out of range: all mistakes,
-    /// with lines.
+    /// If the text isn't TOML, or a key is unknown, missing, of the wrong type or unit, or out of range. The error
+    /// contains all mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
         parse(path, text, built_in_base)
     }
 
-    /// Reads a machine file like [`MachineFile::parse`], but `base` finds the file on which this one is based, or
-    /// returns an error.
+    /// Reads a machine file that may be based on any other file.
+    ///
+    /// It's like [`MachineFile::parse`], but calls `base` with the name of the file on which this one is based.
     ///
     /// # Errors
     /// As [`MachineFile::parse`].
@@ -191,7 +194,9 @@ impl MachineFile {
 }
 
 impl KernelFile {
-    /// Reads a kernel file, which may be based on another; `base` finds that one, or returns an error.
+    /// Reads a kernel file, which may be based on another.
+    ///
+    /// `base` gets the name of the other file and returns its content, or an error.
     ///
     /// # Errors
     /// As [`MachineFile::parse`].
@@ -207,7 +212,7 @@ impl KernelFile {
     }
 }
 
-/// The kernel of a machine whose file names none.
+/// The kernel of a machine whose file names no kernel.
 pub const DEFAULT_KERNEL: &str = "quell-vm";
 
 /// Returns the built-in kernel with this name, if any.

@@ -10,10 +10,10 @@ use quell_workloads::files::{FileError, Mistake, hint};
 use std::collections::BTreeMap;
 
 impl MachineFile {
-    /// Returns the same machine with parameters set from text, for example `interrupt.send=900ns`, `cpu.cpus=72`,
-    /// `tlb.tags=none`.
+    /// Returns the same machine with parameters set from text.
     ///
-    /// Units and checks are those of files. The later of two texts for one parameter wins. Only messages use `origin`.
+    /// Texts are, for example, `interrupt.send=900ns`, `cpu.cpus=72`, or `tlb.tags=none`. Units and checks are those of
+    /// files. If two texts set one parameter, the later one is used. Only messages use `origin`.
     ///
     /// # Errors
     /// If a text sets nothing, or the values can't be combined.

@@ -1,4 +1,4 @@
-//! Writes a machine as a file that lists every parameter with its source and needs no other file of the user's.
+//! Prints a machine as a complete file, which lists every parameter with its source.
 
 use super::machine::{MachineFile, Value};
 use super::parameter::{Parameter, Unit};
@@ -6,7 +6,9 @@ use super::parse::built_in_kernel;
 use std::fmt::Write;
 
 impl MachineFile {
-    /// Returns the text of a file that is read as this machine. A built-in kernel is named only.
+    /// Returns the text of a machine file that reads back as this machine.
+    ///
+    /// The text names a built-in kernel instead of listing its parameters.
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut file = format!(

@@ -1,24 +1,24 @@
 //! Checks single accesses against clauses C1 to C8.
 //!
-//! A few comparisons clear almost every access: the word that the translation was filled from is unchanged, nothing
-//! happened to the frame since the fill, no call that revoked something from the space has returned, and no table was
-//! freed. [`Core::judge`] examines the others:
+//! A few comparisons clear almost every access. They show that the word from which the translation was filled is
+//! unchanged, and that nothing happened to the frame since the fill. Also, no call that revoked something from the
+//! space has returned, and no table was freed. [`Core::judge`] examines the other accesses:
 //!
 //! * another space's translation: **C5**;
 //! * the frame got a new owner after the fill, or the access stores to a frame without owner: **C1**;
 //! * a store, and the frame's content was captured after the fill: **C2**;
 //! * the translation differs from the tables, and a call that began after the fill and revoked the page or the right
 //!   has returned: **C3**;
-//! * a load through such a translation that returns other bytes than the program should read, without a concurrent
-//!   call that explains it: **C4**;
+//! * a load through such a translation that returns other bytes than the program should read, without a concurrent call
+//!   that explains it: **C4**;
 //! * a walker that reads a table page after it was freed: **C6**;
 //! * frames handed out as zeroed that are not: **C8**.
 //!
-//! The run detects violations of C7: CPUs that wait for each other for ever. Invalid calls that no clause covers are
-//! reported as [`Clause::Misuse`].
+//! The run itself detects violations of C7: CPUs that wait for each other for ever. Invalid calls that no clause covers
+//! are reported as [`Clause::Misuse`].
 //!
-//! We give overlapping calls the benefit of the doubt: a translation may be used if it was filled while the call that
-//! revokes it was under way.
+//! Calls that overlap an access get the benefit of the doubt: a translation may be used if it was filled while the call
+//! that revokes it was under way.
 
 use super::{Kind, Revocations, SMALL_RANGE, Verdict};
 use crate::core::Core;

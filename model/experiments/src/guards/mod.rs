@@ -1,20 +1,20 @@
 //! Measures the cost of guards beside the gain of the mechanisms that need them.
 //!
-//! A guard is a check, fence, wait or flush that makes a mechanism slower and correct. Each has a mutant
-//! ([`quell_mutants::list`]) that omits it. So we measure its cost in three runs of one workload on one machine:
-//! mechanism off, mechanism on, and mechanism on without the guard. The first two runs show the gain, the last two the
-//! cost. The last may break the contract; we count violations, and they don't fail the run.
+//! A guard is a check, fence, wait or flush that makes a mechanism slower but correct. Each guard has a mutant that
+//! omits it ([`quell_mutants::list`]). So its cost is measured in three runs of one workload on one machine: mechanism
+//! off, mechanism on, and mechanism on without the guard. The first two runs show the gain of the mechanism, the last
+//! two the cost of the guard. The last run may break the contract. Its violations are counted, but don't fail the run.
 //!
-//! Runs are short, and those of several CPUs depend on the order of arrival. So we run several seeds, and a cost is a
-//! mean with its extremes.
+//! Runs are short, and those of several CPUs depend on the order of arrival. So each run is repeated with several
+//! seeds, and a cost is a mean with its extremes.
 //!
 //! # Omitted
 //!
-//! * Mutants that move work (the clock read after the flush, a space published after its root was loaded, frames freed
-//!   before the flush) save nothing.
+//! * Mutants that move work to another place save nothing. For example, they free frames before the flush instead of
+//!   after it.
 //! * Mutants that remove a mechanism's purpose (the flush, the request, the wait) are no guards.
-//! * We have no workload for some guards: locks that the manager needs without the mechanism, CPU hotplug, and changes
-//!   of kernel mappings.
+//! * Some guards have no workload: locks that the manager needs without the mechanism, CPU hotplug, and changes of
+//!   kernel mappings.
 
 mod scenes;
 #[cfg(test)]
@@ -56,18 +56,18 @@ const TOLD: [f64; 2] = [0.005, 0.01];
 /// The most events in a row of the table.
 const SHOWN: usize = 3;
 
-/// The cost of a guard.
+/// The measured cost of a guard.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The mechanism (S0 to S4) whose fast path it guards.
+    /// The mechanism (S0 to S4) whose fast path the guard slows.
     pub mechanism: &'static str,
-    /// The guard's action.
+    /// A description of the guard's action.
     pub guard: &'static str,
-    /// The mutants that leave it out.
+    /// The names of the mutants that omit the guard.
     pub without: Vec<&'static str>,
-    /// The failure without it.
+    /// A description of the failure without the guard.
     pub hole: &'static str,
-    /// The clause of the contract that it keeps.
+    /// The clause of the contract that the guard keeps.
     pub clause: &'static str,
     /// The workload.
     pub experiment: &'static str,
@@ -89,25 +89,25 @@ pub struct Row {
     pub before: Option<f64>,
     /// The figure with the mechanism and the guard.
     pub shipped: Option<f64>,
-    /// The figure with the mechanism, without the guard.
+    /// The figure with the mechanism, but without the guard.
     pub left_out: Option<f64>,
-    /// The time that the mechanism saves with the guard in place: 0.3 is 30 % less.
+    /// The share of time that the mechanism saves with the guard in place. For example, 0.3 is 30 % less.
     pub gain: Option<f64>,
-    /// The additional time with the guard: 0.01 is 1 % more.
+    /// The share of time that the guard adds. For example, 0.01 is 1 % more.
     pub cost: Option<f64>,
-    /// The smallest and the greatest cost of the seeds.
+    /// The smallest and the greatest cost among the seeds.
     pub cost_range: Option<[f64; 2]>,
-    /// The unit of the event counts, for example `unmap`.
+    /// The operation for which events are counted, for example `unmap`.
     pub each: &'static str,
-    /// The additional events with the guard, for each such operation.
+    /// The number of additional events with the guard, for each such operation.
     pub events: BTreeMap<&'static str, f64>,
     /// The number of seeds.
     pub seeds: u64,
-    /// Breaches of the contract with the mechanism on and off, with all guards.
+    /// The number of violations of the contract in the runs with all guards.
     pub violations: u64,
-    /// Breaches of the contract with the guard left out.
+    /// The number of violations of the contract in the runs without the guard.
     pub violations_left_out: u64,
-    /// The clauses that those breaches broke.
+    /// The clauses that broke without the guard.
     pub broken: Vec<String>,
     /// The reason for missing figures, if some are missing.
     pub failed: Option<String>,
@@ -122,7 +122,9 @@ pub struct PlannedGuard {
     workload: Workload,
 }
 
-/// Plans the guards of a mechanism or a workload, or all of them.
+/// Plans the measurement of guards.
+///
+/// `only` is a mechanism or a workload whose guards to measure. `None` plans all guards.
 pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     let asked = |guard: &&Guard| {
         only.is_none_or(|only| {
@@ -132,8 +134,10 @@ pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     GUARDS.iter().filter(asked).map(PlannedGuard::new).collect()
 }
 
-/// Performs the runs of the plans. Adds runs with all guards to `results`, and returns those without one, because they
-/// may break the contract and fail.
+/// Performs the runs of the plans.
+///
+/// Adds runs with all guards to `results`, and returns the runs that omit a guard. Those may break the contract and
+/// fail.
 pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
     let three = |plan: &PlannedGuard| {
         plan.seeds()
@@ -198,7 +202,7 @@ impl PlannedGuard {
         1..=self.guard.scene.seeds
     }
 
-    /// Builds the row from the results of the runs.
+    /// Builds the row of this guard from the results of its runs.
     pub fn row(&self, results: &Results, left_out: &Results) -> Row {
         let Guard {
             scene,
@@ -361,7 +365,7 @@ impl Row {
             .map_or_else(|| "-".into(), |gain| format!("{:.1}", 100.0 * gain))
     }
 
-    /// Returns the clauses that broke without the guard, and how often.
+    /// Returns the clauses that broke without the guard, each with its number of violations.
     pub fn broken_text(&self) -> String {
         match self.violations_left_out {
             0 => "0".into(),

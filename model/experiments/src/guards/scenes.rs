@@ -1,7 +1,7 @@
-//! The guards to omit, and the runs that measure each.
+//! Lists the guards to omit, and the runs that measure each.
 //!
-//! The workloads are those of the headlines, shortened, and two variants: spaces that one CPU changes while others
-//! keep them tagged, and unmaps that free page tables.
+//! The workloads are those of the headlines, shortened, and two variants: spaces that one CPU changes while others keep
+//! them tagged, and unmaps that free page tables.
 
 use quell::Mechanism;
 

@@ -26,7 +26,7 @@ const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "
 /// The number of CPUs in a timeline.
 const TIMELINE_CPUS: usize = 4;
 
-/// Returns the runs that the report needs in addition to the table's.
+/// Returns the runs that the report needs in addition to those of the headlines' table.
 pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
     let alone = plans.iter().flat_map(|plan| {
         let single = single_policies().map(|(_, policy)| policy);
@@ -49,7 +49,7 @@ pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
         .collect()
 }
 
-/// Builds the report from the results of the table's runs and of [`jobs`].
+/// Builds the report from the results of the headlines' runs and of [`jobs`].
 pub fn build(
     plans: &[Experiment],
     rows: &[Row],

@@ -1,8 +1,8 @@
-//! The columns of a sweep's results, shared by CSV and Parquet.
+//! Converts a sweep's results to columns, for CSV and Parquet.
 //!
 //! Each column has one type. An empty CSV field is null in Parquet. A parameter whose values are all whole numbers,
-//! sizes or times is a number, in bytes or nanoseconds if it has a unit. Others stay text (`page=large`,
-//! `interrupt.send=2cycles`).
+//! sizes or times becomes a column of numbers, in bytes or nanoseconds if it has a unit. Others stay text
+//! (`page=large`, `interrupt.send=2cycles`).
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use super::Record;
 
 /// The values of a column, one for each run.
 pub enum Cells {
-    /// Texts; `None` if a run has none.
+    /// Texts. A run without a value has `None`.
     Text(Vec<Option<String>>),
-    /// Whole numbers, and their notation in CSV, if it differs.
+    /// Whole numbers, and their notation in CSV if it differs.
     Count(Vec<u64>, Option<Vec<String>>),
-    /// Real numbers; `None` if nothing was measured.
+    /// Real numbers. A run that measured nothing has `None`.
     Real(Vec<Option<f64>>),
 }
 
 /// A column.
 pub struct Column {
-    /// Its name, the same in every format.
+    /// The column's name, the same in every format.
     pub name: String,
-    /// Its values.
+    /// The column's values.
     pub cells: Cells,
 }
 
@@ -67,7 +67,7 @@ impl Column {
     }
 }
 
-/// Returns every run in columns, in order; omits counts that no run has.
+/// Returns the runs as columns, in order. Omits event counts that are zero in every run.
 pub fn of(records: &[Record]) -> Vec<Column> {
     let runs = || records.iter();
     let mut columns = vec![

@@ -1,4 +1,4 @@
-//! The header of a grid's [results](crate::results).
+//! Defines the header of a grid's [results](crate::results).
 
 use quell_conformance::PolicyText;
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use crate::results::{Header, digest};
 pub struct Head {
     /// The workload's name.
     pub workload: String,
-    /// The text of its file, which reveals a change of it.
+    /// The text of the workload's file. It reveals a change of the file.
     pub file: String,
     /// The figure's name.
     pub metric: String,
-    /// The number of all runs.
+    /// The number of all runs of the grid.
     pub runs: usize,
     /// The machines, each with a digest of every figure of its file.
     machines: Vec<String>,

@@ -7,7 +7,7 @@ use super::columns::{self, Column, amount};
 use crate::charts::{COLORS, Chart, Line, VerticalScale};
 use crate::numbers::median;
 
-/// One point of a grid: all of its seeds.
+/// One point of a grid, with the figures of all its seeds.
 #[derive(Debug)]
 pub struct Point {
     /// The machine's name.
@@ -30,14 +30,14 @@ impl Point {
         median(&mut self.values.clone())
     }
 
-    /// Returns the spread of the figures in percent of the median.
+    /// Returns the spread of the figures, in percent of the median.
     pub fn spread(&self) -> Option<f64> {
         let (first, last) = (self.values.first()?, self.values.last()?);
         Some((last - first) / self.median()?.abs() * 100.0)
     }
 }
 
-/// Returns the points of a grid, in its order. All seeds of a point are adjacent.
+/// Returns the points of a grid, in the grid's order. All seeds of a point are adjacent there.
 pub fn points(records: &[Record]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for record in records {
@@ -81,7 +81,7 @@ fn quoted(text: &str) -> String {
     text.to_owned()
 }
 
-/// Formats every run as a line; omits counts that no run has.
+/// Formats each run as a line of CSV. Omits event counts that are zero in every run.
 pub fn csv(records: &[Record]) -> String {
     let columns = columns::of(records);
     let mut text = String::new();
@@ -97,7 +97,9 @@ pub fn csv(records: &[Record]) -> String {
     text
 }
 
-/// Plots the medians over CPUs or the numeric parameter with the most values; `None` if none has two.
+/// Plots the medians over the number of CPUs, or over another numeric parameter.
+///
+/// It chooses the one with the most values. Returns `None` if none has two.
 pub fn plot(points: &[Point], metric: &str) -> Option<String> {
     let first = points.first()?;
     let different = |of: &dyn Fn(&Point) -> Option<f64>| {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Release;
 const _: () = assert!(FIRST.is_multiple_of(BLOCK));
 
 impl BareKernel<'_> {
-    /// Maps the block that begins with `page` to the frames from `frame` on. Its entries are empty.
+    /// Maps the block that begins with `page` to the frames from `frame` on. Its entries were empty.
     pub fn map_block(&self, space: usize, page: u64, frame: Frame) {
         assert!(page.is_multiple_of(BLOCK) && frame.0.is_multiple_of(BLOCK));
         for at in 0..BLOCK {

@@ -1,4 +1,6 @@
-//! Batches that have a place for one space and contain changes of two, and batches that two CPUs use.
+//! Uses batches that overflow, and batches that two CPUs use.
+//!
+//! A batch overflows if it has room for one space and gets changes of two.
 
 use super::{BareKernel, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
@@ -20,8 +22,9 @@ impl<'m> BareKernel<'m> {
         batch
     }
 
-    /// Unmaps pages of `space`, each under its lock, in a batch whose only place belongs to `first`. Gives their
-    /// frames to new owners.
+    /// Unmaps pages of `space` in a batch that has room only for the space `first`.
+    ///
+    /// Each page is unmapped under its lock. The frames get new owners.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("reclaim pages {pages:x?} of {space}, behind {first}"));
@@ -33,9 +36,10 @@ impl<'m> BareKernel<'m> {
         self.finish_reclaim(&mut batch);
     }
 
-    /// Unmaps a page whose entry another CPU may have cleared, like [`BareKernel::unmap`]. It makes the pending flushes
-    /// after it has dropped the lock. So other entries may be cleared meanwhile, as in a kernel with a lock for each
-    /// table.
+    /// Unmaps a page whose entry another CPU may have cleared already.
+    ///
+    /// Otherwise it's like [`BareKernel::unmap`], but makes the pending flushes after it has dropped the lock. So other
+    /// entries may be cleared meanwhile, as in a kernel with a lock for each table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), cleared"));
@@ -64,8 +68,10 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps a page of `space` in a batch whose only place belongs to `first`, and lends the batch to another CPU, as
-    /// a thread does that is moved. Ends the batch, unless the other CPU has.
+    /// Unmaps a page of `space` in a batch that has room only for `first`, and lends the batch to another CPU.
+    ///
+    /// That happens when a thread with an open batch moves to another CPU. This CPU ends the batch, unless the other
+    /// CPU has ended it.
     pub fn lend_batch(&self, first: usize, space: usize, page: u64) {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space}, behind {first}, and lend the batch")
@@ -78,7 +84,9 @@ impl<'m> BareKernel<'m> {
         self.finish_reclaim(&mut batch);
     }
 
-    /// Unmaps pages of `space` in the batch that another CPU lends, ends the batch if `ends`, and returns it.
+    /// Unmaps pages of `space` in the batch that another CPU lends, and returns the batch to that CPU.
+    ///
+    /// If `ends` is set, it ends the batch first.
     pub fn use_lent_batch(&self, space: usize, pages: &[u64], ends: bool) {
         self.wait_for(LENT);
         self.hw
@@ -94,8 +102,9 @@ impl<'m> BareKernel<'m> {
         self.tell(RETURNED);
     }
 
-    /// Frees a leaf table like [`BareKernel::free_table`], in a batch whose only place belongs to `first`. Unmaps page 0
-    /// afterwards, which is a smaller change.
+    /// Frees a leaf table like [`BareKernel::free_table`], in a batch that has room only for the space `first`.
+    ///
+    /// Afterwards it unmaps page 0 in the same batch, which is a smaller change.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
         self.hw
             .say(|| format!("frees the leaf table of {page:#x} of {space}, behind {first}"));
@@ -115,8 +124,9 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps pages of the kernel's half and then page 0 of space 1, in a batch whose only place belongs to `first`.
-    /// Gives their frames to new owners.
+    /// Unmaps pages of the kernel's half and page 0 of space 1, in a batch that has room only for `first`.
+    ///
+    /// The frames get new owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("unmap own {pages:x?}, behind {first}"));

@@ -1,4 +1,4 @@
-//! Flushes under a lock for which other CPUs spin, with and without a batch, and flushes in flight.
+//! Flushes under a lock for which other CPUs spin, with and without a batch, and starts flushes without waiting.
 
 use super::BareKernel;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope, Word};
@@ -48,7 +48,9 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page like [`BareKernel::unmap`], but with a coalesced full flush after it has dropped the lock.
+    /// Unmaps a page like [`BareKernel::unmap`], but flushes the whole space after it has dropped the lock.
+    ///
+    /// Several CPUs that do so at the same time share one flush (a coalesced flush).
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), with others"));
@@ -64,8 +66,9 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page like [`BareKernel::unmap`], but doesn't wait in the engine: it polls the flush whenever a target
-    /// has answered.
+    /// Unmaps a page like [`BareKernel::unmap`], but doesn't wait in the engine.
+    ///
+    /// It starts the flush, and polls it whenever a target has answered.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));

@@ -22,7 +22,7 @@ pub const OWN: u64 = 1536;
 pub const OWN_TAGGED: u64 = OWN + 256;
 
 impl BareKernel<'_> {
-    /// Enables the kernel's own half. One CPU calls this before the run.
+    /// Makes the kernel's half available. One CPU calls this before the run.
     pub fn use_own_half(&self) {
         let pointer = OWN_TABLE.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
         self.hw.table(OWN_ROOT)[(OWN / 512) as usize].store(pointer, Release);
@@ -59,7 +59,7 @@ impl BareKernel<'_> {
         self.own_lock.store(0, Release);
     }
 
-    /// Maps a page of the kernel's half that isn't mapped.
+    /// Maps a page of the kernel's half, which wasn't mapped.
     pub fn map_own(&self, page: u64, frame: Frame) {
         let global = if page < OWN_TAGGED { tables::GLOBAL } else { 0 };
         let word = frame.0 << 12
@@ -126,8 +126,8 @@ impl BareKernel<'_> {
 
     /// Unmaps a page of the kernel's half that no CPU uses any more.
     ///
-    /// The flush is deferred if the policy allows it. Returns the frame, and the stamp to flush before the address is
-    /// reused.
+    /// The flush is deferred if the policy allows it. Returns the frame, and the [`Stamp`] that identifies the deferred
+    /// flush. That flush must be made before the address is reused.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
         self.hw.say(|| format!("unmap own {page:#x} lazily"));
         let mut taken = (None, None);
@@ -156,8 +156,8 @@ impl BareKernel<'_> {
 
     /// Unmaps a clean page of a program and a page of the kernel's half in one batch.
     ///
-    /// No CPU uses the latter any more. The flush is deferred if engine and policy allow it. Returns the frames, which
-    /// may have a deferred flush.
+    /// No CPU uses the page of the kernel's half any more. The flush is deferred if engine and policy allow it. Returns
+    /// the frames, which may have a deferred flush.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
@@ -238,9 +238,9 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, true));
     }
 
-    /// Unmaps a page of the kernel's half, and replaces text while the flush is in flight. Returns the page's frame.
+    /// Unmaps a page of the kernel's half, and replaces text while the flush is in flight.
     ///
-    /// Other CPUs may receive both requests as one.
+    /// Returns the page's frame. Other CPUs may receive both requests as one.
     pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
         self.hw.say(|| format!("begins to unmap own {page:#x}"));
         let mut frame = None;

@@ -5,7 +5,7 @@ use crate::coverage::MachineEvent;
 use quell::Hardware;
 
 impl BareKernel<'_> {
-    /// Resumes the space that this CPU has kept loaded lazily, or loads it again.
+    /// Makes this CPU run a space again that it has kept loaded lazily. If it has left the space, loads it.
     pub fn resume(&self, space: usize) {
         self.hw.say(|| format!("comes back to space {space}"));
         if !self.engine.this_cpu().resume(&self.spaces[space]) {
@@ -22,7 +22,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Returns to the program, which runs undisturbed from now on.
+    /// Makes this CPU return to its program. From now on, changes of kernel mappings don't interrupt the CPU.
     pub fn enter_user(&self) {
         if self.hw.kind().breaks_by_interrupt() {
             return;
@@ -35,7 +35,7 @@ impl BareKernel<'_> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Enters the kernel.
+    /// Makes this CPU enter the kernel, and flush the kernel mappings that have changed meanwhile.
     pub fn enter_kernel(&self) {
         self.hw.say(|| "enters the kernel".into());
         let were_on = self.hw.mask_interrupts();
@@ -50,8 +50,9 @@ impl BareKernel<'_> {
         self.go_offline(current);
     }
 
-    /// Takes this CPU offline without naming the space that it had loaded last, as a kernel may if the CPU was evicted
-    /// from it.
+    /// Takes this CPU offline without naming the space that it loaded last.
+    ///
+    /// A kernel may do that if the CPU was evicted from the space.
     pub fn offline_unnamed(&self) {
         self.current[self.hw.this_cpu().index()].set(None);
         self.go_offline(None);

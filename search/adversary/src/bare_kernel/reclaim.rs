@@ -33,7 +33,9 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Unmaps a clean page, and defers the flush if the policy allows it. Then the frame has a deferred flush.
+    /// Unmaps a clean page, and defers the flush if the policy allows it.
+    ///
+    /// If so, the returned frame has a deferred flush.
     pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
         self.reclaim_lazily_from(&[space], page)
     }
@@ -80,8 +82,9 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Unmaps, with a flush, a page that was reinstated in only one space. It still counts as mapped in the other
-    /// space, because the frame no longer has a deferred flush.
+    /// Unmaps, with a flush, a page that was reinstated in only one space.
+    ///
+    /// It still counts as mapped in the other space, because the frame no longer has a deferred flush.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
@@ -98,7 +101,7 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that has a deferred flush to a new owner. Returns whether the frame could be taken.
+    /// Gives a frame that has a deferred flush to a new owner. Returns whether the kernel got the frame.
     pub fn flush_before_reuse(&self, frame: Frame) -> bool {
         self.hw
             .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
@@ -114,7 +117,7 @@ impl BareKernel<'_> {
         reused
     }
 
-    /// Reinstates a frame for its page, if no CPU has reused it.
+    /// Reinstates a frame for its page, unless a CPU has reused it.
     pub fn reinstate(&self, space: usize, page: u64, frame: Frame) {
         self.hw.say(|| format!("reinstate frame {:#x}", frame.0));
         self.lock(space);
@@ -125,7 +128,7 @@ impl BareKernel<'_> {
         self.unlock(space);
     }
 
-    /// Writes an entry that used to map `old`, if it is empty. Returns whether it was.
+    /// Writes an entry that used to map `old`, if it is empty. Returns whether it was empty.
     pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("refill({space}, {page:#x})"));
         self.lock(space);

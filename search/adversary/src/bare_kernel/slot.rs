@@ -1,8 +1,8 @@
-//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps many
-//! pages, each under its own lock, and then defers the flush of all of them.
+//! Empties a page-cache slot before its page's deferred flush has a stamp.
 //!
-//! The page is *pending* from before the slot is emptied until the frame's deferred flush has its stamp. A CPU that
-//! fills the slot meanwhile finds no stamp, so it flushes the whole space.
+//! A kernel does this if it unmaps many pages, each under its own lock, and then defers the flush of all of them. The
+//! page is *pending* from before the slot is emptied until the frame's deferred flush has its stamp. A CPU that fills
+//! the slot meanwhile finds no stamp, so it flushes the whole space.
 
 use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
@@ -36,7 +36,7 @@ impl BareKernel<'_> {
         self.flags[PENDING].store(0, Release);
     }
 
-    /// Fills the slot with another frame, if it is empty, and maps that. Returns whether the slot was empty.
+    /// Fills the slot with another frame, if it is empty, and maps that frame. Returns whether the slot was empty.
     pub fn fill_slot(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("fill the slot of {page:#x}"));
         if self.flags[EMPTY].load(Acquire) == 0 {

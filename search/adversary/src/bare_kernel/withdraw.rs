@@ -1,5 +1,6 @@
-//! Frames that speculative loads must not reach: their memory type changes, a guest gets exclusive use of them, or they
-//! leave the machine.
+//! Withdraws frames so that not even speculative loads reach them.
+//!
+//! That's necessary if their memory type changes, a guest gets exclusive use of them, or they leave the machine.
 
 use super::BareKernel;
 use crate::context;
@@ -7,8 +8,9 @@ use crate::op::Op;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope};
 
 impl BareKernel<'_> {
-    /// Withdraws a frame that a batch has returned. After all CPUs have flushed, none may load from it, even
-    /// speculatively.
+    /// Withdraws a frame that a batch has returned.
+    ///
+    /// It waits until all CPUs have flushed. Then none may load from the frame, even speculatively.
     pub fn withdraw(&self, frame: Frame) {
         self.engine.this_cpu().quiesce();
         context::point(Op::Note);

@@ -1,7 +1,7 @@
-//! Decides whether a mutant of the engine is killed, by those of the adversary's cases that are requested.
+//! Decides whether a mutant of the engine is killed by the requested cases of the adversary.
 //!
-//! `cargo xtask mutate` builds this program once, over the engine that contains all mutants, and runs it once for each.
-//! Over the unchanged engine it finds nothing, whatever is requested.
+//! `cargo xtask mutate` builds this program once, over the engine that contains all mutants, and runs it once for each
+//! mutant. Over the unchanged engine it finds nothing.
 //!
 //! ```text
 //! quell-judge list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on

@@ -1,15 +1,17 @@
-//! Searches generated programs for violations, and for mutants.
+//! Searches generated programs for violations, and for programs that kill mutants.
 //!
 //! A campaign has rounds. In each round, several *lanes* draw programs (new ones, or changed ones of the corpus), run
-//! them, and keep those with new footprints. Then we merge their results in order. We measure a lane's work in
-//! scheduler decisions instead of time, and it depends only on the seed, the round and earlier results. So a campaign
-//! finds the same on any number of threads; only the number of rounds depends on the host.
+//! them, and keep those with new footprints. Then the lanes' results are merged in order. A lane's work is measured in
+//! scheduler decisions instead of time, and depends only on the seed, the round and earlier results. So a campaign
+//! finds the same on any number of threads. Only the number of rounds depends on the host.
 //!
-//! If mutants are sought, each program first runs unchanged. The machine records which mutants' *rules*, the places in
-//! the code that they change, the program passes. Only those mutants can make a difference, and the program then runs
-//! with each of them that survives. A mutant dies when a schedule breaks the contract and the same schedules without
-//! the mutant don't. Each program is drawn for one mutant: changed from a program that passes its rule, or from one
-//! that has killed another. A program that doesn't pass the rule gets some schedules in which it might.
+//! If mutants are sought, each program first runs unchanged. The machine records the mutants' *rules* that the program
+//! passes: the places in the code that mutants change. Only those mutants can make a difference. So the program then
+//! runs with each of them that survives. A mutant dies when a schedule breaks the contract and the same schedule
+//! without the mutant doesn't.
+//!
+//! Each program is drawn for one mutant: it's changed from a program that passes the mutant's rule, or from one that
+//! has killed another mutant. A program that doesn't pass the rule gets some schedules in which it might.
 
 use super::effort::Efforts;
 use super::random::{self, LargePages};
@@ -58,30 +60,33 @@ pub struct Campaign {
     /// The mutants whose rules programs over the engine pass.
     asked_by_engine: PassedRules,
     seen: FootprintSet,
-    /// The mutants that are sought and still alive.
+    /// The mutants that are sought and not yet killed.
     pub alive: Vec<Mistake>,
     /// The mutants that were killed, in order.
     pub killed: Vec<KilledMutant>,
-    /// Violations without a mutant.
+    /// The violations found without a mutant.
     pub finds: Vec<Finding>,
     /// The work so far.
     pub spent: WorkDone,
     /// The part of it that was spent for each mutant.
     efforts: Efforts,
-    /// If this is set, a round ends soon, with its findings so far. Those then depend on the moment.
+    /// If this is set, a round ends soon, with its findings so far.
+    ///
+    /// Those findings depend on the moment at which it was set.
     pub stop: Arc<AtomicBool>,
-    /// Ends each lane at its first violation, and does not shrink it.
+    /// Whether each lane ends at its first violation and doesn't shrink it.
     pub hasty: bool,
 }
 
 impl Campaign {
-    /// Creates a campaign. Its findings depend on `seed`, `corpus` and the mutants `sought`, but not on the number of
-    /// `threads`.
+    /// Creates a campaign.
+    ///
+    /// Its findings depend on `seed`, `corpus` and the mutants `sought`, but not on the number of `threads`.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) isn't the program's `#[global_allocator]`. With another one,
-    /// runs over the manager would depend on the addresses of memory, so the same seed would draw different programs
-    /// each time.
+    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) isn't the program's `#[global_allocator]`. With another
+    /// allocator, runs over the manager would depend on the addresses of memory, so the same seed would draw different
+    /// programs each time.
     pub fn new(
         seed: u64,
         threads: usize,
@@ -125,22 +130,24 @@ impl Campaign {
         campaign
     }
 
-    /// Returns the programs that are kept.
+    /// Returns the programs that the campaign keeps.
     pub fn corpus(&self) -> impl Iterator<Item = &RecordedProgram> {
         self.corpus.iter().map(|kept| &kept.recorded)
     }
 
     /// Returns the number of transitions and the number of pairs seen.
+    ///
+    /// [`footprint`](crate::footprint) defines both.
     pub fn seen(&self) -> (usize, usize) {
         (self.seen.transitions(), self.seen.pairs())
     }
 
-    /// Returns whether there is nothing more to search. `seeks` means that mutants are sought.
+    /// Returns whether there is nothing more to search. `seeks` is set if mutants are sought.
     pub fn is_over(&self, seeks: bool) -> bool {
         self.finds.len() >= ENOUGH || (seeks && self.alive.is_empty())
     }
 
-    /// Returns the number of survivors over schedules, with a point for each mutant killed.
+    /// Returns the number of surviving mutants over schedules, with a point for each mutant killed.
     pub fn survival(&self) -> Vec<(u64, usize)> {
         let all = self.alive.len() + self.killed.len();
         let points = self.killed.iter().enumerate();
@@ -149,7 +156,7 @@ impl Campaign {
             .collect()
     }
 
-    /// Runs another round. It tries given programs first, as long as there are any.
+    /// Runs another round. It tries the given programs first, as long as there are any.
     pub fn go_round(&mut self) {
         let given = self.waiting.len().min(GIVEN);
         let given: Vec<RecordedProgram> = self.waiting.drain(..given).collect();
@@ -263,10 +270,10 @@ impl Campaign {
         outcome
     }
 
-    /// Returns how many of the kept programs pass the rule of a mutant. A mutant without a rule counts as passed by
-    /// all.
+    /// Returns how many of the kept programs pass the rule of a mutant.
     ///
-    /// If few programs pass a rule, the grammar lacks operations that lead there, or draws them too rarely.
+    /// A mutant without a rule counts as passed by all. If few programs pass a rule, the grammar lacks operations that
+    /// lead there, or draws them too rarely.
     pub fn reaching(&self, mutant: Mistake) -> usize {
         let comes_by = |kept: &&Arc<KeptProgram>| {
             mutant_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule))

@@ -1,9 +1,11 @@
-//! A corpus on disk: a folder of programs. A campaign starts from it and adds its findings to it at once.
+//! Keeps the programs of a campaign on disk, in a folder.
 //!
-//! The prefix of a file's name is the reason for keeping it: `kept-` for a new footprint, `found-` for a violation, and
-//! `kills-` with the name of the mutant that it kills, for example `kills-SkipWait.toml`. A campaign starts from all of
-//! them alike. The caller reads and writes the files, and must write each one atomically, because others may read the
-//! folder during a search.
+//! A campaign starts from the programs in the folder and adds its findings at once. The prefix of a file's name is the
+//! reason for keeping it: `kept-` for a new footprint, `found-` for a violation, and `kills-` with the name of the
+//! mutant that it kills, for example `kills-SkipWait.toml`. A campaign starts from all of them alike.
+//!
+//! The caller reads and writes the files. It must write each one atomically, because others may read the folder during
+//! a search.
 
 use super::campaign::Campaign;
 use super::text::RecordedProgram;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The extension of a program's file.
 const ENDING: &str = "toml";
 
-/// A folder of programs, and the number of a campaign's findings that it already contains.
+/// A folder of programs, and the number of a campaign's findings that the folder already contains.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
@@ -23,12 +25,13 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Opens the corpus in a folder. Returns it, and its programs in the order of their names.
+    /// Opens the corpus in a folder.
     ///
-    /// If the folder doesn't exist, it is created, but its parent must exist.
+    /// Returns the corpus, and its programs in the order of their names. If the folder doesn't exist, it is created,
+    /// but its parent must exist.
     ///
     /// # Errors
-    /// If the folder can't be created or read, or a file in it isn't a program.
+    /// If the folder can't be created or read, or if a file in it isn't a program.
     pub fn open(folder: &Path, read: Read<'_>) -> Result<(Corpus, Vec<RecordedProgram>), String> {
         let wrong = |error| format!("{}: {error}", folder.display());
         if !folder.exists() {
@@ -60,7 +63,7 @@ impl Corpus {
     /// Passes new findings to `write`, as the path and text of each file.
     ///
     /// # Errors
-    /// Returns the first error of `write`. The findings that weren't written are passed again at the next call.
+    /// Returns the first error of `write`. The next call passes the findings that weren't written again.
     pub fn keep<E>(
         &mut self,
         campaign: &Campaign,

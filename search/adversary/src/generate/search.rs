@@ -34,15 +34,16 @@ const KINDS: [Kind; 8] = [
     Kind::Stalling,
 ];
 
-/// The work spent.
+/// The work that a search has spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     /// The number of programs drawn.
     pub programs: u64,
-    /// The number of schedules run. It doesn't include exhaustive searches, whose number of schedules depends on
-    /// addresses of the host.
+    /// The number of schedules run.
+    ///
+    /// It doesn't include exhaustive searches, whose number of schedules depends on addresses of the host.
     pub schedules: u64,
-    /// The number of moments in those schedules.
+    /// The number of moments (steps of runs) in those schedules.
     pub moments: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Finds the smallest program and schedule that violate the same clause.
 //!
-//! We shrink the program first. We leave out operations, many at a time and then one by one, remove idle CPUs, and
-//! reset the machine's sizes to the usual ones. We search each smaller program anew, with the seeds that found the last
-//! one, because the old schedule doesn't apply to it. Then we shrink the schedule, as for a scenario.
+//! The program is shrunk first: operations are left out, many at a time and then one by one, idle CPUs are removed, and
+//! the machine's sizes are reset to the usual ones. Each smaller program is searched anew, with the seeds that found
+//! the last one, because the old schedule doesn't apply to it. Then the schedule is shrunk, as for a scenario.
 
 use super::search::{SchedulePlan, mutant_of, search};
 use super::text::RecordedProgram;
@@ -18,7 +18,7 @@ use quell_vm::contract::Violation;
 use quell_vm::contract::timeline::Line;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A violation with a program and a schedule, as small as we could make them.
+/// A violation with a program and a schedule, both shrunk.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The violation.
@@ -36,14 +36,14 @@ const MOMENTS: u64 = 1_000_000;
 /// The maximum number of smaller programs to try.
 const ATTEMPTS: u32 = 500;
 
-/// Runs the schedule of a program. Returns its violation.
+/// Runs a recorded program under its schedule. Returns the violation, if any.
 pub fn replay(recorded: &RecordedProgram) -> Option<Violation> {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
     explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
 }
 
-/// Runs the schedule of a program. Returns its violation and its timeline.
+/// Runs a recorded program under its schedule. Returns the violation, if any, and the timeline.
 pub fn replay_lines(recorded: &RecordedProgram) -> (Option<Violation>, Vec<Line>) {
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(recorded, &scenario));
@@ -93,8 +93,9 @@ fn breaks(recorded: &RecordedProgram, clause: Clause, seed: u64) -> Option<Findi
     })
 }
 
-/// Shrinks a program whose schedule violates a clause, until `stop` is set. `seed` is that of the search that found the
-/// schedule.
+/// Shrinks a program whose schedule violates a clause, until `stop` is set.
+///
+/// `seed` is the seed of the search that found the schedule.
 pub fn shrink(
     found: RecordedProgram,
     violation: Violation,

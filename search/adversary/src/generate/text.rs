@@ -1,7 +1,7 @@
-//! Programs as files, and as one line.
+//! Reads and prints programs, as files and as one line.
 //!
-//! This module checks the words in a [`WrittenProgram`]: the machine, the policy, the program, and after a violation the
-//! mistake, the clause and the schedule.
+//! A [`WrittenProgram`] holds the words of the text. This module checks them: the machine, the policy, the program, and
+//! after a violation the mistake, the clause and the schedule.
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
@@ -21,9 +21,9 @@ pub struct RecordedProgram {
     pub policy: Policy,
     /// The deliberate mistake, if any.
     pub mistake: Option<Mistake>,
-    /// The clause that was broken, for the reader.
+    /// The clause that was broken. It's information for the reader of a file.
     pub clause: Option<String>,
-    /// The schedule that broke it.
+    /// The schedule that broke the clause.
     pub schedule: Vec<Deviation>,
     /// The program.
     pub program: Program,
@@ -41,12 +41,12 @@ impl RecordedProgram {
         }
     }
 
-    /// Formats it as a file, with one operation per line.
+    /// Formats the program as a file, with one operation per line.
     pub fn to_toml(&self) -> String {
         self.written().to_toml()
     }
 
-    /// Formats it as one line.
+    /// Formats the program as one line.
     pub fn to_line(&self) -> String {
         self.written().to_line()
     }
@@ -54,7 +54,7 @@ impl RecordedProgram {
     /// Parses a file or a line.
     ///
     /// # Errors
-    /// Returns a message about the error, with its place if known.
+    /// Returns a message about the error, with its place if that's known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let written = WrittenProgram::parse(text)?;
         let kind = MachineKind::find(&written.machine)?;
@@ -72,7 +72,9 @@ impl RecordedProgram {
         })
     }
 
-    /// Returns a digest of the program and its machine, as a name for its file. It is the same on every host.
+    /// Returns a digest of the program and its machine, as a name for its file.
+    ///
+    /// It is the same on every host.
     pub fn number(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.to_line().as_bytes())
     }

@@ -68,16 +68,17 @@ pub struct KeptProgram {
     pub(super) kills: bool,
 }
 
-/// A mutant that was killed.
+/// A mutant that was killed, and the program that killed it.
 #[derive(Clone, Debug)]
 pub struct KilledMutant {
     /// The mutant.
     pub mutant: Mistake,
-    /// The program and the schedule that killed it. `None` if it broke a promise that no access can show.
+    /// The program and the schedule that killed the mutant. `None` if it broke a promise that no access can show.
     pub find: Option<Finding>,
-    /// The number of the campaign's programs until then.
+    /// The number of programs that the campaign had drawn by then.
     pub programs: u64,
-    /// The number of the campaign's schedules until then. The lanes' schedules are counted one lane after the other.
+    /// The number of schedules that the campaign had run by then. The lanes' schedules are counted one lane after the
+    /// other.
     pub schedules: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Programs that are data.
+//! Runs programs that are data, on two kernels that keep every rule of an embedder.
 //!
-//! The program of a scenario is Rust code. Here a program is a list of operations for each CPU, which we can draw,
-//! change, write and read ([`program`]). Two kernels execute such lists and keep every rule of an embedder: one over
-//! the engine alone ([`kernel`]), one over the memory manager ([`calls`]).
+//! The program of a scenario is Rust code. Here a program is a list of operations for each CPU ([`program`]), which can
+//! be drawn, changed, written and read. One kernel executes such lists over the engine alone ([`kernel`]), the other
+//! over the memory manager ([`calls`]).
 
 mod calls;
 mod kernel;

@@ -1,7 +1,8 @@
-//! The store buffer of a CPU: stores and invalidations that others do not see yet.
+//! Holds a CPU's store buffer: stores and invalidations that others do not see yet.
 //!
-//! Any store that has one of its places may become visible next, if nothing orders it after another. On machines that
-//! reorder, stores wait without limit: those without a place wait [behind](StoreBuffer::behind) until one is free.
+//! The buffer has a few places. Any store in a place may become visible next, if nothing orders it after another. On
+//! machines that reorder, stores wait without limit: those without a place wait [behind](StoreBuffer::behind) until one
+//! is free.
 
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};

@@ -1,10 +1,10 @@
 //! Judges the accesses that programs could make at a moment, without making them.
 //!
-//! A program may use any of its memory at any time while its CPU runs it. So whenever the judge learns something (a
-//! frame gets an owner, content is captured, a call returns), it checks every CPU that is in a program. If the
-//! program's next access could break the contract, through a translation that the TLB may hold, it doesn't matter
-//! whether this program makes that access. So a generated program needn't contain the right access at the right place;
-//! it only has to bring the CPUs to a point where the access would be wrong.
+//! A program may use any of its memory at any time while its CPU runs it. So the judge checks every CPU that is in a
+//! program whenever it learns something: a frame gets an owner, content is captured, a call returns. It checks if
+//! the program's next access could break the contract, through a translation that the TLB may hold. Whether this
+//! program makes that access doesn't matter. So a generated program needn't contain the right access at the right
+//! place. It only has to bring the CPUs to a point where the access would be wrong.
 //!
 //! The code that performs programs reports which CPUs are in one ([`Core::enter_program`]); the CPU's next step ends
 //! that. Scenarios don't report it, because they make their accesses themselves. Exhaustive searches ignore the report:

@@ -1,6 +1,6 @@
 //! Determines the possible next actions, and performs one.
 //!
-//! We keep the set of possible actions from one operation to the next. So the code that changes the set is here, beside
+//! The set of possible actions is kept from one operation to the next. So the code that changes the set is here, beside
 //! the code that reads it.
 
 use super::buffer::{BufferedOp, Target};

@@ -1,8 +1,8 @@
 //! Reports invalid requests to the machine, which no clause covers.
 //!
 //! The interface ([`Hardware`](quell::Hardware)) defines the valid requests of engine and embedder. Real machines
-//! respond to an invalid one with an exception, with nothing at all, or with a fault somewhere else much later. We
-//! report it as [`Clause::Misuse`].
+//! respond to an invalid one with an exception, with nothing at all, or with a fault somewhere else much later. Here
+//! the judge reports it as [`Clause::Misuse`].
 
 use super::Core;
 use crate::mmu::EntryConflict;

@@ -1,16 +1,17 @@
-//! The past values of words, and how far back each CPU may still look: loads that overtake each other.
+//! Keeps the past values of words, so that loads may overtake each other.
 //!
-//! On machines that reorder ([`MachineKind::reorders`](crate::kind::MachineKind)) a load may have been satisfied before
-//! operations that come earlier in its program. Stores become visible to all other CPUs at once there (Arm and RISC-V
-//! are multi-copy atomic). So an early load can only return the value that its word had at one moment of the past. We
-//! keep the last values of each word, each with the moment at which it became visible. For each CPU we keep moments
-//! before which its loads can't have been satisfied. A load returns any value that was still present after all of these
-//! ([`Past::older`] counts them, the scheduler picks one):
+//! On machines that reorder ([`MachineKind::reorders`](crate::kind::MachineKind)), a load may have been satisfied
+//! before operations that come earlier in its program. Stores become visible to all other CPUs at once there (Arm and
+//! RISC-V are multi-copy atomic). So an early load can only return the value that its word had at one moment of the
+//! past. This module keeps the last values of each word, each with the moment at which it became visible. For each CPU
+//! it keeps moments before which the CPU's loads can't have been satisfied. A load returns any value that was still
+//! present after all of these moments. ([`Past::older`] counts such values, and the scheduler picks one.) The moments
+//! are:
 //!
-//! * *The floor*, which acquire operations raise. We take a load to be satisfied as early as possible, which is when
+//! * *The floor*, which acquire operations raise. A load is taken to be satisfied as early as possible, which is when
 //!   its value became visible. If the load acquires, that moment becomes the floor at once, and otherwise at the next
-//!   fence that acquires. For example, after an acquire load of a value that became visible at moment 7, no load
-//!   returns a value that was replaced at or before moment 7.
+//!   fence that acquires. For example, an acquire load returns a value that became visible at moment 7. Then no later
+//!   load returns a value that was replaced at or before moment 7.
 //! * The moment of the value that the CPU has last read from the word or stored to it (coherence).
 //! * For a sequentially consistent load, the CPU's own last sequentially consistent store.
 //!
@@ -28,14 +29,14 @@
 //! | an iteration of a waiting loop | when values that were read early were replaced: no CPU misses these for ever |
 //! | anything else: invalidations, roots, other exceptions | as before |
 //!
-//! We compare only the times of stores, never those of loads. So two operations on different words still commute,
+//! Only the times of stores are compared, never those of loads. So two operations on different words still commute,
 //! unless both become visible.
 //!
 //! Some effects aren't modelled. A load returns nothing that is stored after its step, so no store overtakes a load of
 //! its own CPU. Dependencies don't order: Rust has none, so the engine mustn't rely on them. Loads of frames, by
 //! programs and by the kernel, are satisfied at their step. Walks need no past. A TLB holds everything that was walked
-//! since it was last invalidated, so it includes anything that a walker read early, and [`mmu`](crate::mmu) keeps the
-//! values that a walker reads late until a barrier.
+//! since it was last invalidated, so it includes anything that a walker read early. Values that a walker reads late,
+//! until a barrier, are in [`mmu`](crate::mmu).
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;

@@ -1,4 +1,4 @@
-//! A machine as it was when its programs were ready, kept so that further runs of them begin there.
+//! Saves a machine whose programs are ready, so that further runs begin there.
 //!
 //! It doesn't contain the footprints that a run leaves for the next, nor a run's settings: its schedule, its limits,
 //! the number of spurious interrupts.

@@ -1,14 +1,17 @@
 //! Computes a number for the machine's state.
 //!
 //! Two moments with the same number have the same future: the same things can happen after both, and break the contract
-//! or don't. So the number includes everything on which the future depends: every word and every content, the store
-//! buffers, the translation hardware, the judge, and the stacks and registers of the CPUs ([`Core::local`]).
+//! or don't. So the number includes everything on which the future depends. That's every word and every content, the
+//! store buffers, the translation hardware and the judge. It's also the stacks and registers of the CPUs
+//! ([`Core::local`]).
 //!
-//! We leave two things out, because they would distinguish states that have the same future. The first is the exact
-//! moment of an event. Only the order of events matters, and only for pairs that the judge compares: for example,
-//! whether an entry was written before its frame's content was captured. So we replace a moment by its rank among those
-//! with which it will be compared. The second is a call that has returned. Of it, only older translations matter that
-//! may still be cached and must not be used; newer ones are younger than the call.
+//! Two details are left out, because they would distinguish states that have the same future:
+//!
+//! * The exact moment of an event. Only the order of events matters, and only for pairs that the judge compares. For
+//!   example, it compares whether an entry was written before its frame's content was captured. So a moment is replaced
+//!   by its rank among those with which it will be compared.
+//! * A call that has returned. Only older translations matter that may still be cached and must not be used. Newer
+//!   translations are younger than the call.
 //!
 //! Numbers have 128 bits. Two different states are less likely to share one than the host's memory is to err.
 

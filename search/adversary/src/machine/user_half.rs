@@ -1,11 +1,11 @@
-//! Page-table isolation: user mode has its own tag, and the user's half of each space is flushed late.
+//! Models page-table isolation: user mode has its own tag, and the user's half of each space is flushed late.
 //!
 //! On a machine with isolation, the engine assigns tags as on any other, and flushes the kernel's half. The user's half
-//! is the responsibility of the port, as in a real kernel. [`UserHalfState`](crate::isolation::Halves) records which halves
-//! need a flush, and the return to user mode, which precedes an access of a program, loads the user's tag and flushes
-//! it if necessary. In user mode, the walker fills under that tag until the CPU does anything else: an operation of the
-//! kernel, an interrupt, an NMI. An NMI handler that accesses user memory does so in kernel mode, under the engine's
-//! tag. The kernel's own half isn't walked in user mode.
+//! is the responsibility of the port, as in a real kernel. [`UserHalfState`](crate::isolation::UserHalfState) records
+//! the halves that need a flush. The return to user mode precedes an access of a program: it loads the user's tag, and
+//! flushes it if necessary. In user mode, the walker fills under that tag until the CPU does anything else: an
+//! operation of the kernel, an interrupt, an NMI. An NMI handler that accesses user memory does so in kernel mode,
+//! under the engine's tag. The kernel's own half isn't walked in user mode.
 //!
 //! Both roots lead to the same tables. On real machines they differ in the kernel's half.
 

@@ -1,7 +1,7 @@
-//! Remembers the words that a CPU has read: it needn't repeat a waiting loop before one of them has changed.
+//! Remembers the words that a CPU has read, so that a waiting loop needn't be repeated before one of them changes.
 //!
-//! A CPU reads all the time, but waits only now and then. So we only note reads in order, and
-//! [process](Watch::take_notes) the notes when the CPU reaches a waiting loop: most of them are never used.
+//! A CPU reads all the time, but waits only now and then. So reads are only noted in order, and the notes are
+//! [processed](Watch::take_notes) when the CPU reaches a waiting loop. Most notes are never used.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;

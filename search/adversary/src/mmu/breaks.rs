@@ -1,11 +1,11 @@
-//! Break before make: pairs of translations of one address that must never meet in a TLB.
+//! Finds pairs of translations of one address that must never meet in a TLB (break before make).
 //!
-//! If a TLB holds two entries for one address, Arm lets it use either, mix them, or raise an abort. So its manual (Arm
-//! Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table entries", rule
-//! RWHZWS; "Misprogramming of the Contiguous bit") requires that software first writes an invalid entry, then
-//! invalidates the old one with a broadcast, waits until that is complete, and only then writes the new entry. The
-//! messages of Linux's commits d4b9e0790aa7 (in general) and d8bdcff28764 (contiguous entries) explain the rule, and
-//! can be read without registering with Arm. The crate `aarch64-paging` contains the rule as checks (commit
+//! If a TLB holds two entries for one address, Arm lets it use either, mix them, or raise an abort. So its manual
+//! requires three steps: write an invalid entry, invalidate the old one with a broadcast, and wait until that is
+//! complete. Only then may software write the new entry. (Arm Architecture Reference Manual, DDI 0487, "Using
+//! break-before-make when updating translation table entries", rule RWHZWS; "Misprogramming of the Contiguous bit".)
+//! The messages of Linux's commits d4b9e0790aa7 (in general) and d8bdcff28764 (contiguous entries) explain the rule,
+//! and can be read without registering with Arm. The crate `aarch64-paging` contains the rule as checks (commit
 //! 88fb6a1b84d9: sizes, output addresses, memory types, global entries). It applies where
 //!
 //! * the *size* of the translation changes: a block for a table, a table for a block or for another table;
@@ -16,29 +16,30 @@
 //! * the memory type or the cacheability changes, which our machine's entries don't have.
 //!
 //! x86-64 requires this for *sizes* alone: some processors raise a machine check where two sizes meet
-//! ([`quell::flush_needed`] names them). There we compare the pages below two tables, not the tables. RISC-V never
+//! ([`quell::flush_needed`] names them). There the pages below two tables are compared, not the tables. RISC-V never
 //! requires it.
 //!
-//! We judge the rule itself, not whether an access has a wrong result. From the moment at which a walker can bring a
-//! translation into a TLB, this TLB must hold no translation that contradicts it. The moment depends on the CPU:
+//! This module judges the rule itself, not whether an access has a wrong result. From the moment at which a walker can
+//! bring a translation into a TLB, this TLB must hold no translation that contradicts it. The moment depends on the
+//! CPU:
 //!
-//! * If it runs the space: when the store of the new entry becomes visible, because its TLB holds everything that it
-//!   could hold ([`mmu`](super)).
-//! * If it has the space loaded lazily: the same moment. It uses none of the translations, but its walker may bring
-//!   them in. So here, too, the old entry must have left the tables, and its invalidation must be *complete*, not
+//! * A CPU that runs the space: the moment at which the store of the new entry becomes visible, because its TLB holds
+//!   everything that it could hold ([`mmu`](super)).
+//! * A CPU that has the space loaded lazily: the same moment. It uses none of the translations, but its walker may
+//!   bring them in. So here, too, the old entry must have left the tables, and its invalidation must be *complete*, not
 //!   merely sent.
-//! * If it doesn't run the space, it walks none of its tables. Then the moment is when it loads the root again under a
-//!   tag for which its TLB holds the old entry. So the engine may defer the flush until then.
-//! * If it is offline: never, because it flushes everything before it uses anything.
+//! * A CPU that doesn't run the space walks none of its tables. Then it's the moment at which the CPU loads the root
+//!   again under a tag for which its TLB holds the old entry. So the engine may defer the flush until then.
+//! * A CPU that is offline: never, because it flushes everything before it uses anything.
 //!
-//! *Where nothing is broadcast*, the flush is complete when every CPU that has the root loaded has flushed. So on such
-//! an Arm machine a kernel runs the engine under a policy that waits for that ("asynchronous" off), because a receipt
-//! comes before the flush. Its idle CPUs leave their roots ([`Cpu::leave`](quell::Cpu::leave)), because an initiator
-//! doesn't interrupt lazy CPUs, and it has no undisturbed CPUs. We don't judge policies that take receipts there. On
-//! x86 we judge every policy: the rule concerns few changes, and those are reported with
+//! *Where nothing is broadcast*, the flush is complete when every CPU that has the root loaded has flushed. A receipt
+//! comes before the flush. So on such an Arm machine a kernel runs the engine under a policy that waits for the flush
+//! ("asynchronous" off). Its idle CPUs leave their roots ([`Cpu::leave`](quell::Cpu::leave)), because an initiator
+//! doesn't interrupt lazy CPUs, and it has no undisturbed CPUs. Policies that take receipts aren't judged there. On x86
+//! every policy is judged: the rule concerns few changes, and those are reported with
 //! [`Scope::Tables`](quell::Scope::Tables), so the initiator waits until their flush is complete.
 //!
-//! We don't compare entries of two roots, because a leftover of another address space is a matter of C5.
+//! Entries of two roots aren't compared, because a leftover of another address space is a matter of C5.
 //!
 //! A read-only translation may be replaced by another one without a flush if both frames have the same content. The
 //! machine compares the contents at that moment ([`EntryConflict::of_equals`]).

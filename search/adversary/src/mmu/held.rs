@@ -1,24 +1,25 @@
-//! The possible contents of one CPU's translation caches, and the effect of invalidations on them.
+//! Tracks the possible contents of one CPU's translation caches, and the effect of invalidations on them.
 //!
 //! An invalidation of a range names one page per stride, and drops every entry that translates one of these pages
-//! ([`PageRange::names`]). So any of its pages drops a large page, but of base pages that were reported as one large
-//! stride only the first is dropped. An invalidation may name the size of the entries to drop (Arm's level hint, given
-//! for [`Scope::Leaf`]). Then entries of other sizes stay, and all stay if the range begins where no page of that size
-//! can. INVLPG, INVLPGB and SFENCE.VMA name no size. Only [`Scope::Tables`] drops entries of walker caches: the
-//! pointers on the path to a named page. INVLPG drops all pointers on Intel's processors, but not on AMD's with
-//! translation cache extensions, and INVLPGB doesn't either.
+//! ([`PageRange::names`]). So naming any page of a large page drops it. But if base pages were reported as one large
+//! stride, only the first of them is dropped. An invalidation may name the size of the entries to drop (Arm's level
+//! hint, given for [`Scope::Leaf`]). Then entries of other sizes stay, and all stay if the range begins where no page
+//! of that size can. INVLPG, INVLPGB and SFENCE.VMA name no size.
 //!
-//! An entry of a block determines the frames of all the block's pages, and a TLB may cache them as one. Our set has an
+//! Only [`Scope::Tables`] drops entries of walker caches: the pointers on the path to a named page. INVLPG drops all
+//! pointers on Intel's processors, but not on AMD's with translation cache extensions, and INVLPGB doesn't either.
+//!
+//! An entry of a block determines the frames of all the block's pages, and a TLB may cache them as one. The set has an
 //! element for each page, so an invalidation of one page leaves the others. Hardware may drop the whole block, but
 //! needn't if it has kept the pages apart. As long as any entry of a block is present, a TLB can fill every page of the
 //! block from it.
 //!
 //! For the hardware, clearing a pointer to a table ends nothing below it. A walker that has kept the pointer still
-//! reads the table's present content, and even fills leaves that were written after the pointer was cleared, until an
+//! reads the table's present content. It even fills leaves that were written after the pointer was cleared, until an
 //! invalidation with [`Scope::Tables`] reaches the pointer. The translations filled by then stay until they are
 //! invalidated themselves. For the contract, however, the mapping ended with the pointer, and an old value that walkers
-//! still read ended when it was overwritten. So each entry records two things: until when it could be *walked*, and
-//! since and until when the tables *led* to it from the root ([`Path`]).
+//! still read ended when it was overwritten. So each entry records two periods: the time until which it could be
+//! *walked*, and the time in which the tables *led* to it from the root ([`Path`]).
 
 use super::leaves::{Leaf, Leaves, Path};
 use crate::oracle::Moment;

@@ -1,7 +1,7 @@
-//! The translations that a TLB may hold, in the order of their fills.
+//! Holds the translations that a TLB may hold, in the order of their fills.
 //!
 //! The TLB of a program with large pages holds hundreds of them, and each changed entry needs those that were filled
-//! from it. So we keep the places of their entries beside them as numbers, of which a host compares many at once.
+//! from it. So the places of their entries are kept beside them as numbers. The host compares many of these at once.
 
 use crate::oracle::{Moment, UsedTranslation};
 use crate::tables::{BLOCK, FRAME_SHIFT, frame_of};

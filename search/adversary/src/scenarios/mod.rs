@@ -1,7 +1,8 @@
-//! Small programs that race, to be read like litmus tests. Each file is a family, and each row a scenario.
+//! Lists the scenarios: small programs that race, to be read like litmus tests.
 //!
-//! A row describes the CPUs' work, the known bugs that it covers, and the transitions of the protocol that it must
-//! reach. If one of these transitions never fires, the scenario hasn't tested its race, and fails.
+//! Each file is a family, and each row a scenario. A row describes the CPUs' work, the known bugs that it covers, and
+//! the transitions of the protocol that it must reach. If one of these transitions never happens, the scenario hasn't
+//! tested its race, and fails.
 
 mod halves;
 mod lazy;

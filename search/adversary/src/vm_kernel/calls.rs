@@ -40,8 +40,9 @@ impl VmKernel<'_> {
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
-    /// Creates a file of one page whose first word is 1, maps it shared and read-only, and reads it. So the page is
-    /// clean.
+    /// Creates a file of one page, maps it shared and read-only, and reads it. So the page is clean.
+    ///
+    /// The page's first word is 1.
     pub fn read_clean_file(&self, page: u64) {
         let file = self.create_clean(1, 1);
         self.map_file_read(page, 1, file);
@@ -121,7 +122,7 @@ impl VmKernel<'_> {
         self.write(100, 100);
     }
 
-    /// Takes this CPU offline. It runs nothing, and its pending interrupt is lost.
+    /// Takes this CPU offline. It then runs nothing, and its pending interrupt is lost.
     pub fn offline(&self) {
         self.hw.say(|| "goes offline".into());
         self.hw.happen(MachineEvent::Offline);

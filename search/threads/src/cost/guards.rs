@@ -1,7 +1,7 @@
 //! Times operations with and without each guard.
 //!
-//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so we run this in the instrumented copy. There,
-//! both variants check at each guard which mutant is on. They alternate on one thread.
+//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so this runs in the instrumented copy. There, both
+//! variants check at each guard which mutant is on. They alternate on one thread.
 //!
 //! All caches are warm and there is no other CPU, so every load hits. For a guard's cost to other CPUs, see the machine
 //! in software (`quell reproduce --guards`).

@@ -4,31 +4,33 @@ use crate::pulse;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The receiver of the number of finished rounds. It isn't a generic parameter, because then the timed code would be
-/// compiled in the caller's crate with its lower optimization, ten times slower.
+/// A function that receives the number of finished rounds.
+///
+/// It isn't a generic parameter, because then the timed code would be compiled in the caller's crate with its lower
+/// optimization, ten times slower.
 pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 
-/// Nanoseconds and cycles of one operation.
+/// The time of one operation.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
 pub struct Cost {
-    /// Wall-clock time.
+    /// Nanoseconds of wall-clock time.
     pub ns: f64,
     /// Ticks of the time-stamp counter; 0 without one.
     pub cycles: f64,
 }
 
-/// An operation beside the one it replaces.
+/// The cost of an operation beside the operation that it replaces.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The operation.
+    /// The operation's name.
     pub name: &'static str,
-    /// Its cost: the median of the [quiet](pulse::quiet) samples.
+    /// The operation's cost: the median of the [quiet](pulse::quiet) samples.
     pub cost: Cost,
     /// The first and the third quartile of all samples, in nanoseconds.
     pub quartiles: (f64, f64),
     /// The name of the replaced operation.
     pub baseline_name: &'static str,
-    /// Its cost.
+    /// The cost of the replaced operation.
     pub baseline: Cost,
     /// The operation's limit in nanoseconds, if it has one.
     pub limit_ns: Option<f64>,
@@ -63,7 +65,9 @@ pub fn timed(operations: usize, body: impl FnOnce()) -> Cost {
     }
 }
 
-/// Repeated timings of one operation, each with the slower of the pulses around it.
+/// Repeated timings of one operation.
+///
+/// Each timing has the slower of the two pulses around it.
 #[derive(Clone, Default)]
 pub struct Samples(pub Vec<(f64, Cost)>);
 
@@ -86,7 +90,7 @@ impl Samples {
     }
 }
 
-/// Returns the longest pulse that still indicates a core of the thread's own, by all samples.
+/// Returns the longest pulse that still indicates that the thread had its core alone, judged by all samples.
 pub fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
     pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
 }

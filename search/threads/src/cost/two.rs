@@ -16,15 +16,15 @@ use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
 /// The initiator's latency of one shootdown.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Shootdowns {
-    /// The remote CPU flushes first, then this one: the baseline.
+    /// The remote CPU flushes first, then this CPU: the baseline.
     pub serial: Cost,
-    /// This CPU flushes while the request travels.
+    /// This CPU flushes while the request is under way.
     pub concurrent: Cost,
-    /// In addition, the target's receipt suffices.
+    /// This CPU flushes while the request is under way. Then it waits only until the target has received the request.
     pub asynchronous: Cost,
 }
 
-/// The number of pages, which aren't adjacent, in each measured shootdown.
+/// The number of pages in each measured shootdown. They aren't adjacent.
 pub const SHOOTDOWN_PAGES: usize = 3;
 
 /// Measures one shootdown between two cores under each policy, and a reuse that must make a flush.

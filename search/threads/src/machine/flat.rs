@@ -13,20 +13,21 @@ impl<const STRESS: bool> Threads<STRESS> {
         Threads::with_tables(cpus, FlatTable::new(tables), features)
     }
 
-    /// Lets TLBs also fill speculatively from the kernel's half; only with `STRESS`.
+    /// Makes TLBs also fill speculatively from the kernel's half if `has` is set. It has an effect only with `STRESS`.
     #[must_use]
     pub fn with_kernel(mut self, has: bool) -> Self {
         self.tables.speculates_in_kernel = has;
         self
     }
 
-    /// Returns the table of the kernel's half, which begins at page
-    /// [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE).
+    /// Returns the table of the kernel's half.
+    ///
+    /// The half begins at page [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE).
     pub fn kernel_table(&self) -> &KernelTable {
         &self.tables.kernel
     }
 
-    /// Returns page table `index`.
+    /// Returns the page table with this index.
     pub fn table(&self, index: usize) -> &Table {
         &self.tables.spaces[index]
     }

@@ -1,4 +1,6 @@
-//! Operations on the file that all spaces map. They use S3, with which a frame's translations outlive its unmapping.
+//! Performs operations on the file that all spaces map.
+//!
+//! They use lazy unmap (S3), with which a frame's translations outlive its unmapping.
 
 use super::program::Program;
 use crate::tables::PAGES;

@@ -1,11 +1,11 @@
-//! Memory: the words and the history of each frame, and walks of the page tables in them.
+//! Stores memory: the words and the history of each frame, and the page tables in them.
 //!
 //! The host allocates memory for 512 frames when one of them is first touched, so a large, mostly unused memory costs
-//! little. We fill fresh memory with bytes other than zero, which exposes a manager that relies on zeros.
+//! little. Fresh memory is filled with bytes other than zero, which exposes a manager that relies on zeros.
 //!
-//! Events happen at *moments*, numbered by one counter. We read and write all of this relaxed: the engine's ordering
-//! must complete everything that the contract promises before an access begins, and the oracle mustn't add any
-//! ordering.
+//! Events happen at *moments*, numbered by one counter. All of these words are read and written with relaxed ordering.
+//! The engine's ordering must complete everything that the contract promises before an access begins, and the oracle
+//! mustn't add any ordering.
 
 use quell::TABLE_WORDS;
 use quell::{Entry, Frame, Level, Page};
@@ -22,16 +22,18 @@ const CHUNK: u64 = 512;
 /// The initial content of memory.
 const JUNK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-/// The events of a frame, each with its moment; 0 if it never happened.
+/// The events of a frame, each with its moment.
+///
+/// An event that never happened has moment 0.
 #[derive(Default)]
 pub struct History {
-    /// The frame got its present owner.
+    /// The moment at which the frame got its present owner.
     pub allocated: AtomicU64,
-    /// The frame lost its owner, and has none since.
+    /// The moment at which the frame lost its owner. It has had none since.
     pub freed: AtomicU64,
-    /// The frame's content was captured.
+    /// The moment at which the frame's content was captured.
     pub captured: AtomicU64,
-    /// Whether it is a page-table page now.
+    /// Whether the frame is a page-table page now.
     pub is_table: AtomicBool,
 }
 
@@ -50,11 +52,11 @@ pub struct Frames {
 
 /// The result of a walk: the word of a present entry that maps a page.
 pub struct Leaf<'f> {
-    /// The word.
+    /// The entry's word.
     pub word: &'f AtomicU64,
-    /// Its value at the walk.
+    /// The word's value at the walk.
     pub raw: u64,
-    /// The level of its table.
+    /// The level of the table that contains the word.
     pub level: Level,
 }
 
@@ -75,12 +77,12 @@ impl Frames {
         }
     }
 
-    /// Returns the map of its nodes.
+    /// Returns the map of the memory nodes.
     pub fn map(&self) -> MemoryMap {
         self.map
     }
 
-    /// Begins a moment. Returns its number.
+    /// Begins a new moment, and returns its number.
     pub fn next_moment(&self) -> u64 {
         self.moment.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -130,8 +132,9 @@ impl Frames {
         }
     }
 
-    /// Walks from a root to the entry that maps a page. Calls `visit` with each table. Returns `None` if no present
-    /// entry maps the page.
+    /// Walks from a root to the entry that maps a page.
+    ///
+    /// Calls `visit` with each table. Returns `None` if no present entry maps the page.
     pub fn walk(&self, root: Frame, page: Page, mut visit: impl FnMut(Frame)) -> Option<Leaf<'_>> {
         let (mut table, mut level) = (root, Level::ROOT);
         loop {
@@ -153,7 +156,9 @@ impl Frames {
     }
 }
 
-/// Decodes an entry word in a table of this level. Also returns the frame to which it maps the page.
+/// Decodes an entry word in a table of this level.
+///
+/// Also returns the frame to which the entry maps the page.
 pub fn resolve(raw: u64, level: Level, page: Page) -> (Entry, Frame) {
     let entry = decode(raw, level);
     let frame = entry.frame.plus(page.0 & (level.pages() - 1));

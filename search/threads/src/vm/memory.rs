@@ -1,4 +1,4 @@
-//! The machine under the manager: [`Frames`] and the [`Oracle`] behind [`Threads`].
+//! Implements the machine under the manager: [`Frames`] and the [`Oracle`] behind [`Threads`].
 
 use super::frames::{Frames, Words, resolve};
 use super::oracle::{AccessRecord, Oracle};
@@ -12,7 +12,7 @@ use quell_vm::{Event, MemoryMap};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Threads as CPUs under the manager.
+/// The machine under the manager, whose CPUs are threads.
 pub type Machine = Threads<true, Memory>;
 
 /// The time that passes at each read of the clock, in nanoseconds.
@@ -39,7 +39,7 @@ impl Memory {
         }
     }
 
-    /// Reads the clock, which advances it by 0.1 ms. Nothing else advances it.
+    /// Reads the clock. Each read advances it by 0.1 ms, and nothing else does.
     pub fn look_at_clock(&self) -> u64 {
         self.clock.fetch_add(LOOK, Ordering::Relaxed)
     }
@@ -103,7 +103,9 @@ impl PageTables for Memory {
 }
 
 impl Machine {
-    /// Accesses a word for this CPU's program. Returns the word's (new) value, or `None` on a fault.
+    /// Accesses a word for this CPU's program.
+    ///
+    /// Returns the word's value after the access, or `None` on a fault.
     pub fn access_word(&self, address: u64, store: Option<u64>) -> Option<u64> {
         let page = Page::containing(address);
         let Memory { frames, oracle, .. } = self.tables();
@@ -134,8 +136,9 @@ impl Machine {
         })
     }
 
-    /// Checks for interrupts before one in four steps of a program, on average. If an interrupt always came before the
-    /// next access, it would hide an initiator that doesn't wait.
+    /// Checks for interrupts before one in four steps of a program, on average.
+    ///
+    /// If an interrupt always came before the next access, it would hide an initiator that doesn't wait.
     pub fn poll_sometimes(&self) {
         if roll(4) == 0 {
             self.poll();

@@ -12,15 +12,15 @@
 //! * **C4** if the tables now have another frame, the load has returned a value that this frame does not hold, and no
 //!   concurrent call or fault explains it.
 //!
-//! A walk of a former table breaks **C6**, memory handed out as zeroed that isn't zero breaks **C8**, and the run
-//! detects violations of C7 ([`perform`](super::perform)).
+//! A walk of a former table breaks **C6**. Memory handed out as zeroed that isn't zero breaks **C8**. The run detects
+//! violations of C7 ([`perform`](super::perform)).
 //!
 //! # No lock
 //!
 //! An access consists of a few steps of one thread between two checks for interrupts. Until this CPU has answered, the
 //! engine delays everything that mustn't happen during the access: the frame's next owner, the capture, the return of
 //! the call. So the oracle may check later, because every violation remains one. If a translation was filled while the
-//! call that revokes it was in progress, we give it the benefit of the doubt.
+//! call that revokes it was in progress, using it counts as lawful.
 
 use super::frames::{Frames, History, resolve};
 use crate::tlb::CachedEntry;
@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A CPU's activity in the kernel.
+/// The reason why a CPU is in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Activity {
     /// A call.
@@ -57,19 +57,19 @@ struct Revocations {
 
 /// An access that was made, or a store that is about to be made.
 pub struct AccessRecord {
-    /// The CPU that makes it.
+    /// The CPU that makes the access.
     pub cpu: CpuId,
-    /// The root that is loaded.
+    /// The root that the CPU has loaded.
     pub root: Frame,
     /// The address.
     pub address: u64,
-    /// The translation.
+    /// The translation that the access uses.
     pub cached: CachedEntry,
-    /// The frame that is accessed.
+    /// The frame that the access reaches.
     pub frame: Frame,
-    /// Whether it was a store.
+    /// Whether the access is a store.
     pub store: bool,
-    /// The value loaded or to be stored.
+    /// The value that was loaded or is to be stored.
     pub held: u64,
 }
 
@@ -95,23 +95,25 @@ impl Oracle {
         }
     }
 
-    /// Keeps the first violation.
+    /// Records a violation, if it's the first.
     pub fn report(&self, violation: Violation) {
         lock(&self.first).get_or_insert(violation);
         self.found.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether something was found.
+    /// Returns whether the oracle has found a violation.
     pub fn has_found(&self) -> bool {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// Returns the first violation.
+    /// Returns the first violation, if any.
     pub fn verdict(&self) -> Option<Violation> {
         lock(&self.first).clone()
     }
 
-    /// Runs `body`, and records meanwhile that this CPU is in the kernel. The CPU runs the space of this root.
+    /// Runs `body`, and records meanwhile that this CPU is in the kernel.
+    ///
+    /// The CPU runs the space of this root.
     pub fn during<R>(
         &self,
         frames: &Frames,
@@ -126,8 +128,9 @@ impl Oracle {
         result
     }
 
-    /// Judges an access that was just made, or a store that is about to be made. Returns whether the contract allows
-    /// it.
+    /// Judges an access that was just made, or a store that is about to be made.
+    ///
+    /// Returns whether the contract allows it.
     pub fn judge(&self, frames: &Frames, used: &AccessRecord) -> bool {
         let since = used.cached.since;
         let moment = |of: &AtomicU64| of.load(Ordering::Relaxed);

@@ -33,39 +33,39 @@ pub struct ProgramRun {
     pub policy: Policy,
     /// The seed of the workload's random choices; the host determines the interleaving.
     pub seed: u64,
-    /// The mutant to turn on, until it is noticed.
+    /// The mutant to turn on. A violation turns it off, so that the run can end.
     pub without: Option<&'static Mutant>,
 }
 
-/// The reason why there is no report.
+/// The reason why a run has no report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The workload can't run here as it is.
     #[error("{workload}: {why}")]
     Unfit {
-        /// Its name.
+        /// The name of the workload.
         workload: &'static str,
-        /// The reason, and the remedy.
+        /// The reason, and a remedy.
         why: String,
     },
     /// The workload failed.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
-        /// Its file.
+        /// The workload's file.
         workload: &'static str,
         /// The CPU on which it failed.
         cpu: usize,
         /// The reason.
         failure: Failure,
     },
-    /// The workload makes no progress.
+    /// The workload makes no progress, although no CPU waits in the kernel for ever.
     #[error("{workload}: {why}; {at}")]
     Stuck {
-        /// Its file.
+        /// The workload's file.
         workload: &'static str,
-        /// The evidence, and the remedy.
+        /// The evidence, and a remedy.
         why: &'static str,
-        /// The positions of its CPUs.
+        /// The lines of the file at which the CPUs are.
         at: String,
     },
 }
@@ -73,11 +73,11 @@ pub enum RunError {
 /// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The first violation, if any. It ends the run early.
+    /// The first violation, if any. A violation ends the run early.
     pub violation: Option<Violation>,
     /// The number of operations in the measured window, as the workload counts them.
     pub operations: u64,
-    /// The number of programs' accesses. Each was checked.
+    /// The number of programs' accesses, each of which was checked.
     pub accesses: u64,
     /// The number of page faults.
     pub faults: u64,
@@ -85,7 +85,7 @@ pub struct Report {
     pub calls: u64,
     /// The engine's counts over the whole run.
     pub engine: Stats,
-    /// The engine's counts while the window was open; over the whole run without one.
+    /// The engine's counts in the measured window. Without a window they're those of the whole run.
     pub engine_window: Stats,
 }
 
@@ -131,10 +131,10 @@ impl ProgramRun {
     /// Runs the workload.
     ///
     /// # Errors
-    /// See [`RunError`]. A broken contract isn't an error, but part of the report.
+    /// See [`RunError`]. A violation of the contract isn't an error: the report contains it.
     ///
     /// # Panics
-    /// If the manager panics and the contract wasn't broken before. Then the manager's records were wrong.
+    /// If the manager panics although the contract wasn't broken before. Then the manager's records were wrong.
     pub fn run(&self) -> Result<Report, RunError> {
         let map = self.map()?;
         // These are the features of an x86-64 processor with few tags.

@@ -2,26 +2,27 @@
 //!
 //! [`life`](crate::life) watches the engine's waits, and a workload itself detects that no CPU can reach a barrier.
 //! This module detects endless loops. Nothing here takes time, so no clock distinguishes a program that computes for
-//! ever from one whose partner gets no time. Instead, we let each CPU count its work and its idle turns.
+//! ever from a program whose partner gets no time. Instead, each CPU counts its work and its idle turns.
 //!
-//! * We report that no CPU makes progress if each CPU that hasn't ended has idled for [`PATIENCE`] turns, and none has
-//!   done anything visible to others since one of them first checked.
-//! * We report that one CPU makes no progress after [`MOST`] units of work, or up to twice that, without a report of
-//!   the program's progress. This is a limit, not a proof: programs that work longer must report.
+//! * No CPU makes progress if each CPU that hasn't ended has idled for [`PATIENCE`] turns, and none has done anything
+//!   visible to others since one of them first checked.
+//! * One CPU makes no progress if it has done [`MOST`] units of work, or up to twice that, without a report of the
+//!   program's progress. This is a limit, not a proof: programs that work longer must report.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// The number of idle turns of every CPU after which the run counts as stuck. It is also the number of statements that
-/// a program may perform without advancing time.
+/// The number of idle turns of every CPU after which the run counts as stuck.
+///
+/// It is also the number of statements that a program may perform without advancing time.
 pub const PATIENCE: u64 = 10_000_000;
-/// The number of turns that a check of another CPU's word represents. A nap follows it.
+/// The number of turns that one check of another CPU's word counts as. A nap follows it.
 pub const WAIT: u64 = PATIENCE / 1024;
 /// The number of turns between two checks of the others' work.
 const LOOK: u64 = 64 * WAIT;
-/// The number of accesses without a progress report after which a CPU counts as stuck: some minutes.
+/// The number of accesses without a progress report after which a CPU counts as stuck: some minutes of work.
 pub const MOST: u64 = 1 << 32;
-/// The number of accesses that a call represents.
+/// The number of accesses that one call counts as.
 pub const CALL: u64 = 64;
 
 /// A CPU's progress, visible to the others.
@@ -38,7 +39,7 @@ struct ProgramProgress {
     ended: AtomicBool,
 }
 
-/// An idle CPU's last view of all CPUs' work and idle turns.
+/// All CPUs' work and idle turns, as an idle CPU last saw them.
 #[derive(Default)]
 pub struct IdleSnapshot(Vec<[u64; 2]>);
 
@@ -72,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// Counts visible work. Returns whether it is too much since the last progress report.
+    /// Counts visible work. Returns whether there was too much since the last progress report.
     #[inline]
     pub fn does(&self, cpu: usize, much: u64, since: &mut UnreportedWork) -> bool {
         count(&self.cpus[cpu].done, 1);

@@ -1,37 +1,40 @@
-//! The abstract machine: memory as defined by the calls that programs have made.
+//! Models memory as programs see it: the results that calls and accesses may have.
 //!
-//! It has processes with areas, the objects behind them, files with a length, and a device behind each file. It has no
-//! frames, tables, TLBs, caches or flushes. A manager refines it if this machine allows each access, each return of a
-//! call, and each access that a TLB or a table would allow now. `docs/contract.md` lists the consequences for each
-//! clause.
+//! The abstract machine has processes with areas, the objects behind them, files with a length, and a device behind
+//! each file. It has no frames, tables, TLBs, caches or flushes. A memory manager is right (it *refines* this machine)
+//! if the abstract machine allows each of its results. These are the results of accesses and calls, and the accesses
+//! that a TLB or a table would allow now. `docs/contract.md` lists the consequences for each clause.
 //!
 //! # Places
 //!
-//! A *place* holds a value: a page's area, a word of an object or of a file, the length of a file. An operation (a
-//! load, a store, a call) begins, changes its places, each at its own moment, and ends. Operations that don't overlap
-//! take effect in order. So an observer may find any value in a place that no later operation has replaced. A replacing
-//! operation began after the first had ended, and ended before the observer began. The values that aren't replaced are
-//! the *candidates*. Two things delay the end of an operation:
+//! A *place* holds a value: a page's area, a word of an object or of a file, or the length of a file. An operation (a
+//! load, a store, a call) begins, changes each of its places at some moment, and ends.
+//!
+//! Operations that don't overlap in time take effect in order. An observer, for example a load, may find any value that
+//! isn't certainly replaced: a *candidate*. A value is certainly replaced if another operation on the place began after
+//! the value's operation ended, and ended before the observer began.
+//!
+//! Two things delay the end of an operation:
 //!
 //! * Stores wait in a store buffer. For other CPUs they end when the buffer is empty.
 //! * While a call drops pages, some CPUs may still use old pages and others new ones. Stores that overlap such a call
 //!   end no earlier than the call.
 //!
-//! For example, CPU 0 stores 1 and then 2 to a word. A load on CPU 1 that begins before CPU 0's buffer is empty may
-//! return the word's first value, 1 or 2.
+//! For example, CPU 0 stores 1 and then 2 to a word. CPU 1 loads it before CPU 0's buffer is empty. The load may return
+//! the word's first value, 1 or 2.
 //!
 //! # Rules
 //!
-//! * A candidate for the area allows each access; a load returns a candidate of the word behind it.
-//! * A refusal has a reason: no area, too few rights, beyond the end of the file, no memory.
-//! * A shared page is the file's. A private page follows its file until it is stored to.
-//! * A child has the areas and private words that its parent had at some moment of the fork.
+//! * An access succeeds only if a candidate of the page's area allows it. A load returns a candidate of the word.
+//! * An access is refused only for a reason: no area, too few rights, beyond the end of the file, no memory.
+//! * A shared page has the file's content. A private page has it too, until it is stored to.
+//! * A child process has the areas and private words that its parent had at some moment of the fork.
 //! * A truncation zeroes every word from its byte on.
 //! * After a write-back, the file's device holds a candidate of each word.
 //!
-//! [`Vm::check`](crate::Vm::check) compares the manager's tables and page cache with these rules. Entries map the page
-//! that the area names. An entry that allows stores to a file belongs to a dirty page. An entry that allows stores to
-//! anonymous memory is its frame's only entry. A clean page equals the device's.
+//! [`Vm::check`](crate::Vm::check) compares the manager's tables and page cache with these rules. An entry must map a
+//! page of its area. An entry that allows stores to a file must belong to a dirty page. An entry that allows stores to
+//! anonymous memory must be its frame's only entry. A clean page must equal the device's content.
 
 use super::{Clause, Violation};
 use crate::program::{Access, Fault};
@@ -44,7 +47,7 @@ use quell::PAGE_BYTES;
 use quell::{Frame, Page};
 use smallvec::{SmallVec, smallvec};
 
-/// The modelled words of a page, from its start.
+/// The number of words that are modelled in each page, from its start.
 pub const WORDS: usize = 2;
 
 /// From this number of places on, the program uses large pages.
@@ -211,22 +214,22 @@ struct Operation {
     changed: SmallVec<[Place; 2]>,
 }
 
-/// Accesses that a TLB or a table would allow.
+/// An access that a TLB or a table would allow now.
 #[derive(Clone, Copy, Debug)]
 pub struct PossibleAccess {
-    /// The page.
+    /// The virtual page.
     pub page: u64,
-    /// The frame.
+    /// The frame that the access would reach.
     pub frame: Frame,
-    /// The rights.
+    /// The rights of the translation.
     pub rights: Protection,
-    /// Values that loads of the first words would return.
+    /// The values that loads of the page's first words would return.
     pub held: [u64; WORDS],
-    /// The tables no longer lead there.
+    /// Whether the translation is stale: the tables no longer lead to this frame.
     pub stale: bool,
 }
 
-/// Memory as programs' calls define it; see the module.
+/// Memory as the calls of programs define it. See [the module](self).
 #[derive(Clone, Debug, Default)]
 pub struct AbstractMachine {
     now: Moment,
@@ -264,7 +267,7 @@ fn required(call: Call) -> Option<(u64, u64)> {
 }
 
 impl AbstractMachine {
-    /// Resets the machine to one process without areas or files, for this number of CPUs.
+    /// Resets the machine to one process without areas, no files, and this number of CPUs.
     pub fn reset(&mut self, cpus: usize, first: ProcessId) {
         self.now = 0;
         self.lost = false;
@@ -629,7 +632,7 @@ impl AbstractMachine {
         true
     }
 
-    /// Begins a call of the manager by a CPU.
+    /// Records that a CPU begins a call of the manager.
     pub fn begin_call(&mut self, cpu: usize, process: ProcessId, call: Call) {
         if !self.begin(cpu, process, CpuAction::Call(call)) {
             return;
@@ -666,7 +669,7 @@ impl AbstractMachine {
         }
     }
 
-    /// Begins an access to a word of a page; `value` is stored.
+    /// Records that a CPU begins an access to a word of a page. A store stores `value`.
     pub fn begin_access(
         &mut self,
         cpu: usize,
@@ -761,7 +764,7 @@ impl AbstractMachine {
         self.operations[cpu] = None;
     }
 
-    /// Records that others now see all stores of a CPU.
+    /// Records that a CPU's store buffer is empty: other CPUs now see all of its stores.
     pub fn drained(&mut self, cpu: usize) {
         self.now += 1;
         for place in self.unseen[cpu].drain(..) {
@@ -772,10 +775,13 @@ impl AbstractMachine {
         }
     }
 
-    /// Ends an access: it succeeded with the word's value, or was refused.
+    /// Records the end of a CPU's access, and judges its result.
+    ///
+    /// The result is the word's value, or the fault with which the access was refused. `stale` is set if the access
+    /// used a stale translation.
     ///
     /// # Errors
-    /// This machine doesn't allow that.
+    /// Returns the violation if the abstract machine doesn't allow the result.
     pub fn end_access(&mut self, cpu: usize, result: Result<u64, Fault>, stale: bool) -> Verdict {
         let Some(Operation {
             begun,
@@ -881,10 +887,12 @@ impl AbstractMachine {
             .collect()
     }
 
-    /// Ends a call. `device` returns the word that a file's device holds at a byte.
+    /// Records the end of a CPU's call, and judges its result.
+    ///
+    /// `device` returns the word at a byte of a file's device.
     ///
     /// # Errors
-    /// This machine doesn't allow that.
+    /// Returns the violation if the abstract machine doesn't allow the result.
     pub fn end_call(
         &mut self,
         cpu: usize,
@@ -1063,10 +1071,10 @@ impl AbstractMachine {
         );
     }
 
-    /// Judges accesses that a CPU's program could make now.
+    /// Judges an access that a CPU's program could make now.
     ///
     /// # Errors
-    /// This machine doesn't allow that.
+    /// Returns the violation if the abstract machine doesn't allow the access.
     pub fn judge_reach(&self, cpu: usize, process: ProcessId, reach: &PossibleAccess) -> Verdict {
         if self.lost || !self.processes.contains(&process) {
             return Ok(());
@@ -1116,15 +1124,17 @@ impl AbstractMachine {
         })
     }
 
-    /// Returns whether others may not see all changes of a CPU yet.
+    /// Returns whether a CPU has changes that other CPUs may not see yet.
     pub fn has_unseen(&self, cpu: usize) -> bool {
         !self.unseen[cpu].is_empty()
     }
 
-    /// Judges the final content: `page` returns a word of a process's page, `file` a file's word at a byte.
+    /// Judges the final content of memory and files.
+    ///
+    /// `page` returns a word of a process's page, and `file` the word at a byte of a file.
     ///
     /// # Errors
-    /// This machine doesn't allow that.
+    /// Returns the violation if the abstract machine doesn't allow the content.
     pub fn judge_rest(
         &self,
         page: impl Fn(ProcessId, u64, usize) -> Option<u64>,

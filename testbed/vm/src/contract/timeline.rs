@@ -1,7 +1,7 @@
-//! Timelines of each CPU's actions, for people.
+//! Prints a timeline of each CPU's actions, for people.
 //!
-//! A machine records in any cheap form and converts it to [`Line`]s on request: as text with a column per CPU
-//! ([`columns`]), or in the format of Perfetto and Chrome's viewer ([`write_chrome`]).
+//! A machine records its steps in any cheap form, and converts them to [`Line`]s on request. [`columns`] prints lines
+//! as text with a column per CPU. [`write_chrome`] writes the format of Perfetto and Chrome's viewer.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,10 +9,10 @@ use core::fmt::Write;
 use quell::CpuId;
 use serde_json::{Value, json};
 
-/// The unit of time.
+/// The unit of a timeline's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Decisions of a scheduler, which have an order and no length. Viewers show each as 1 µs.
+    /// Decisions of a scheduler, which have an order but no duration. Viewers show each as 1 µs.
     Steps,
     /// Picoseconds of virtual time.
     Picoseconds,
@@ -28,33 +28,35 @@ impl Unit {
     }
 }
 
-/// The relation of a line to others.
+/// The form of a line: an event of some duration, or the beginning or end of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// Has this duration; 0 for instantaneous events.
+    /// An event with this duration, which is 0 for instantaneous events.
     Lasts(u64),
-    /// Begins: a handler, which contains the CPU's later lines until it ends.
+    /// The beginning of a handler, which contains the CPU's later lines until it ends.
     Begins,
-    /// Ends the last line that began on this CPU.
+    /// The end of the last handler that began on this CPU.
     Ends,
-    /// The contract is broken.
+    /// A violation of the contract.
     Breaks,
 }
 
-/// A line of a timeline: one thing that a CPU did.
+/// A line of a timeline: one event on one CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// The CPU.
+    /// The CPU on which the event happened.
     pub cpu: CpuId,
     /// The time, in the timeline's unit.
     pub at: u64,
-    /// Its relation to others.
+    /// The line's form.
     pub shape: Shape,
-    /// A description.
+    /// A description of the event.
     pub text: String,
 }
 
-/// Formats the last `count` lines, with a column per CPU. Lines from a handler are indented.
+/// Formats the last `count` lines, with a column per CPU.
+///
+/// Lines from a handler are indented.
 pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
     const WIDTH: usize = 44;
     let mut out = format!("{:>6}", "step");
@@ -100,7 +102,9 @@ pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
     out
 }
 
-/// Writes lines as Chrome's JSON trace format, with a track per CPU. `title` names the trace.
+/// Writes lines as Chrome's JSON trace format, with a track per CPU.
+///
+/// `title` names the trace.
 ///
 /// # Errors
 /// Those of the writer.

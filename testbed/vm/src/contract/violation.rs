@@ -1,36 +1,37 @@
-//! An oracle's report of a violation.
+//! Describes a violation of the contract, as an oracle reports it.
 
 use super::Clause;
 use alloc::string::String;
 use core::fmt;
 use quell::{CpuId, Frame};
 
-/// A breach of the contract: the clause, a sentence, and the other details that the oracle knows.
+/// A violation of the contract: the clause, a sentence, and the details that the oracle has.
 ///
-/// Equal violations are equal in every field, including the sentence.
+/// Two violations are equal only if every field is, including the sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// The clause that broke.
+    /// The broken clause.
     pub clause: Clause,
-    /// A description, in a sentence.
+    /// A description of the violation, in a sentence.
     pub account: String,
-    /// The CPU whose access, walk or wait broke it; `None` if the machine as a whole did.
+    /// The CPU whose access, walk or wait broke the clause. `None` if no single CPU did.
     pub cpu: Option<CpuId>,
     /// The time, in picoseconds of virtual time; `None` on machines without a clock.
     pub at: Option<u64>,
-    /// The CPU that made the access unlawful, for example by freeing the frame: the new owner's, the caller's, or the
-    /// capturer's.
+    /// The CPU that made the access unlawful, for example by freeing the frame.
+    ///
+    /// Depending on the clause it's the CPU of the frame's new owner, of the call, or of the capture.
     pub other: Option<CpuId>,
-    /// The time at which the other CPU did so, in picoseconds of virtual time.
+    /// The time at which the other CPU made the access unlawful, in picoseconds of virtual time.
     pub other_at: Option<u64>,
-    /// The frame that was reached.
+    /// The frame that the access reached.
     pub frame: Option<Frame>,
-    /// The virtual address of the access, in bytes, or of its page if no more is known.
+    /// The virtual address of the access in bytes, or the address of its page if only that is known.
     pub address: Option<u64>,
 }
 
 impl Violation {
-    /// Creates a breach with only a clause and an account.
+    /// Creates a violation with only a clause and an account.
     pub fn new(clause: Clause, account: impl Into<String>) -> Self {
         Violation {
             clause,

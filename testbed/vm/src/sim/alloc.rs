@@ -1,9 +1,9 @@
-//! An allocator under which a run depends on its seed alone.
+//! Allocates memory so that a run's time depends on its seed alone.
 //!
-//! Two words share a cache line if their host addresses do. Within a type, the compiler decides that once. Between
-//! allocations, the host's allocator would decide it, depending on its other content and on the calling thread. With
-//! [`LineAllocator`] no two allocations share a line, as if each came from a kernel's cache of aligned objects. So the
-//! same run gives the same figures on every thread and every host.
+//! Two words share a modelled cache line if they share a line of the host. Within a type, the compiler decides that
+//! once. Between two allocations the host's allocator would decide it, depending on its other content and on the
+//! calling thread. With [`LineAllocator`], no two allocations share a line, as if each came from a kernel's cache of
+//! aligned objects. So the same run gives the same figures on every thread and every host.
 
 use super::heap;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,12 +11,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The system's allocator, with each allocation on its own lines. During a search, code under test gets memory from the
-/// search's own heap instead.
+/// The system's allocator, with each allocation on its own cache lines.
 ///
-/// A program that runs models makes this its `#[global_allocator]`. Without it the contract is still checked, but a
-/// run's time may vary a little between runs, and a search of every schedule can't recognise states of programs over
-/// the memory manager.
+/// During a search, the code under test gets memory from the search's own [`Heap`](super::heap::Heap) instead.
+///
+/// A program that runs models makes this its `#[global_allocator]`. Without it the contract is still checked, but times
+/// may differ a little between runs. And a search of all schedules of programs over the memory manager can't detect
+/// that two states are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAllocator;
 

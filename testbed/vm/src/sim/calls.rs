@@ -1,9 +1,10 @@
-//! The addresses that a system call under way may change, for both oracles.
+//! Finds the addresses that a system call in progress may change, for the oracles.
 
 use crate::Call;
 
-/// Returns whether a call that hasn't returned may change the content of a place. `covers` returns whether a range,
-/// given as address and bytes, includes that place.
+/// Returns whether a call that hasn't returned may change the content of a place.
+///
+/// `covers` returns whether a range, given as address and bytes, includes that place.
 pub fn may_change(call: Call, covers: impl Fn(u64, u64) -> bool) -> bool {
     match call {
         Call::Unmap { address, bytes }

@@ -1,11 +1,10 @@
-//! One CPU as a coroutine: a body that can stop in the middle of any call and continue later.
+//! Runs one CPU as a coroutine: a body that can stop inside any call and continue later.
 //!
-//! Stacks come from a pool of the thread, because making one takes a thousand times as long as switching to one. All
-//! `unsafe` of the crate's control flow is in this file.
+//! Stacks come from a pool of the thread, because making one takes a thousand times as long as switching to one.
 //!
-//! A fiber that suspends itself with [`suspend_legibly`] exposes its stack, registers included, as bytes
-//! ([`Fiber::stack`]). Two fibers of one body with equal bytes continue alike, if the memory to which the bytes point
-//! is also equal.
+//! A fiber that suspends itself with [`suspend_legibly`] exposes its stack and registers as bytes ([`Fiber::stack`]).
+//! If two fibers of one body have equal bytes, and the memory to which the bytes point is also equal, they continue
+//! alike.
 
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -39,16 +38,16 @@ thread_local! {
     static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The state of a fiber after it was resumed.
+/// The state of a fiber after [`Fiber::resume`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It called [`suspend`].
+    /// The body called [`suspend`] or [`suspend_legibly`].
     Suspended,
-    /// Its body returned.
+    /// The body returned.
     Done,
 }
 
-/// A body with its own stack, which may borrow for `'a`.
+/// A coroutine: a body with its own stack, which may borrow for `'a`.
 pub struct Fiber<'a> {
     /// `None` only while it is dropped.
     inner: Option<Coroutine<(), (), ()>>,
@@ -91,6 +90,8 @@ impl<'a> Fiber<'a> {
 
     /// Creates a fiber like [`Fiber::new`], on a stack without traces of earlier fibers.
     ///
+    /// Use it for fibers that call [`suspend_legibly`].
+    ///
     /// # Errors
     /// If the host has no memory for a stack.
     pub fn legible(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
@@ -102,7 +103,7 @@ impl<'a> Fiber<'a> {
         Ok(Self::on(stack, body))
     }
 
-    /// Returns the stack and the registers of a fiber that suspended itself legibly; empty before.
+    /// Returns the stack and the registers of a fiber that called [`suspend_legibly`]; otherwise an empty slice.
     ///
     /// The bytes include dead values, which will not be read again.
     pub fn stack(&self) -> &[u8] {
@@ -116,7 +117,7 @@ impl<'a> Fiber<'a> {
     /// Runs the body until it suspends itself or returns.
     ///
     /// # Panics
-    /// If it has returned before, or is called from inside a fiber.
+    /// If the body has returned before, or if a fiber calls this.
     pub fn resume(&mut self) -> State {
         assert!(RUNNING.get().is_null(), "a fiber resumes another");
         let Some(inner) = &mut self.inner else {
@@ -183,7 +184,7 @@ pub fn suspend() {
     unsafe { (*yielder).suspend(()) };
 }
 
-/// Suspends the running fiber so that [`Fiber::stack`] contains its state and as little else as possible.
+/// Suspends the running fiber so that [`Fiber::stack`] returns its state and as little else as possible.
 ///
 /// # Panics
 /// If no fiber runs.

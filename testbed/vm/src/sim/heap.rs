@@ -1,11 +1,11 @@
-//! The heap of a search: allocations that can be read back as a whole.
+//! Provides the heap of a search, whose allocations can be read back as a whole.
 //!
-//! The memory manager keeps its records on the heap, so they are part of the state by which a search distinguishes
-//! runs. While code of the manager runs, [`LineAllocator`](super::LineAllocator) allocates from this heap: the first
-//! free lines in the running CPU's part. Freed memory is cleared. So the bytes and addresses of live allocations depend
-//! on little besides which allocations are alive.
+//! The memory manager keeps its records on the heap. So the heap's content is part of the state that a search compares.
+//! While code of the manager runs, [`LineAllocator`](super::LineAllocator) allocates from this heap: the first free
+//! lines in the running CPU's part. Freed memory is cleared. So the heap's content hardly depends on the order of
+//! earlier allocations.
 //!
-//! Everything here belongs to the thread that made it.
+//! A heap belongs to the thread that made it.
 
 use alloc::boxed::Box;
 use memmap2::{MmapOptions, MmapRaw};
@@ -21,7 +21,7 @@ use std::thread_local;
 const LINE: usize = 64;
 /// Lines of a part.
 const LINES: usize = 1 << 14;
-/// CPUs with their own part.
+/// The number of CPUs that have their own part of the heap.
 pub const CPUS: usize = 4;
 /// One part for allocations before the run, and one for each CPU.
 const PARTS: usize = 1 + CPUS;
@@ -32,7 +32,7 @@ const BYTES: usize = PARTS * LINES * LINE;
 /// The taken lines of a part, as bits.
 type LineBitmap = [u64; LINES / 64];
 
-/// The heap of a search; see the module.
+/// The heap of a search. See [the module](self).
 pub struct Heap {
     /// All lines. We map them instead of allocating them: an allocator clears reused memory completely, and a search
     /// uses only a little of its heap.
@@ -48,7 +48,7 @@ pub struct Heap {
     stays: PhantomData<*mut u8>,
 }
 
-/// The content of a heap at a moment, for [`Heap::restore`].
+/// The content of a heap at some moment, for [`Heap::restore`].
 pub struct Image {
     parts: [PartImage; PARTS],
 }
@@ -85,7 +85,10 @@ impl Drop for Part {
 }
 
 impl Heap {
-    /// Creates an empty heap. Returns `None` if the program's allocator doesn't use it, or the host has no memory.
+    /// Creates an empty heap.
+    ///
+    /// Returns `None` if the program's allocator isn't [`LineAllocator`](super::LineAllocator), or if the host has no
+    /// memory.
     pub fn new() -> Option<Box<Self>> {
         let heap = Box::new(Heap {
             memory: MmapOptions::new().len(BYTES).map_anon().ok()?.into(),
@@ -102,14 +105,16 @@ impl Heap {
         inside.then_some(heap)
     }
 
-    /// Returns its addresses.
+    /// Returns the heap's addresses.
     pub fn range(&self) -> Range<usize> {
         let start = self.memory.as_ptr() as usize;
         start..start + BYTES
     }
 
-    /// Lets `body` allocate from a part: 0 for allocations before the run, a CPU's number + 1 for that CPU, `None` for
-    /// no part.
+    /// Runs `body`, which allocates from a part of the heap.
+    ///
+    /// Part 0 is for allocations before the run, and part `n + 1` is for CPU `n`. With `None`, `body` allocates from
+    /// the system.
     pub fn on<R>(&self, part: Option<usize>, body: impl FnOnce() -> R) -> R {
         struct Back(*const Heap);
         impl Drop for Back {
@@ -122,7 +127,7 @@ impl Heap {
         body()
     }
 
-    /// Frees everything. Nothing that was allocated here may be used any more.
+    /// Frees all allocations. None of them may be used any more.
     pub fn clear(&self) {
         self.overflowed.set(false);
         for part in 0..PARTS {
@@ -134,7 +139,7 @@ impl Heap {
         }
     }
 
-    /// Returns the present content.
+    /// Returns a copy of the present content.
     pub fn image(&self) -> Image {
         let parts = std::array::from_fn(|part| {
             let end = self.end[part].get();
@@ -149,7 +154,9 @@ impl Heap {
         Image { parts }
     }
 
-    /// Restores the content of an image, at the same addresses. Nothing that was allocated since may be used any more.
+    /// Restores the content of an image, at the same addresses.
+    ///
+    /// Allocations that were made since may not be used any more.
     ///
     /// # Panics
     /// May panic if the image is of another heap.
@@ -177,8 +184,9 @@ impl Heap {
         }
     }
 
-    /// Returns whether the heap contains everything that was allocated since it was cleared. Then allocations need not
-    /// be freed one by one; clearing the heap frees them.
+    /// Returns whether the heap contains everything that was allocated since it was cleared.
+    ///
+    /// Then allocations need not be freed one by one: clearing the heap frees them.
     pub fn holds_everything(&self) -> bool {
         !self.overflowed.get()
     }
@@ -262,18 +270,20 @@ impl Heap {
     }
 }
 
-/// Lets `body` allocate from the system, if a heap is in use.
+/// Runs `body`, which allocates from the system even if a heap is in use.
 #[inline]
 pub fn off<R>(body: impl FnOnce() -> R) -> R {
     let _off = off_for_now();
     body()
 }
 
-/// Allocates from the system until it is dropped, like [`off`]. Drop several in the reverse order.
+/// Makes the thread allocate from the system until this value is dropped, like [`off`].
+///
+/// Drop several in the reverse order.
 #[derive(Debug)]
 pub struct SystemAllocGuard(#[expect(dead_code, reason = "sets the part back")] Part);
 
-/// Lets the thread allocate from the system, if a heap is in use, until the result is dropped.
+/// Makes the thread allocate from the system, if a heap is in use, until the result is dropped.
 #[inline]
 #[must_use]
 pub fn off_for_now() -> SystemAllocGuard {
@@ -296,7 +306,7 @@ pub fn allocate(layout: Layout) -> Option<*mut u8> {
     place
 }
 
-/// Frees memory of the thread's heap. Returns whether it was from there.
+/// Frees memory of the thread's heap. Returns whether the memory was from there.
 pub fn free(pointer: *mut u8, layout: Layout) -> bool {
     let heap = HEAP.get();
     if heap.is_null() {

@@ -3,7 +3,7 @@
 use super::{Backing, Error, Protection};
 use quell::PageSize;
 
-/// One register format for all calls: the number of the call and up to six operands.
+/// A call as register values: its number and up to six operands.
 pub type Words = [u64; 7];
 
 /// The largest address word, which represents "anywhere".

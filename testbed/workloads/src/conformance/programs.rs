@@ -1,9 +1,11 @@
-//! The suite for kernels that run programs on the memory manager: checks C1 to C8 as far as programs can see.
+//! Checks clauses C1 to C8 of the contract through the accesses of programs.
 //!
-//! Each check performs one operation of the memory manager on one CPU and verifies the accesses of every CPU around it.
-//! The suite only uses [`User`], so it runs wherever workloads run. It finds only translations that are stale on *that*
-//! machine. For example, an emulator may drop entries early that a processor would keep: other address spaces under
-//! their tags, speculative fills, walker caches. The machine in software covers those.
+//! Each check performs one operation of the memory manager on one CPU, and checks the accesses of every CPU before and
+//! after. The suite only uses [`User`], so it runs wherever workloads run.
+//!
+//! It detects a mistake only if a stale translation is visible on *that* machine. For example, an emulator may drop
+//! entries early that a processor would keep: those of other address spaces under their tags, speculative fills, and
+//! walker caches. The machines in software cover those.
 
 use core::cell::Cell;
 use quell::PageSize;
@@ -24,6 +26,8 @@ const ANONYMOUS: Backing = Backing::Anonymous {
 };
 
 /// One CPU's part in the suite.
+///
+/// Every CPU creates one and calls [`Suite::run`].
 pub struct Suite<'u, U> {
     user: &'u U,
     /// The suite's process.
@@ -32,7 +36,7 @@ pub struct Suite<'u, U> {
 }
 
 impl<'u, U: User> Suite<'u, U> {
-    /// Creates this CPU's part, in the process `home`. Every CPU calls [`Suite::run`] on its own.
+    /// Creates this CPU's part, in the process `home`.
     pub fn new(user: &'u U, home: u32) -> Self {
         Suite {
             user,
@@ -41,7 +45,10 @@ impl<'u, U: User> Suite<'u, U> {
         }
     }
 
-    /// Runs every check. The first CPU passes each outcome, and the finding of the first CPU that failed, to `report`.
+    /// Runs every check.
+    ///
+    /// For each check, the first CPU passes to `report` the check's name, the number of CPUs that failed, and the
+    /// finding of the first CPU that failed.
     pub fn run(&self, report: impl Fn(&'static str, u64, &'static str)) {
         #[expect(clippy::type_complexity, reason = "read once, here")]
         let checks: [(&'static str, fn(&Self) -> Verdict); 12] = [

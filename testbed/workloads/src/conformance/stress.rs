@@ -1,18 +1,18 @@
-//! Stress: random operations of the memory manager on every CPU at once.
+//! Performs random operations of the memory manager on every CPU at once.
 //!
-//! All CPUs run in one process and change shared memory. Each writes its own words in shared pages and in a file, while
-//! others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its own region,
-//! which it discards, protects, unmaps and moves while others read it, its own processes to visit, and a file to
-//! truncate. It also becomes idle and returns. The kernel provides less memory than we need here, and can disturb CPUs
-//! meanwhile.
+//! All CPUs run in one process and change shared memory. Each CPU writes its own words in shared pages and in a file.
+//! Meanwhile, others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its
+//! own region, which it discards, protects, unmaps and moves while others read it. It has its own processes to visit,
+//! and a file to truncate. It also becomes idle and returns. The kernel provides less memory than the test needs, and
+//! can disturb CPUs meanwhile.
 //!
-//! Every stored value carries a checksum of its kind, its place and the owner's number of writes there. The owner must
-//! read exactly its last value. Another CPU must read a value that the owner wrote, and never one older than it saw
-//! before. So we detect lost writes, reads of another owner's frame or another process's memory, and memory that was
-//! not zeroed.
+//! Every stored value contains a checksum of its kind, its place and the number of its owner's writes there. The owner
+//! must read exactly its last value. Another CPU must read a value that the owner wrote, and never one older than it
+//! saw before. So the test detects lost writes, reads of another owner's frame or another process's memory, and memory
+//! that was not zeroed.
 //!
-//! The seed and a CPU's number determine its operations. So a seed replays the operations; it replays their
-//! interleaving only on an emulator that counts instructions.
+//! A seed and a CPU's number determine the CPU's operations. So the same seed repeats the operations. It repeats their
+//! order across CPUs only on an emulator that counts instructions.
 
 mod own;
 mod part;
@@ -29,38 +29,38 @@ use rand_pcg::Pcg64;
 use values::*;
 pub use values::{CPUS, probe};
 
-/// Operations of each CPU between checks for the end of the run.
+/// The number of operations of each CPU between two checks for the end of the run.
 pub const ROUND: u64 = 1_000;
 
 /// The length of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// This many rounds of [`ROUND`] operations on each CPU.
+    /// This many rounds, with [`ROUND`] operations on each CPU.
     Rounds(u64),
-    /// Until this many nanoseconds have passed, and to the end of the round.
+    /// Whole rounds until this many nanoseconds have passed.
     Nanoseconds(u64),
 }
 
-/// Counts at the end of a round.
+/// The counts at the end of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Rounds so far.
+    /// The number of rounds so far.
     pub rounds: u64,
-    /// Operations of all CPUs so far.
+    /// The number of operations of all CPUs so far.
     pub operations: u64,
-    /// Digest of all operations chosen so far: the same for the same seed, CPUs and rounds.
+    /// A digest of all operations chosen so far. It's the same for the same seed, CPUs and rounds.
     pub digest: u64,
-    /// Nanoseconds since the start, by the machine's clock.
+    /// The nanoseconds since the start, by the machine's clock.
     pub nanoseconds: u64,
 }
 
 /// Runs one CPU's part. Every CPU calls this at the same time, in the process `home`.
 ///
 /// After each round, the first CPU passes the counts to `progress`. The run sometimes calls `disturb` with the number
-/// of another CPU, which the kernel then interrupts, for example by an NMI.
+/// of another CPU. The kernel then interrupts that CPU, for example by an NMI.
 ///
 /// # Errors
-/// A violation of the contract that this CPU saw, or a refused call.
+/// Describes a violation of the contract that this CPU saw, or a refused call.
 ///
 /// # Panics
 /// If there are more than [`CPUS`] CPUs.

@@ -6,14 +6,14 @@ use core::fmt;
 
 /// One mistake in a file, or in a value that was set as text.
 ///
-/// Shown as `key: message`; [`FileError`] puts the file and the line before it.
+/// It's printed as `key: message`; [`FileError`] puts the file and the line before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
-    /// The line, from 1; 0 if a key is missing or the value did not come from a file.
+    /// The line, from 1. It's 0 if a key is missing or the value did not come from a file.
     pub line: usize,
-    /// The key, with its section: `section.key`; empty if the mistake is not at a key.
+    /// The key with its section, `section.key`. It's empty if the mistake isn't at a key.
     pub key: String,
-    /// The mistake and the expected value.
+    /// A description of the mistake and of the expected value.
     pub message: String,
 }
 
@@ -30,13 +30,14 @@ impl core::error::Error for Mistake {}
 
 /// The reason why a file was refused.
 ///
-/// Shown as one line for each mistake, `path:line: key: message`, like a compiler's.
+/// It's printed as one line for each mistake, `path:line: key: message`, like a compiler's messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
-    /// The file, as the caller named it.
+    /// The path of the file, as the caller passed it.
     pub path: String,
-    /// The mistakes in the order of their lines, those without a line last; never empty if it comes from
-    /// [`Reader::finish`](super::Reader::finish).
+    /// The mistakes in the order of their lines; those without a line are last.
+    ///
+    /// It's never empty if [`Reader::finish`](super::Reader::finish) returned it.
     pub mistakes: Vec<Mistake>,
 }
 

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Returns a known name close to a misspelt one; `None` if none is close.
+/// Returns a known name that is close to a misspelt one, or `None`.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     names
         .into_iter()
@@ -14,7 +14,7 @@ pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Returns the end of an error message: the nearest name, or nothing.
+/// Returns the end of an error message that suggests the nearest name, or an empty text.
 pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }

@@ -12,13 +12,13 @@ use toml::de::{DeTable, DeValue};
 /// A value of the file, with its place.
 pub type Item<'t> = Spanned<DeValue<'t>>;
 
-/// The most mistakes to keep. A file with more is probably not of this kind.
+/// The most mistakes that a reader keeps. A file with more is probably not of this kind.
 pub const MOST_MISTAKES: usize = 20;
 
 /// Reads the values of one file and collects its mistakes.
 ///
-/// Places are byte offsets into the text, as in `toml`: `item.span().start`. Every method that returns `None` has
-/// recorded the reason.
+/// Places are byte offsets into the text, as in `toml`: `item.span().start`. A method that returns `None` has recorded
+/// the mistake.
 #[derive(Debug)]
 pub struct Reader<'t> {
     text: &'t str,
@@ -39,7 +39,7 @@ impl<'t> Reader<'t> {
         self.text
     }
 
-    /// Returns the text as TOML. If it doesn't parse, that is one mistake: the first.
+    /// Returns the text as TOML. If it doesn't parse, records the first error as one mistake.
     pub fn document(&mut self) -> Option<Spanned<DeTable<'t>>> {
         match DeTable::parse(self.text) {
             Ok(document) => Some(document),
@@ -62,7 +62,7 @@ impl<'t> Reader<'t> {
         self.mistakes.len()
     }
 
-    /// Forgets all mistakes but the first `count`; the following code reports them again.
+    /// Removes all mistakes but the first `count`; the following code reports them again.
     pub fn forget_after(&mut self, count: usize) {
         self.mistakes.truncate(count);
     }
@@ -76,12 +76,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Records that something is missing, which has no line.
+    /// Records that something is missing. Such a mistake has no line.
     pub fn missing(&mut self, key: &str, message: impl Into<String>) {
         self.refuse_line(0, key, format!("missing: {}", message.into()));
     }
 
-    /// Records a mistake in a line; 0 if it is in none.
+    /// Records a mistake in a line. Line 0 means that it is in none.
     pub fn refuse_line(&mut self, line: usize, key: &str, message: impl Into<String>) {
         if self.mistakes.len() < MOST_MISTAKES {
             self.mistakes.push(Mistake {
@@ -92,11 +92,11 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Returns the value that was read if the file has no mistake.
+    /// Returns `read` if the file has no mistake.
     ///
     /// # Errors
-    /// All mistakes in the order of lines. If nothing was read and no mistake recorded, which is a bug of the caller,
-    /// the message is general.
+    /// All mistakes in the order of lines. If `read` is `None` although no mistake was recorded, which is a bug of the
+    /// caller, the message is general.
     pub fn finish<T>(self, path: &str, read: Option<T>) -> Result<T, FileError> {
         let mut mistakes = self.mistakes;
         match read {
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Returns the value as a table, each key of which must be known.
+    /// Returns the value as a table. Refuses keys that aren't `known`.
     pub fn table<'v, 'd>(
         &mut self,
         key: &str,
@@ -136,7 +136,9 @@ impl<'t> Reader<'t> {
         Some(table)
     }
 
-    /// Refuses each key of a table that is not among the known ones. `key` is the table's own; empty for the file.
+    /// Refuses each key of a table that is not among the known ones.
+    ///
+    /// `key` is the table's own key; it's empty for the whole file.
     pub fn check_keys(&mut self, key: &str, table: &DeTable<'_>, known: &[&str]) {
         for (inner, _) in table {
             let word = inner.get_ref().as_ref();
@@ -174,7 +176,9 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Returns the value as a boolean; `false` if it is absent or, with a mistake recorded, of another type.
+    /// Returns the value as a boolean, or `false` if it is absent.
+    ///
+    /// If the value has another type, records a mistake and returns `false`.
     pub fn truth(&mut self, key: &str, item: Option<&Item<'_>>) -> bool {
         let Some(item) = item else { return false };
         item.get_ref().as_bool().unwrap_or_else(|| {
@@ -184,7 +188,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Names the value in a mistake: a number as it was written, other values by their kind.
+/// Describes a value for a mistake: a number as it was written, other values by their kind.
 pub fn found(value: &DeValue<'_>) -> String {
     match (value.as_float(), value.as_integer()) {
         (Some(float), _) => format!("`{}`", float.as_str()),

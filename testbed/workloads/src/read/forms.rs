@@ -44,17 +44,19 @@ pub(super) enum BlockKind {
     Use,
 }
 
-/// One form of statement, for readers and for documents.
+/// A form of statement of workload files.
+///
+/// The reader and the documentation share this description.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
-    /// Its first word.
+    /// The key that identifies the statement.
     pub word: &'static str,
     pub(super) main: MainArgument,
-    /// Required keys.
+    /// The other required keys.
     pub needs: &'static [&'static str],
-    /// Optional keys.
+    /// The optional keys.
     pub takes: &'static [&'static str],
-    /// Its effect, in a sentence.
+    /// The statement's effect, in a sentence.
     pub meaning: &'static str,
     pub(super) reads: StatementKind,
 }
@@ -70,7 +72,7 @@ impl Statement {
         word.into_iter().chain(others.filter(|&key| key != "into"))
     }
 
-    /// Returns its row of the table in `docs/workloads.md`.
+    /// Returns the statement's row of the table in `docs/workloads.md`.
     pub fn row(&self) -> String {
         let of = match self.main {
             MainArgument::Value => "value",
@@ -108,7 +110,7 @@ const fn form(
     }
 }
 
-/// Every statement.
+/// All forms of statements.
 pub const STATEMENTS: &[Statement] = {
     use MainArgument::*;
     &[

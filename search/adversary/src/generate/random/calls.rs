@@ -112,7 +112,7 @@ pub(super) const CLEARS: [CallKind; 10] = [
     Unmap, Discard, Protect, PageOut, Remap, Fork, Truncate, Migrate, Demote, Reclaim,
 ];
 
-/// How often a program over the manager uses large pages. Such programs have long runs.
+/// The frequency of large pages in programs over the manager. Such programs have long runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LargePages {
     /// One in sixteen programs.

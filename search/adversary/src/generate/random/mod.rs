@@ -1,7 +1,7 @@
 //! Draws programs at random, and changes them.
 //!
-//! We draw programs by swarms (Groce et al., ISSTA 2012): each program may use only a few kinds of operations and a few
-//! pages, drawn anew every time. So its operations meet, and operations that were left out can't hide anything.
+//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each program may use only a few kinds of operations and a
+//! few pages, drawn anew every time. So its operations meet, and operations that were left out can't hide anything.
 //! Operations come in *phrases* (for example: open a batch, change an entry, finish the batch), which are cut, spread
 //! over CPUs and mixed. Each grammar has its own module of phrases: [`phrases`], [`calls`].
 
@@ -66,7 +66,7 @@ impl Rng {
     }
 }
 
-/// Draws a program and its machine.
+/// Draws a program, a machine and a policy.
 pub fn draw(rng: &mut Rng) -> RecordedProgram {
     let program = if rng.below(5) < 3 {
         engine_program(rng)
@@ -121,6 +121,8 @@ fn policy(rng: &mut Rng) -> Policy {
 }
 
 /// Changes a program a little, and sometimes its machine too.
+///
+/// It may take parts of `other`.
 pub fn change(rng: &mut Rng, recorded: &mut RecordedProgram, other: &RecordedProgram) {
     for _ in 0..rng.few(4) {
         match rng.below(16) {

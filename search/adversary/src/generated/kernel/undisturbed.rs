@@ -1,12 +1,12 @@
-//! CPUs that run an undisturbed program: the way to the program, and every entry into the kernel.
+//! Runs undisturbed programs: the way to the program, and every entry into the kernel.
 //!
 //! Such a program loads, stores and fetches, and signals others or waits for them. For everything else the CPU enters
 //! the kernel first: an operation, an interrupt, a thread that preempts the program, an NMI. Afterwards the program
 //! continues undisturbed.
 //!
 //! While a CPU enters or leaves, it uses none of the kernel's mappings. An NMI may arrive meanwhile: its handler also
-//! enters the kernel, and leaves the CPU in that state. So we judge a CPU's kernel half only if the CPU is certainly in
-//! the kernel. Once it has entered, everything that its TLB holds of that half must match the tables.
+//! enters the kernel, and leaves the CPU in that state. So a CPU's kernel half is judged only if the CPU is certainly
+//! in the kernel. Once it has entered, everything that its TLB holds of that half must match the tables.
 
 use super::state::{Kernel, Mode};
 use crate::context;

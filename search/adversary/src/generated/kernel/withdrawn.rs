@@ -1,7 +1,9 @@
-//! Frames that speculative loads must not reach: for example, their memory type changes, a guest gets exclusive use of
-//! them, or they leave the machine. Here we use them again afterwards.
+//! Withdraws frames so that not even speculative loads reach them, and then uses them again.
 //!
-//! We report the change as one of leaf entries. So neither this change nor the earlier ones that unmapped the frame
+//! A kernel does that if, for example, a frame's memory type changes, a guest gets exclusive use of it, or it leaves
+//! the machine.
+//!
+//! The change is reported as one of leaf entries. So neither this change nor the earlier ones that unmapped the frame
 //! interrupt a CPU that has the space loaded lazily. Therefore the judge examines only CPUs that run a space, and not
 //! those that are just resuming one.
 

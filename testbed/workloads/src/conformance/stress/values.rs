@@ -58,11 +58,10 @@ pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
     (held == 0 || value(kind, cpu, page, count) == held).then_some(count)
 }
 
-/// Returns an address for a non-maskable interrupt to read, and a check of the value that it finds. `choice` is any
-/// number.
+/// Returns an address for a non-maskable interrupt to read, and a check of the value there. `choice` is any number.
 ///
-/// The interrupt handler does not know its CPU's current process. In a guest and in a child, the word at that address
-/// contains a value that its CPU stored in that process.
+/// The interrupt handler doesn't know its CPU's current process. So in guests and in child processes, too, the word at
+/// that address contains a value that its CPU stored in that process.
 pub fn probe(choice: u64, cpus: usize) -> (u64, impl Fn(u64) -> bool) {
     let (page, cpu) = (choice % SHARED, (choice >> 32) as usize % cpus);
     let address = SHARED_AT + page * PAGE + 64 * cpu as u64;
