@@ -183,8 +183,10 @@ typedef _Bool quell_bool;
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
-/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles 8192: then
-/// define QUELL_CPUS_8192 wherever this header is included.
+/// The most CPUs that an engine handles.
+///
+/// It's 8192 if the library was built with the feature "cpus-8192". Then define QUELL_CPUS_8192 wherever you include
+/// this header.
 #define QUELL_MAX_CPUS 1024
 #endif
 
@@ -194,18 +196,20 @@ typedef _Bool quell_bool;
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-/// The words of a `struct quell_cpu_set`.
+/// The number of words in a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 16
 #endif
 
 #if defined(QUELL_CPUS_8192)
-/// The words of a `struct quell_cpu_set`.
+/// The number of words in a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 128
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. We also
-/// make the number differ if one of the two was built for more CPUs, or for batches of more spaces.
+/// The version of this interface.
+///
+/// quell_engine_new refuses a header whose version differs from the library's. The number also depends on
+/// QUELL_CPUS_8192 and QUELL_BATCH_SPACES, so a header and a library that disagree on these are refused too.
 #define QUELL_INTERFACE (2052 - (256 * (quell_u32)QUELL_BATCH_SPACES))
 #endif
 
@@ -223,22 +227,24 @@ typedef _Bool quell_bool;
 /// Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
 
-/// The bytes that quell_conformance_new needs, plus 32 for each CPU.
+/// The bytes of memory that quell_conformance_new needs, without the 32 bytes for each CPU.
 #define QUELL_CONFORMANCE_SIZE 16384
 
-/// The translations that an invalidation drops.
+/// The kind of an invalidation: the translations that it drops.
 enum quell_invalidate_kind {
-    /// The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
+    /// The entries of `range` under `tag`, in `scope`. On a machine without tags, ignore the tag.
     QUELL_INVALIDATE_KIND_RANGE,
     /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
     QUELL_INVALIDATE_KIND_TAG,
-    /// All entries under all tags, walker caches included; global kernel entries may stay.
+    /// All entries under all tags, walker caches included. Global kernel entries may stay.
     QUELL_INVALIDATE_KIND_ALL,
-    /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
-    /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
-    /// quell_kernel_space_new made use it.
+    /// The entries of `range` in the kernel's half, in `scope`: global ones, and those under the loaded tag.
+    ///
+    /// `invlpg` and `tlbi vaae1` do that. With global tags, drop those under all tags. quell uses this kind only for
+    /// spaces that quell_kernel_space_new made.
     QUELL_INVALIDATE_KIND_KERNEL,
     /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
+    ///
     /// Ignore `tag`, `range` and `scope`. quell_cpu_online uses it, too. A kernel that makes no kernel space may treat
     /// it as `All`.
     QUELL_INVALIDATE_KIND_EVERYTHING,
@@ -246,9 +252,9 @@ enum quell_invalidate_kind {
 
 /// The entries that an invalidation reaches: leaf entries alone, or walker caches too.
 enum quell_scope {
-    /// Only leaf entries changed: the walker caches may keep upper levels.
+    /// Leaf entries alone: the walker caches may keep upper levels.
     QUELL_SCOPE_LEAF,
-    /// Page-table pages were unlinked too: the walker caches drop them, and CPUs that hold the space lazily leave it.
+    /// Also walker caches, because page-table pages were unlinked. CPUs that have the space loaded lazily leave it.
     QUELL_SCOPE_TABLES,
 };
 
@@ -260,11 +266,11 @@ enum quell_status {
     QUELL_STATUS_NULL,
     /// Memory isn't aligned as its type demands.
     QUELL_STATUS_MISALIGNED,
-    /// The header isn't the library's: `quell_setup.interface` isn't QUELL_INTERFACE.
+    /// The header and the library have different versions: `quell_setup.interface` isn't QUELL_INTERFACE.
     QUELL_STATUS_INTERFACE,
     /// The text isn't a policy.
     QUELL_STATUS_POLICY,
-    /// The engine doesn't run on such a machine, or doesn't support that number of CPUs.
+    /// The engine doesn't support this machine, this number of CPUs, or a feature that the library was built without.
     QUELL_STATUS_UNSUPPORTED,
     /// There is no engine in this memory: quell_engine_new hasn't succeeded.
     QUELL_STATUS_NO_ENGINE,
@@ -278,7 +284,7 @@ enum quell_status {
     QUELL_STATUS_CPU,
     /// This CPU isn't online.
     QUELL_STATUS_OFFLINE,
-    /// This CPU is online already. From quell_engine_new: a CPU of the engine in this memory is online.
+    /// This CPU is online already. From quell_engine_new: the memory holds an engine with a CPU online.
     QUELL_STATUS_ONLINE,
     /// This CPU runs the space.
     QUELL_STATUS_RUNNING,
@@ -294,14 +300,14 @@ enum quell_status {
     QUELL_STATUS_IN_FLIGHT,
 };
 
-/// The CPUs that a change concerns.
+/// The CPUs that a change affects.
 enum quell_need_kind {
     /// No CPU.
     QUELL_NEED_KIND_NOTHING,
-    /// Only a CPU that was refused an access through the entry: it drops the entry (quell_refresh) before it retries.
-    /// No other CPU is interrupted.
+    /// A CPU on which the entry caused a fault. It drops the entry (quell_refresh) before it retries. No other CPU is
+    /// interrupted.
     QUELL_NEED_KIND_LOCAL,
-    /// Every CPU that may hold the entry: report it to a batch.
+    /// Every CPU that may hold the entry. Report the change to a batch.
     QUELL_NEED_KIND_FLUSH,
 };
 
@@ -317,28 +323,31 @@ enum quell_stride {
 
 /// The purpose of a batch.
 enum quell_purpose {
-    /// The changes of one call of the program: unmap, protect, fork, a fault.
+    /// The changes of one call or fault of the program: unmap, protect or fork, for example.
     QUELL_PURPOSE_CALL,
     /// Pages taken away by reclaim.
     QUELL_PURPOSE_RECLAIM,
     /// Pages about to move to other frames.
     QUELL_PURPOSE_MIGRATION,
-    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// quell_batch_finish_deferred, so it starts no flush before that.
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion.
+    ///
+    /// The batch may end with quell_batch_finish_deferred, so it starts no flush before that.
     QUELL_PURPOSE_LAZY,
 };
 
 /// A machine's way to tag TLB entries with the address space that they belong to.
 enum quell_tagging {
-    /// No tags: a root switch drops every entry that isn't global.
+    /// The TLB has no tags: a root switch drops every entry that isn't global.
     QUELL_TAGGING_NONE,
-    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
+    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs). The engine may use tags 1 to `tags`.
     QUELL_TAGGING_PER_CPU,
-    /// A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
+    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, 8 or 16. Needs `broadcast`.
     QUELL_TAGGING_GLOBAL,
 };
 
-/// The counters. Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
+/// The engine's counters.
+///
+/// Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
 enum quell_counter {
     /// Flushes that a change of an entry requested.
     QUELL_COUNTER_REQUESTED,
@@ -348,7 +357,7 @@ enum quell_counter {
     QUELL_COUNTER_SENT,
     /// Requests posted to a CPU for which an interrupt was already under way.
     QUELL_COUNTER_MERGED,
-    /// Targets left out because they hold the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they have the space loaded lazily, or will flush when they enter the kernel.
     QUELL_COUNTER_SKIPPED_LAZY,
     /// Targets left out because they have left the space.
     QUELL_COUNTER_SKIPPED_LEFT,
@@ -358,7 +367,7 @@ enum quell_counter {
     QUELL_COUNTER_SKIPPED_NO_TARGET,
     /// Requests taken for a space that the CPU no longer runs.
     QUELL_COUNTER_IGNORED_OTHER_SPACE,
-    /// Requests taken that an earlier flush had already covered.
+    /// Requests taken although an earlier flush had already covered them.
     QUELL_COUNTER_IGNORED_GENERATION,
     /// Lazy CPUs that left their space because of a request.
     QUELL_COUNTER_EVICTED,
@@ -370,15 +379,16 @@ enum quell_counter {
     QUELL_COUNTER_ESCALATED_LENGTH,
     /// Requests that became a flush of a whole tag because two initiators met at a target.
     QUELL_COUNTER_ESCALATED_CONTENTION,
-    /// Requests that became a flush of a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed an earlier request.
     QUELL_COUNTER_ESCALATED_GAP,
-    /// Changes for which a batch had no place: too many spaces in one batch, or too many batches of one space.
+    /// Changes that didn't fit into a batch: too many spaces in one batch, or too many batches of one space.
     QUELL_COUNTER_ESCALATED_BATCH,
     /// Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
     /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
     QUELL_COUNTER_WAITED_RECEIPT,
-    /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
+    /// Requests that a CPU served before their interrupt arrived, while it waited or in the handler of an earlier
+    /// interrupt.
     QUELL_COUNTER_SERVED_EARLY,
     /// Broadcast invalidations sent.
     QUELL_COUNTER_BROADCASTS,
@@ -388,7 +398,7 @@ enum quell_counter {
     QUELL_COUNTER_SWITCHES,
     /// Switches that kept the space's TLB entries.
     QUELL_COUNTER_SWITCH_KEPT,
-    /// Switches that had to flush because the space changed meanwhile.
+    /// Switches that had to flush because the space had changed since the CPU last ran it.
     QUELL_COUNTER_SWITCH_BEHIND,
     /// Switches that took a tag over from another space.
     QUELL_COUNTER_SWITCH_TAG_TAKEN,
@@ -422,16 +432,18 @@ enum quell_counter {
     QUELL_COUNTER_COALESCED,
 };
 
-/// How TLBs keep the entries of a kernel space.
+/// Whether a kernel space's entries are global.
 enum quell_kernel_entries {
     /// Global entries, one for all tags.
     QUELL_KERNEL_ENTRIES_GLOBAL,
-    /// Entries that aren't global, or of both kinds. TLBs keep entries that aren't global under each tag that was
-    /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
+    /// Some or all entries aren't global.
+    ///
+    /// TLBs keep an entry that isn't global under each tag that was loaded when the entry was used. So a flush on a CPU
+    /// with per-CPU tags drops the entries of all other spaces too.
     QUELL_KERNEL_ENTRIES_TAGGED,
 };
 
-/// The rights of the suite to a page.
+/// The rights with which a page is mapped for the suite.
 enum quell_rights {
     /// No access: the entry isn't present.
     QUELL_RIGHTS_NONE,
@@ -453,20 +465,20 @@ enum quell_architecture {
 
 /// The bits of `quell_entry.flags`.
 enum quell_entry_flag {
-    /// Walkers may use the entry. Without this flag, ignore all other fields.
+    /// Walkers may use the entry. Without this flag, all other fields are ignored.
     QUELL_ENTRY_FLAG_PRESENT = 1,
-    /// It points to a table of the next level rather than mapping a page.
+    /// The entry points to a table of the next level. Without this flag, it maps a page.
     QUELL_ENTRY_FLAG_TABLE = 2,
-    /// May be stored to. In a table entry, this flag and the next two apply to the pages below, if their own entries
-    /// allow it too.
+    /// Stores are allowed. In a table entry, this flag and the next two limit the pages below, which also need the flag
+    /// in their own entries.
     QUELL_ENTRY_FLAG_WRITABLE = 4,
-    /// User mode may use it.
+    /// User mode may use the entry.
     QUELL_ENTRY_FLAG_USER = 8,
-    /// Instructions may be fetched: by user mode if `User` is set, otherwise by the kernel.
+    /// Instruction fetches are allowed: from user mode if `User` is set, otherwise from the kernel.
     QUELL_ENTRY_FLAG_EXECUTABLE = 16,
     /// An access was recorded.
     QUELL_ENTRY_FLAG_ACCESSED = 32,
-    /// A store was recorded. Not for tables.
+    /// A store was recorded. Unused in table entries.
     QUELL_ENTRY_FLAG_DIRTY = 64,
     /// The translation belongs to every address space.
     QUELL_ENTRY_FLAG_GLOBAL = 128,
@@ -476,46 +488,51 @@ enum quell_entry_flag {
     QUELL_ENTRY_FLAG_ENCRYPTED = 512,
 };
 
-/// The changes that need break-before-make: clear the entry, flush, then write the new one.
+/// The changes that need break-before-make: clear the entry, flush, then write the new entry.
 enum quell_break {
     /// None (RISC-V).
     QUELL_BREAK_NEVER,
     /// Changes of the size of a translation (x86-64).
     QUELL_BREAK_SIZE,
-    /// Also any change after which two translations of one address could contradict each other (AArch64).
+    /// Changes of the size, and any other change after which two translations of one address could contradict each
+    /// other (AArch64).
     QUELL_BREAK_TRANSLATION,
 };
 
-/// A run of virtual pages that are or were mapped with entries of one size. Pages are 4096 bytes, whatever the stride.
+/// A run of virtual pages that are or were mapped with entries of one size.
+///
+/// Pages have 4096 bytes, whatever the stride.
 struct quell_range {
-    /// The first page: its address divided by 4096. A multiple of the stride.
+    /// The first page: its address divided by 4096. It must be a multiple of the stride.
     quell_u64 start;
     /// The number of pages of 4096 bytes: at least one stride, and a multiple of the stride.
     quell_u64 pages;
-    /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
-    /// page of the stride. Don't report base pages in larger strides.
+    /// The size of the entries.
+    ///
+    /// There is one invalidation per stride, and it drops the entry that translates the first page of the stride. So
+    /// don't report base pages in larger strides.
     enum quell_stride stride;
 };
 
-/// An invalidation.
+/// The arguments of one invalidation.
 struct quell_invalidate {
-    /// The translations to drop.
+    /// The kind of translations to drop.
     enum quell_invalidate_kind kind;
-    /// Leaf entries alone, or the walker caches on the path as well.
+    /// The entries to drop: leaf entries alone, or also the walker caches on the path.
     enum quell_scope scope;
-    /// The range, one invalidation per stride.
+    /// The pages to invalidate, with one invalidation per stride.
     struct quell_range range;
-    /// The hardware's tag: PCID or ASID. Tag 0 is the kernel's.
+    /// The hardware's tag, a PCID or ASID. Tag 0 is the kernel's.
     quell_u16 tag;
 };
 
-/// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
+/// A set of CPUs. CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
 struct quell_cpu_set {
-    /// The members.
+    /// The members, one bit each.
     quell_u64 bits[QUELL_CPU_SET_WORDS];
 };
 
-/// The engine of a machine. Start with zeroed memory; quell_engine_new makes the engine. It must not move.
+/// The engine of a machine. Start with zeroed memory, which must not move; quell_engine_new makes the engine.
 struct QUELL_ALIGNED(64) quell_engine {
     quell_u8 opaque[QUELL_ENGINE_SIZE];
 };
@@ -524,147 +541,184 @@ struct QUELL_ALIGNED(64) quell_engine {
 struct quell_features {
     /// How TLB entries are tagged.
     enum quell_tagging tagging;
-    /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
+    /// The highest tag if CPUs assign tags by themselves, or the number of a tag's bits if tags are system-wide.
     quell_u32 tags;
-    /// The most strides, over all of its ranges, that a request flushes one by one. A longer request flushes a whole
-    /// tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
+    /// The most strides that a request flushes one by one, over all of its ranges.
+    ///
+    /// A longer request flushes a whole tag; with 0 every request does. Linux uses 33 on x86 and 512 on arm64.
     quell_u64 full_above;
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     quell_u32 broadcast;
-    /// The number of target CPUs from which a flush writes and reads one cache line for every eight of them, instead of
-    /// one for each. Sharing lines costs some time if there are few targets. 0 means never; 32 suits most machines. The
-    /// small library ignores it.
+    /// The number of target CPUs from which a flush shares cache lines among targets.
+    ///
+    /// Such a flush writes and reads one line for every eight targets, instead of one for each. That costs some time if
+    /// there are few targets. 0 means never; 32 suits most machines. The small library ignores the field.
     quell_u32 shares_lines_from;
 };
 
-/// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.
+/// The engine's state for one CPU.
+///
+/// Pass an array of them to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_cpu {
     quell_u8 opaque[QUELL_CPU_SIZE];
 };
 
-/// The engine's memory for one tag of one CPU, if each CPU is to have more than eight. Pass an array of them to
-/// quell_engine_new, which initialises it.
+/// The engine's memory for one tag of one CPU.
+///
+/// It's needed if each CPU is to have more than eight tags. Pass an array of them to quell_engine_new, which
+/// initialises it.
 struct QUELL_ALIGNED(64) quell_slot {
     quell_u8 opaque[QUELL_SLOT_SIZE];
 };
 
-/// The memory of one batch's deferred flush (S3). Pass an array of them to quell_engine_new, which initialises it.
+/// The engine's memory for one batch's deferred flush (S3).
+///
+/// Pass an array of them to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_ledger_entry {
     quell_u8 opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
 
-/// Optional functions of the embedder. Set the struct to zero first: a NULL function is not called. As with quell_hw_*,
-/// none of them may call quell or wait for other CPUs.
+/// Optional functions of the kernel. quell doesn't call a function that is NULL.
+///
+/// Set the struct to zero first. As with quell_hw_*, none of these functions may call quell or wait for other CPUs.
 struct quell_hooks {
-    /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
-    /// x86. quell_synchronize_text refuses to work without it.
+    /// Makes this CPU drop the instructions that it fetched before the call.
+    ///
+    /// It's `isb` on Arm, and a serializing instruction on x86. quell_synchronize_text refuses to work without it.
     void (*synchronize_text)(void);
-    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if that isn't running. Returns true if
-    /// it wasn't running, and will lose every translation, global ones and walker caches included, before it executes
-    /// or walks again. Then quell doesn't interrupt it. quell calls this function for each target, after the tables
-    /// were changed. The function is one atomic operation that is a full barrier, on memory that the hypervisor shares
-    /// with the guest.
+    /// In a guest: requests that the hypervisor flush the virtual CPU `target` if it isn't running.
+    ///
+    /// Returns true if `target` wasn't running and will lose every translation before it executes or walks again,
+    /// global ones and walker caches included. Then quell doesn't interrupt it. quell calls this function for each
+    /// target, after the tables were changed.
+    ///
+    /// The function is one atomic operation on memory that the hypervisor shares with the guest, and a full barrier.
     quell_bool (*flush_on_reentry)(quell_u32 target);
-    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage). `range` has changed, or everything if it's NULL, in the space whose root is in frame `root`.
+    /// Starts to invalidate the translations of devices that walk a space's tables: an IOMMU, or a hypervisor's second
+    /// stage.
+    ///
+    /// The entries in `range` have changed, or all entries if it's NULL, in the space whose root is in frame `root`.
     /// quell calls this function for every change that needs a flush, after the tables were changed, on the CPU that
-    /// flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred until reuse,
-    /// quell calls it at the unmap. quell_engine_new refuses this function if the library was built without the feature
-    /// "secondary".
+    /// flushes or defers the flush. If the flush is deferred until reuse, quell calls it at the unmap. Table locks may
+    /// be held, so it must not wait.
+    ///
+    /// quell_engine_new refuses this function if the library was built without the feature "secondary".
     void (*start_secondary)(quell_u64 root,
                             const struct quell_range *range,
                             enum quell_scope scope);
-    /// Returns a number that identifies everything started with `start_secondary` before this call, by this CPU or by
-    /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
-    /// wait.
+    /// Returns a number that identifies everything that was started with `start_secondary` before this call.
+    ///
+    /// That includes calls by other CPUs that this CPU has observed. The number may be that of a later command in the
+    /// device's queue, for example. Must not wait.
     quell_u64 (*mark_secondary)(void);
     /// Returns whether everything that `mark` covers is complete: devices use and fill no invalidated translation.
+    ///
     /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
     /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
     /// complete when `start_secondary` returns.
     quell_bool (*secondary_is_done)(quell_u64 mark);
-    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
-    /// report a hang. quell calls it after 65536 turns, and whenever their number has doubled. Either `target` doesn't
-    /// answer, or it still runs a space that is being retired (quell_space_retire). The wait continues when the
-    /// function returns.
+    /// Reports that this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax.
+    ///
+    /// With it a kernel can report a hang. quell calls it after 65536 turns, and again whenever the number has doubled.
+    /// Either `target` doesn't answer, or it still runs a space that is being retired (quell_space_retire). The wait
+    /// continues when the function returns.
     void (*waits_long)(quell_u32 target,
                        quell_u64 turns);
 };
 
-/// The parts of an engine. Set the struct to zero first; each field documents the meaning of zero.
+/// The arguments of quell_engine_new.
+///
+/// Set the struct to zero first; each field documents the meaning of zero.
 struct quell_setup {
-    /// QUELL_INTERFACE.
+    /// The header's version: QUELL_INTERFACE.
     quell_u32 interface;
     /// The capabilities of the machine.
     struct quell_features features;
-    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL
-    /// means all mechanisms that the library was built with. quell reads it once, at most QUELL_POLICY_LENGTH bytes. A
-    /// library without the feature "text" refuses anything but NULL.
+    /// The mechanisms that are on, as text. For example: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M".
+    ///
+    /// NULL means all mechanisms that the library was built with. quell reads the text once, at most
+    /// QUELL_POLICY_LENGTH bytes. A library without the feature "text" refuses anything but NULL.
     const char *policy;
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     struct quell_cpu *cpus;
-    /// The memory of each CPU, if it isn't one array but, for example, in the kernel's per-CPU areas. An array of
-    /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
+    /// An array of `cpu_count` pointers, one to the memory of each CPU, which the engine keeps.
+    ///
+    /// Use it if the CPUs' memory isn't one array, but lies in the kernel's per-CPU areas, for example. NULL if `cpus`
+    /// is set.
     struct quell_cpu *const *cpu_places;
     /// The number of CPUs, online or not: 1 to QUELL_MAX_CPUS.
     quell_size cpu_count;
-    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. It's needed if each CPU is to keep
-    /// more than eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// Memory for `cpu_count` times `slots_per_cpu` slots, which the engine keeps.
+    ///
+    /// A slot is a CPU's record of a space that has a tag there. Provide slots if each CPU is to keep more than eight
+    /// spaces tagged. NULL if `slots_per_cpu` is 0.
     struct quell_slot *slots;
     /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     quell_size slots_per_cpu;
-    /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// Memory for the ledger of deferred flushes (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    /// The number of ledger entries, which limits the number of batches whose flushes can be deferred at once. 64 is
-    /// plenty; 0 switches S3 off.
+    /// The number of ledger entries. It limits the number of batches whose flushes are deferred at once.
+    ///
+    /// 64 are plenty; 0 switches S3 off.
     quell_size ledger_entries;
-    /// The optional functions, which quell reads once. NULL means none.
+    /// The kernel's optional functions, which quell copies. NULL means none.
     const struct quell_hooks *hooks;
-    /// Memory for the reason, if quell_engine_new refuses: one line, cut off if it's too long, ended with a zero byte.
-    /// With NULL, and in a library without the feature "text", it writes none.
+    /// A buffer for the reason, if quell_engine_new refuses.
+    ///
+    /// quell writes one line that ends with a zero byte, and cuts it off if it's too long. It writes nothing if the
+    /// field is NULL, or in a library without the feature "text".
     char *message;
     /// The size of `message` in bytes; 160 are enough.
     quell_size message_size;
 };
 
-/// An address space. quell_space_new makes it. It must not move until it's retired; then its memory is zero.
+/// An address space. quell_space_new makes it.
+///
+/// It must not move until it's retired. After that, its memory is zero.
 struct QUELL_ALIGNED(64) quell_space {
     quell_u8 opaque[QUELL_SPACE_SIZE];
 };
 
-/// The pages that quell_batch_changed extends. Only quell reads or writes it.
+/// The adjacent pages that quell_batch_changed has merged into one range. Only quell reads or writes it.
 struct quell_run {
-    /// The address of the space, plus the scope, plus 2. 1 if no pages are extended.
+    /// The address of the space, plus the scope, plus 2. It's 1 if there is no range to extend.
     quell_size of;
-    /// The page after the last one.
+    /// The page after the last one of the range.
     quell_u64 next;
 };
 
-/// A batch: changed entries and the frames behind them. Keep it on the stack, for example. quell_batch_begin makes it.
+/// A batch: changed entries and the frames behind them.
+///
+/// quell_batch_begin makes it. Keep it on the stack, for example.
 struct QUELL_ALIGNED(8) quell_batch {
-    /// The last pages that were reported.
+    /// The range that was reported last.
     struct quell_run run;
     quell_u8 opaque[QUELL_BATCH_REST];
 };
 
-/// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
-/// flush of an engine. Zero isn't a valid time.
+/// The time at which a batch's flush was deferred.
+///
+/// It's a 64-bit number in native byte order that grows with each deferred flush of an engine. Zero isn't a valid time.
 struct QUELL_ALIGNED(8) quell_stamp {
     quell_u8 opaque[QUELL_STAMP_SIZE];
 };
 
-/// The full flushes of one space that tasks share. Keep one beside each space. Zeroed memory is a valid start.
+/// The full flushes of one space that several tasks share.
+///
+/// Keep one beside each space. Zeroed memory is a valid start.
 struct QUELL_ALIGNED(8) quell_coalesced {
     quell_u8 opaque[QUELL_COALESCED_SIZE];
 };
 
-/// The entries that a machine's TLBs may keep, and the changes that it forbids. Every field except the last is 0 or 1.
+/// A machine's rules for TLBs: the entries that they may keep and the changes that are forbidden.
+///
+/// Every field except the last is 0 or 1.
 struct quell_tlb_rules {
     /// TLBs may keep an entry that refused an access.
     quell_u32 keeps_refused;
     /// TLBs may remember that an entry was absent.
     quell_u32 keeps_absent;
-    /// The kernel may not access user pages, so it loses a page that user mode gains.
+    /// The kernel may not access user pages. So it loses access to a page when user mode gains it.
     quell_u32 user_excludes_kernel;
     /// The changes that need break-before-make.
     enum quell_break break_before_make;
@@ -676,7 +730,7 @@ struct quell_entry {
     quell_u64 frame;
     /// Bits of an `enum quell_entry_flag`.
     quell_u32 flags;
-    /// How the memory is cached, as a number of the architecture (PAT index, MAIR index, PBMT). 0 is ordinary memory.
+    /// The memory type, as the architecture numbers it (PAT index, MAIR index, PBMT). 0 is ordinary memory.
     quell_u8 memory;
     /// The protection key, or 0.
     quell_u8 key;
@@ -686,21 +740,23 @@ struct quell_entry {
 
 /// The least flush that a change needs.
 struct quell_need {
-    /// The CPUs that it concerns.
+    /// The CPUs that the change affects.
     enum quell_need_kind kind;
-    /// Leaf entries alone, or also the walker caches and everything below the entry. It's QUELL_SCOPE_TABLES if
-    /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
-    /// every target has flushed, even with remote flush (S4).
+    /// The entries to flush: leaf entries alone, or also walker caches and everything below the entry.
+    ///
+    /// It's QUELL_SCOPE_TABLES if `break_first` is set, or if the memory type or the encryption changes. The initiator
+    /// of such a flush waits until every target has flushed, even with remote flush (S4).
     enum quell_scope scope;
-    /// For a flush: whether to flush under every tag, because the old or the new entry is global.
+    /// Whether to flush under every tag, because the old or the new entry is global. Valid only for a flush.
     quell_bool every_tag;
-    /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
-    /// it.
+    /// Whether to flush between clearing the entry and writing the new one. If not, flush after writing it. Valid only
+    /// for a flush.
     quell_bool break_first;
 };
 
-/// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no
-/// deferred flush, so zeroed memory is a valid start.
+/// The deferred flush of one frame: a word in the kernel's frame table.
+///
+/// It's zero exactly while the frame has no deferred flush, so zeroed memory is a valid start.
 struct QUELL_ALIGNED(8) quell_deferred_flush {
     quell_u8 opaque[QUELL_DEFERRED_FLUSH_SIZE];
 };
@@ -728,79 +784,102 @@ struct quell_check {
 extern "C" {
 #endif // __cplusplus
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. If the number
-/// isn't a status, the text explains that.
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte.
+///
+/// The text is valid for ever. For a number that isn't a status, the text explains that.
 ///
 /// Context: any.
 const char *quell_status_text(enum quell_status status);
 
-/// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
+/// Returns the number of the CPU that executes the call, from 0.
+///
+/// No other CPU has this number at the same time.
 extern quell_u32 quell_hw_this_cpu(void);
 
-/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. It covers this CPU's
-/// own stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
-/// made. For example: `mfence` on x86, `dsb ish` on Arm.
+/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs.
+///
+/// It covers this CPU's own stores. It also covers stores of other CPUs that this CPU has observed: it took the
+/// lock under which they were made, for example. On x86 it's `mfence`, on Arm `dsb ish`.
 extern void quell_hw_fence(void);
 
-/// Invalidates translations of this CPU alone. The invalidation has taken effect on return: no later access of this
-/// CPU uses a covered entry, unless that was filled again from the tables after the call began. Fills after the
-/// call see table stores that this CPU made before it, and those of other CPUs that it has observed. On Arm the
-/// invalidation therefore begins with `dsb ishst`, or with `dsb ish` in a kernel that broadcasts nothing.
-/// quell_hw_load_root without `keep` guarantees the same. Other CPUs see a release store after the call only once
-/// the invalidation has taken effect. If `tag` is used, it's the loaded one.
+/// Invalidates translations of this CPU alone. The invalidation has taken effect on return.
+///
+/// After that, no access of this CPU uses a covered entry, unless the walker filled the entry from the tables after
+/// the call began. Fills after the call see table stores that this CPU made before it, and those of other CPUs that
+/// it has observed. So on Arm the invalidation begins with `dsb ishst`, or with `dsb ish` in a kernel that
+/// broadcasts nothing. quell_hw_load_root without `keep` guarantees the same.
+///
+/// If another CPU sees a release store that this CPU made after the call, the invalidation has taken effect. If
+/// `what` names a tag, it's the loaded one.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
-/// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
-/// stores before the call. Called only if `quell_features.broadcast` is set; otherwise it may trap. A library
-/// without the feature "broadcast" refers to neither this function nor quell_hw_broadcast_complete.
+/// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB).
+///
+/// Fills after its completion see table stores made before the call. quell calls it only if
+/// `quell_features.broadcast` is set; otherwise it may trap. A library without the feature "broadcast" needs
+/// neither this function nor quell_hw_broadcast_complete.
 extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 
-/// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Called
-/// only if `quell_features.broadcast` is set.
+/// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`).
+///
+/// quell calls it only if `quell_features.broadcast` is set.
 extern void quell_hw_broadcast_complete(void);
 
-/// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise
-/// none is left on return. On a machine without tags none survive. Interrupts are masked.
+/// Loads the root table in frame `root` under `tag`.
+///
+/// If `keep` is set, entries under the tag survive. Otherwise none is left on return. On a machine without tags,
+/// none survive. Interrupts are masked.
 extern void quell_hw_load_root(quell_u64 root,
                                quell_u16 tag,
                                quell_bool keep);
 
-/// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
-/// example, it loads the kernel's own root on x86, or a reserved table on Arm. It drops entries under the tag of
-/// the root that it loads, except global ones. Interrupts are masked.
+/// Leaves every user root: until the next quell_hw_load_root, this CPU uses and fills no user translation.
+///
+/// For example, it loads the kernel's own root on x86, or a reserved table on Arm. It also drops entries under the
+/// tag of the root that it loads, except global ones. Interrupts are masked.
 extern void quell_hw_unload_root(void);
 
-/// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
-/// quell_on_interrupt, and sees the stores that precede this call. `targets` is valid until this function returns.
-/// Only the words that cover the engine's CPUs are initialised: don't read or copy the other words. Interrupts are
+/// Interrupts each CPU of `targets`; the caller is never one of them.
+///
+/// Each target eventually calls quell_on_interrupt, and then sees the stores that precede this call. Interrupts are
 /// masked, so this function must not wait for other CPUs.
+///
+/// `targets` is valid until this function returns. Only the words that cover the engine's CPUs are initialised:
+/// don't read or copy the others.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
 /// Masks interrupts on this CPU, and returns whether they were on.
 extern quell_bool quell_hw_mask_interrupts(void);
 
-/// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
+/// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on` is true.
 extern void quell_hw_restore_interrupts(quell_bool were_on);
 
-/// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
+/// Runs one turn of a waiting loop (`pause`, `yield`).
+///
+/// Other CPUs must make progress meanwhile.
 extern void quell_hw_relax(void);
 
 #if defined(QUELL_DEBUG_ASSERTIONS)
-/// Returns whether this CPU may wait for other CPUs now. A kernel can query its lock checker, for example. Only a
-/// library with debug assertions needs this function, and panics if it returns false.
+/// Returns whether this CPU may wait for other CPUs now.
+///
+/// A kernel can query its lock checker, for example. Only a library with debug assertions needs this function, and
+/// panics if it returns false.
 extern quell_bool quell_hw_may_wait(void);
 #endif
 
-/// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
-/// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
-/// several CPUs at once, with interrupts on or off. A library that was built for an operating system doesn't call
-/// it: it prints the panic and aborts the process.
+/// Handles a panic: quell calls it when it detects a broken promise. It must not return.
+///
+/// `message` has `length` bytes of UTF-8, followed by a zero byte, and contains the place in quell's source. If the
+/// function returns, this CPU spins for ever. Several CPUs may call it at once, with interrupts on or off. A
+/// library that was built for an operating system doesn't call it: it prints the panic and aborts the process.
 extern void quell_panic(const char *message,
                         quell_size length);
 
-/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the
-/// memory that `setup` names, but not `setup` itself, the policy's text or the message. No function destroys an engine:
-/// once all of its CPUs are offline, its memory may be used for something else.
+/// Makes an engine.
+///
+/// `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the memory that `setup`
+/// points to. It doesn't keep `setup` itself, the policy's text or the message. No function destroys an engine: once
+/// all of its CPUs are offline, its memory may be used for something else.
 ///
 /// Refuses
 /// * a NULL `engine` or `setup`, and memory that isn't aligned,
@@ -816,8 +895,9 @@ QUELL_MUST_USE
 enum quell_status quell_engine_new(struct quell_engine *engine,
                                    const struct quell_setup *setup);
 
-/// Writes the policy of an engine to `text`, in the form that quell_setup takes. The text ends with a zero byte, and is
-/// cut off if it doesn't fit in `size` bytes; 64 are enough.
+/// Writes an engine's policy to `text`, in the form that quell_setup takes.
+///
+/// The text ends with a zero byte, and is cut off if it doesn't fit in `size` bytes; 64 are enough.
 ///
 /// Refuses in a library without the feature "text".
 ///
@@ -826,22 +906,26 @@ enum quell_status quell_policy_text(const struct quell_engine *engine,
                                     char *text,
                                     quell_size size);
 
-/// Returns whether an engine's policy has a mechanism on. `mechanism` is 0 to 4 for S0 to S4. Returns false for any
-/// other number, and for memory without an engine.
+/// Returns whether an engine's policy has a mechanism on.
+///
+/// `mechanism` is 0 to 4 for S0 to S4. Returns false for any other number, and for memory without an engine.
 ///
 /// Context: any.
 quell_bool quell_policy_has(const struct quell_engine *engine,
                       quell_u32 mechanism);
 
-/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit.
-/// Returns 0 for memory without an engine.
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point.
+///
+/// UINT64_MAX means no limit. Returns 0 for memory without an engine.
 ///
 /// Context: any.
 quell_u64 quell_policy_cap(const struct quell_engine *engine);
 
-/// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
-/// may change. It doesn't synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
-/// kernel must do so afterwards.
+/// Brings this CPU online: from now on it receives flush requests.
+///
+/// Call it before the CPU loads its first space and before it uses a kernel mapping that may change. It doesn't
+/// synchronize instruction fetches. If the kernel's text changed while the CPU was offline, the kernel must synchronize
+/// them afterwards.
 ///
 /// Refuses a CPU that the engine doesn't have, and a CPU that is online.
 ///
@@ -849,13 +933,15 @@ quell_u64 quell_policy_cap(const struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and receives no more. Until
-/// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
-/// free tables of the kernel's half only if its walker can't reach them.
+/// Takes this CPU offline: from now on it receives no flush requests.
 ///
-/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if the CPU holds it lazily or the engine
-/// made it leave the root. Pass NULL only if there was none or it was retired. If another space or NULL is passed, the
-/// space that was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
+/// The CPU leaves its space and answers its pending requests. Until quell_cpu_online, it must not use user memory, or
+/// any kernel mapping whose changes are ever reported to a batch. Before then, free a table of the kernel's half only
+/// if this CPU's walker can't reach it.
+///
+/// `from` is the space that this CPU loaded last, even if the CPU has it loaded lazily, or if the engine made the CPU
+/// leave its root. Pass NULL only if there was no such space or it was retired. If you pass a wrong `from`, the loaded
+/// space still lists this CPU. Its flushes then interrupt the CPU needlessly until the space is retired.
 ///
 /// Refuses a CPU that isn't online.
 ///
@@ -864,9 +950,10 @@ QUELL_MUST_USE
 enum quell_status quell_cpu_offline(struct quell_engine *engine,
                                     struct quell_space *from);
 
-/// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
-/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of
-/// `quell_setup.cpus` or `cpu_places`.
+/// Handles the shootdown interrupt: takes this CPU's pending flush requests, and flushes.
+///
+/// A spurious call costs a few loads. Before the engine is made, the call does nothing and returns
+/// QUELL_STATUS_NO_ENGINE. `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`.
 ///
 /// Refuses a CPU that the engine doesn't have, and another CPU's state.
 ///
@@ -874,39 +961,45 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
 enum quell_status quell_on_interrupt(struct quell_engine *engine,
                                      struct quell_cpu *here);
 
-/// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
-/// holder may be waiting in quell. It costs a few loads if there are none.
+/// Takes this CPU's pending flush requests without an interrupt, and flushes.
+///
+/// Call it in a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell. If there is no
+/// request, it costs a few loads.
 ///
 /// Refuses a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_poll(struct quell_engine *engine);
 
-/// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
-/// access that faults. Other code needn't check. Returns false for memory without an engine, and on a CPU that the
-/// engine doesn't have.
+/// Returns whether an NMI handler or a probe may access user memory now.
+///
+/// If not, the caller gives up, as after an access that faults. Other code needn't check. Returns false for memory
+/// without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: any, an NMI too, on an online CPU.
 quell_bool quell_user_access_allowed(const struct quell_engine *engine);
 
-/// Returns whether this CPU has no user root loaded. Returns false for memory without an engine, and on a CPU that the
-/// engine doesn't have.
+/// Returns whether this CPU has no user root loaded.
+///
+/// Returns false for memory without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: on an online CPU, where it can't switch meanwhile.
 quell_bool quell_is_detached(const struct quell_engine *engine);
 
-/// Switches this CPU to the space `to`, and ends lazy mode. `from` is the space that this CPU loaded last, even if it
-/// holds it lazily or was made to leave it. It may be `to`. Pass NULL only if there was none or it was retired.
+/// Switches this CPU to the space `to`, and ends lazy mode.
+///
+/// `from` is the space that this CPU loaded last, even if the CPU has it loaded lazily, or if the engine made the CPU
+/// leave its root. Pass NULL only if there was no such space or it was retired. `from` and `to` may be the same space.
 ///
 /// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
 /// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. quell_hw_load_root is the only function of
-/// the machine that the call uses. If the machine has no tags and no flush can be deferred, it gets there after about
-/// 20 instructions.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses only one function of the
+/// machine, quell_hw_load_root. On a machine without tags, if no flush can be deferred, it reaches that function after
+/// about 20 instructions.
 ///
-/// Refuses a CPU that isn't online, another CPU's state, a space that wasn't made or was retired, and a kernel space,
-/// which is always loaded on every CPU.
+/// Refuses a CPU that isn't online, another CPU's state, and a space that wasn't made or was retired. Also refuses a
+/// kernel space, which every CPU always has loaded.
 ///
 /// Context: interrupts masked, in the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs'
 /// answers. With system-wide tags it spins while another CPU takes a tag.
@@ -916,9 +1009,11 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
 
-/// Enters lazy mode: this CPU becomes idle or runs a kernel thread. The root stays loaded, but the CPU doesn't use its
-/// user half. For this space, only flushes for freed page-table pages and the end of the space still interrupt the CPU.
-/// quell_switch_to or quell_resume ends lazy mode.
+/// Enters lazy mode, for a CPU that becomes idle or runs a kernel thread.
+///
+/// The root stays loaded, but the CPU doesn't use its user half. Most flushes of this space no longer interrupt the
+/// CPU. The exceptions are flushes for freed page-table pages, and the end of the space. quell_switch_to or
+/// quell_resume ends lazy mode.
 ///
 /// `here` is this CPU's state. Refuses a CPU that isn't online, and another CPU's state.
 ///
@@ -927,54 +1022,63 @@ QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine,
                                    struct quell_cpu *here);
 
-/// Ends lazy mode if this CPU still has the root of `space` loaded. Call it in a kernel thread before it accesses the
-/// user memory of `space`, and at the end of an idle period. Returns false and does nothing if the CPU has left that
-/// root meanwhile (then call quell_switch_to), if the CPU isn't online, or if a pointer is refused.
+/// Ends lazy mode if this CPU still has the root of `space` loaded.
+///
+/// A kernel thread calls it before it accesses user memory of `space`. An idle CPU calls it at the end of the idle
+/// period. Returns false and does nothing if the CPU has left that root meanwhile: then call quell_switch_to. Also
+/// returns false if the CPU isn't online, or if a pointer is refused.
 ///
 /// Context: as quell_enter_lazy.
 QUELL_MUST_USE
 quell_bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
 
-/// Notes that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of kernel
-/// mappings don't interrupt it; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user
-/// space.
+/// Notes that this CPU returns to its program (for a `nohz_full` CPU).
 ///
-/// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
-/// kernel never unmaps or moves the text and stack of its exit and entry paths, quell, or quell's memory. The CPU calls
-/// no function of quell except quell_on_interrupt.
+/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU; quell_enter_kernel flushes them. The
+/// call has no effect on a CPU that runs no user space.
+///
+/// Until quell_enter_kernel, this CPU must not use a mapping whose changes are ever reported for a kernel space. So the
+/// kernel never unmaps or moves quell, quell's memory, or the text and stack of its exit and entry paths. In that time,
+/// the CPU calls no function of quell except quell_on_interrupt.
 ///
 /// Refuses a CPU that isn't online.
 ///
 /// Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-/// Notes that this CPU has entered the kernel, and flushes kernel mappings if an initiator left that to it. Every
-/// interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on a CPU
-/// that hasn't called quell_enter_user since the last call.
+/// Notes that this CPU has entered the kernel, and flushes kernel mappings that changed while it ran the program.
+///
+/// Every interrupt, exception, system call and NMI that may interrupt a program calls it first. If the CPU hasn't
+/// called quell_enter_user since the last call, the call costs a few loads.
 ///
 /// Refuses a CPU that isn't online.
 ///
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-/// Waits until every online CPU has made the flushes that were requested of it before the call. With remote flush (S4)
-/// an initiator may have waited only for receipts. The call interrupts no CPU.
+/// Waits until every online CPU has made the flushes that were requested of it before the call.
+///
+/// With remote flush (S4), an initiator may have waited only for receipts: a target has taken the request but may not
+/// have flushed yet. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It doesn't cover CPUs that received no request: a CPU that has the space loaded lazily, unless the change was
-/// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
+/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily,
+/// unless the change was reported with QUELL_SCOPE_TABLES. For kernel mappings, they're CPUs between quell_enter_user
+/// and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_quiesce(struct quell_engine *engine);
 
-/// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
-/// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
-/// instruction caches need maintenance, the kernel does that first. It doesn't cover offline CPUs, now or later.
+/// Makes every online CPU drop the instructions that it fetched before the call.
+///
+/// Call it after the kernel's text was written, mapped or unmapped, and after you finished the batch to which the
+/// change was reported. If the machine's instruction caches need maintenance, the kernel does that first. The call has
+/// no effect on CPUs that are offline, not even when they come online.
 ///
 /// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine doesn't have.
 ///
@@ -982,21 +1086,25 @@ enum quell_status quell_quiesce(struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_synchronize_text(struct quell_engine *engine);
 
-/// Returns whether this CPU is online, that is, takes part in the protocol. Returns false for memory without an engine,
-/// and on a CPU that the engine doesn't have.
+/// Returns whether this CPU is online, between quell_cpu_online and quell_cpu_offline.
+///
+/// Returns false for memory without an engine, and on a CPU that the engine doesn't have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 quell_bool quell_is_online(const struct quell_engine *engine);
 
-/// Returns whether this CPU runs `space`: has it loaded and isn't lazy. Returns false if a pointer is refused.
+/// Returns whether this CPU runs `space`: it has the space loaded and isn't lazy.
+///
+/// Returns false if a pointer is refused.
 ///
 /// Context: on an online CPU, where it can't switch meanwhile.
 quell_bool quell_runs(const struct quell_engine *engine,
                 const struct quell_space *space);
 
-/// Makes this CPU leave `space` if it has the space loaded, lazily or not. The CPU then has no user root until
-/// quell_switch_to, and no flush of the space interrupts it. If the engine made the CPU leave the root earlier, and it
-/// has no other root loaded, the space also stops listing it.
+/// Makes this CPU leave `space` if it has the space loaded, lazily or not.
+///
+/// The CPU then has no user root until quell_switch_to, and no flush of the space interrupts it. If the engine made the
+/// CPU leave the root earlier, and no other root is loaded, the space also stops listing this CPU.
 ///
 /// Refuses a CPU that isn't online, and a space that wasn't made or was retired.
 ///
@@ -1005,11 +1113,12 @@ QUELL_MUST_USE
 enum quell_status quell_leave(struct quell_engine *engine,
                               struct quell_space *space);
 
-/// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
-/// 4096). `space` is memory of any content, which must not move until the space is retired.
+/// Makes an address space that no CPU has loaded.
 ///
-/// Until quell_space_retire returns, the root must be a table in the machine's format that maps the kernel as every
-/// root does. No other space may have this root.
+/// Its root table is in frame `root` (the physical address divided by 4096). Until quell_space_retire returns, the root
+/// must be a table in the machine's format that maps the kernel as every root does. No other space may have this root.
+///
+/// `space` is memory of any content, which must not move until the space is retired.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1017,16 +1126,18 @@ enum quell_status quell_space_new(struct quell_engine *engine,
                                   struct quell_space *space,
                                   quell_u64 root);
 
-/// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
-/// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
-/// initiator of a flush sends a request to every online CPU, except those between quell_enter_user and
-/// quell_enter_kernel, and waits until each has flushed. A kernel may have several such spaces.
+/// Makes a space for the kernel's own mappings, which every CPU always has loaded.
+///
+/// Such mappings are stacks, `vmalloc` memory, I/O mappings and module text, for example. Report their changes to
+/// batches like those of any other space. The initiator of a flush sends a request to every online CPU, except those
+/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A kernel may have several such
+/// spaces.
 ///
 /// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
-/// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
-/// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
+/// space must be global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may be global or not. quell_hw_invalidate must
+/// handle QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
@@ -1040,14 +1151,15 @@ enum quell_status quell_kernel_space_new(struct quell_engine *engine,
                                          quell_u64 root,
                                          enum quell_kernel_entries entries);
 
-/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. After it returns, no
-/// walker reads its tables, so they may be freed, the root included. The space's memory is then zero, and belongs to
-/// the caller again.
+/// Retires a space in which no user thread will ever run again.
 ///
-/// It doesn't wait for a CPU that the engine made leave the space earlier. Such a CPU may still name this space as
-/// `from`, and that call writes to the space's memory. So when this function returns, no CPU may be in quell_switch_to
-/// or quell_cpu_offline with this space as `from`, and none may make such a call later. A kernel can, for example,
-/// count the CPUs that loaded this space last, and retire it when the count is zero.
+/// It makes every CPU leave the space's root. After it returns, no walker reads its tables, so they may be freed, the
+/// root included. The space's memory is then zero, and belongs to the caller again.
+///
+/// If the engine made a CPU leave the space earlier, that CPU may still pass the space as `from` to quell_switch_to or
+/// quell_cpu_offline. Such a call writes to the space's memory, and this function doesn't wait for it. So when this
+/// function returns, no CPU may be in such a call, and none may make one later. A kernel can, for example, count the
+/// CPUs that loaded this space last, and retire it when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
 /// batch, and a kernel space.
@@ -1057,25 +1169,31 @@ QUELL_MUST_USE
 enum quell_status quell_space_retire(struct quell_engine *engine,
                                      struct quell_space *space);
 
-/// Returns the id of a space, which no other space of the engine ever has. Returns 0 for memory without a space.
+/// Returns the id of a space. No other space of the engine ever has the same id.
+///
+/// Returns 0 for memory without a space.
 ///
 /// Context: any.
 quell_u64 quell_space_id(const struct quell_space *space);
 
-/// Returns whether an unfinished batch has changes of a space. If so, quell_space_retire refuses it. Returns false for
-/// memory without a space.
+/// Returns whether an unfinished batch has changes of a space.
+///
+/// If so, quell_space_retire refuses the space. Returns false for memory without a space.
 ///
 /// Context: any.
 quell_bool quell_space_is_in_batch(const struct quell_space *space);
 
-/// Returns the frame of a space's root table. Returns 0 for memory without a space.
+/// Returns the frame of a space's root table.
+///
+/// Returns 0 for memory without a space.
 ///
 /// Context: any.
 quell_u64 quell_space_root(const struct quell_space *space);
 
-/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. Call it after
-/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice the change by faults of
-/// their own. It isn't for changes that need a flush.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights.
+///
+/// It does nothing if the space isn't loaded. Call it after a fault, on machines whose TLBs keep an entry that refused
+/// an access. Other CPUs notice the change by faults of their own. Don't use it for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1083,12 +1201,14 @@ enum quell_status quell_refresh(struct quell_engine *engine,
                                 struct quell_space *space,
                                 struct quell_range range);
 
-/// Begins a batch in memory of any content. `frames` is an array for the names of `room` frames; it may be NULL if
-/// `room` is 0. The batch owns the array until it's finished. A full batch must be finished, which costs a shootdown,
-/// so choose a long array: 64 frames, for example.
+/// Begins a batch in memory of any content.
 ///
-/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when the batch is
-/// finished, it flushes all of that space on every CPU that may have it loaded, and on some others.
+/// `frames` is an array for the names of `room` frames; it may be NULL if `room` is 0. The batch owns the array until
+/// it's finished. A full batch must be finished, which costs a shootdown, so choose a long array: 64 frames, for
+/// example.
+///
+/// A batch records ranges for up to QUELL_BATCH_SPACES spaces. If changes of further spaces are reported, the end of
+/// the batch flushes all of those spaces. It does so on every CPU that may have them loaded, and on some others.
 ///
 /// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
 /// flush pending for ever.
@@ -1101,27 +1221,33 @@ enum quell_status quell_batch_begin(struct quell_engine *engine,
                                     void **frames,
                                     quell_size room);
 
-/// Returns whether the batch can't take another frame. If so, finish it. Returns true for memory without a batch.
+/// Returns whether the batch can't take another frame. If so, finish it.
+///
+/// Returns true for memory without a batch.
 ///
 /// Context: any but an NMI.
 quell_bool quell_batch_is_full(struct quell_batch *batch);
 
-/// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
-/// nothing. Returns true for memory without a batch, and false for a batch whose flush was started.
+/// Returns whether nothing was reported to the batch since it was begun or finished.
+///
+/// Finishing an empty batch does nothing. Returns true for memory without a batch, and false for a batch whose flush
+/// was started.
 ///
 /// Context: any but an NMI.
 quell_bool quell_batch_is_empty(struct quell_batch *batch);
 
-/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further reports of the space
-/// may be left out until the batch is finished. Always returns false where invalidations are broadcast, for a space
-/// that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was started.
+/// Returns whether the batch will flush all of `space` in at least this `scope`.
+///
+/// If so, you may skip further reports of the space until the batch is finished. Always returns false on machines that
+/// broadcast invalidations, and for a space beyond the batch's QUELL_BATCH_SPACES. Also returns false for memory
+/// without a batch or a space, and for a batch whose flush was started.
 ///
 /// Context: as quell_batch_changed.
 quell_bool quell_batch_covers(struct quell_batch *batch,
                         struct quell_space *space,
                         enum quell_scope scope);
 
-/// Reports a change for quell_batch_changed, which is inline. Call that function instead.
+/// Reports a change to the batch on behalf of quell_batch_changed. Call that inline function instead.
 ///
 /// Context: as quell_batch_changed.
 QUELL_MUST_USE
@@ -1132,7 +1258,9 @@ enum quell_status quell_batch_report(struct quell_batch *batch,
                                      enum quell_stride stride,
                                      enum quell_scope scope);
 
-/// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
+/// Reports that entries anywhere in `space` changed.
+///
+/// If you know the range, call quell_batch_changed instead.
 ///
 /// Context: as quell_batch_changed.
 QUELL_MUST_USE
@@ -1140,8 +1268,10 @@ enum quell_status quell_batch_changed_all(struct quell_batch *batch,
                                           struct quell_space *space,
                                           enum quell_scope scope);
 
-/// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
-/// stores it in the batch's array and never reads it.
+/// Reports that entries of `space` that mapped `frame` were cleared.
+///
+/// `frame` is any name that the kernel gives to the frame. quell stores it in the batch's array and never dereferences
+/// it.
 ///
 /// Refuses a full batch, and then reports nothing.
 ///
@@ -1152,10 +1282,11 @@ enum quell_status quell_batch_unmapped(struct quell_batch *batch,
                                        struct quell_range range,
                                        void *frame);
 
-/// Reports that a page-table page that spanned `range` was unlinked from `space`. `frame` is the embedder's name of
-/// that page. The flush also reaches walker caches and CPUs that hold the space lazily, and the initiator waits until
-/// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
-/// flushed.
+/// Reports that a page-table page that spanned `range` was unlinked from `space`.
+///
+/// `frame` is the kernel's name of that page. The flush drops walker caches too, and interrupts CPUs that have the
+/// space loaded lazily. The initiator waits until every target has flushed. If the table still mapped pages, the flush
+/// drops only the first page of each stride of the range.
 ///
 /// Refuses a full batch, and then reports nothing.
 ///
@@ -1166,8 +1297,10 @@ enum quell_status quell_batch_table_unlinked(struct quell_batch *batch,
                                              struct quell_range range,
                                              void *frame);
 
-/// Adds a frame to the batch without reporting an entry. Its entries were all reported with quell_batch_changed (if
-/// several spaces mapped it, for example), or nothing maps it any more.
+/// Adds a frame to the batch without reporting an entry.
+///
+/// Use it if nothing maps the frame any more, or if its entries were all reported with quell_batch_changed. The latter
+/// helps if several spaces mapped the frame, for example.
 ///
 /// Refuses a full batch.
 ///
@@ -1176,35 +1309,41 @@ QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
-/// Notifies the batch that the caller dropped the lock under which it reported changes. If S0 is off and the purpose
-/// isn't QUELL_PURPOSE_CALL, the batch flushes these changes; the frames stay in its array. The call does nothing if S0
-/// is on, or if the flush may be deferred. A kernel that calls it after each change flushes each change separately with
-/// S0 off. A kernel that doesn't call it flushes when the batch is finished.
+/// Notifies the batch that the caller dropped the lock under which it reported changes.
+///
+/// It matters only if batching (S0) is off. The batch then flushes these changes, unless its purpose is
+/// QUELL_PURPOSE_CALL or its flush may be deferred. The frames stay in its array. So with S0 off, a kernel that calls
+/// this function after each change flushes each change separately. A kernel that never calls it flushes when the batch
+/// is finished.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_batch_unlocked(struct quell_batch *batch);
 
-/// Flushes everything that was reported, and returns the frames. After it returns, no user access on any CPU uses a
-/// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
-/// to the caller. The batch is then empty and may be used again. `count` may be NULL.
+/// Flushes all reported changes, and returns the frames.
+///
+/// After it returns, no user access on any CPU uses a reported translation. The batch's array holds `*count` frames, in
+/// the order in which they were reported, and belongs to the caller. The batch is then empty and may be used again.
+/// `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      quell_size *count);
 
-/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it's over, only
-/// quell_batch_poll and quell_batch_finish accept the batch, and its memory must not move.
+/// Starts the flush of the batch without waiting for other CPUs.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. On a
-/// machine with broadcasts that happens before this function returns, after the barrier that completes them; on other
-/// machines it may. The callback may wake a thread, or finish the batch itself. It must not call any other function of
-/// quell. quell_batch_finish refuses the batch until the callback was called.
+/// The flush proceeds by itself. Until it's over, only quell_batch_poll and quell_batch_finish accept the batch, and
+/// its memory must not move.
 ///
-/// Refuses in a library without the feature "start".
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
+/// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
+/// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
+/// returns. On a machine that broadcasts invalidations it always does, after the barrier that completes them.
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
+///
+/// Refuses in a library without the feature "start".
 ///
 /// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1212,32 +1351,37 @@ enum quell_status quell_batch_start(struct quell_batch *batch,
                                     void (*callback)(void *argument),
                                     void *argument);
 
-/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. It may be
-/// called on any CPU, any number of times. Each call checks the CPUs that have answered since the last call, and the
-/// first CPU that hasn't. Returns true for a batch whose flush wasn't started, and for memory without a batch.
+/// Returns whether a started flush is over, so that quell_batch_finish wouldn't wait.
 ///
-/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it after they have answered: quell doesn't
-/// notice that by itself.
+/// Call it on any CPU, any number of times. Each call continues the check of the targets where the last call ended, at
+/// the first CPU that hadn't answered. Returns true for a batch whose flush wasn't started, and for memory without a
+/// batch.
 ///
-/// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
+/// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it again once they have answered, because
+/// quell gets no notice of their answers.
+///
+/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush, and returns
+/// true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 quell_bool quell_batch_poll(struct quell_batch *batch);
 
-/// Defers the flush until the frames are reused (S3), or flushes now if it can't be deferred. `*stamp` is zero if it
-/// flushed. As with quell_batch_finish, the array then holds `*count` frames.
+/// Defers the batch's flush until the frames are reused (S3), or flushes now if that isn't possible.
+///
+/// If it flushed, `*stamp` is zero. As with quell_batch_finish, the array then holds `*count` frames.
 ///
 /// It flushes now if S3 is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
-/// * more spaces than it has places for, or
-/// * a space with more outstanding batches than we can count.
+/// * changes of more than QUELL_BATCH_SPACES spaces, or
+/// * a space with more outstanding batches than quell can count.
 ///
-/// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
-/// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
-/// call: a later observer finds the outstanding batch first, and the deferred flush afterwards.
+/// If the flush is deferred, record it in each frame: call quell_deferred_flush_defer with this stamp. Do that before
+/// you drop the lock under which you called quell_deferred_flush_begin. You may drop the locks of the page tables
+/// before this call. Code that finds an entry already cleared still flushes then (quell_flush_pending): until this call
+/// it finds the outstanding batch, and afterwards the deferred flush.
 ///
-/// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
+/// The caller guarantees that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
 /// uses any more. quell doesn't check this.
 ///
 /// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
@@ -1247,12 +1391,14 @@ enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
                                               quell_size *count,
                                               struct quell_stamp *stamp);
 
-/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere in the space if
-/// `range` is NULL. After it returns, no user access on any CPU uses a translation that the change removed.
+/// Flushes a change of `space` at once, without a batch.
 ///
-/// It's quicker than a batch with this one change, but quell_flush_pending doesn't know of the change before it's
-/// flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way (Linux's
-/// mm_tlb_flush_pending, for example) or doesn't rely on the cleared entry.
+/// Entries in `*range` changed, or anywhere in the space if `range` is NULL. After it returns, no user access on any
+/// CPU uses a translation that the change removed.
+///
+/// It's quicker than a batch with one change, but until it returns, quell_flush_pending doesn't wait for this change.
+/// So call it under the lock of the table. Without the lock, other code may find the entry already cleared and rely on
+/// that. Such code must then learn of the flush in another way: Linux's mm_tlb_flush_pending, for example.
 ///
 /// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Another CPU's is refused.
 ///
@@ -1264,31 +1410,37 @@ enum quell_status quell_flush(struct quell_engine *engine,
                               const struct quell_range *range,
                               enum quell_scope scope);
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes like
-/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. It pays
-/// off if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
-/// space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
 ///
-/// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
-/// preempt it with a task that calls this function for the same space: the second task would wait for the task that it
-/// preempted. May wait, also for other tasks in this call.
+/// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
+/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. All
+/// such calls for a space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+///
+/// While a task is in this call, the kernel must not preempt it with a task that calls this function for the same
+/// space. The second task would wait for the task that it preempted.
+///
+/// Context: as quell_flush, but not from an interrupt handler. May wait, also for other tasks in this call.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                         struct quell_cpu *here,
                                         struct quell_space *space,
                                         struct quell_coalesced *coalesced);
 
-/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
-/// the architecture promises. A kernel may relax them if it knows more about its machine, for example that it has
-/// RISC-V's Svvptc or Arm's FEAT_BBML1, or if it never accesses user memory in place.
+/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`.
+///
+/// The rules assume only what the architecture guarantees. A kernel may relax them if its machine guarantees more:
+/// RISC-V's Svvptc or Arm's FEAT_BBML1, for example. It may also clear `user_excludes_kernel` if it never accesses user
+/// memory in place.
 ///
 /// Context: any.
 QUELL_MUST_USE
 enum quell_status quell_tlb_rules_of(enum quell_architecture architecture,
                                      struct quell_tlb_rules *rules);
 
-/// Decodes a word of a page table. `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks
-/// encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
+/// Decodes a word of a page table.
+///
+/// `level` counts from 0, the leaf tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit,
+/// 12 to 51), or 0. A word that isn't present decodes to an entry without flags.
 ///
 /// Context: any.
 QUELL_MUST_USE
@@ -1298,10 +1450,13 @@ enum quell_status quell_entry_of(enum quell_architecture architecture,
                                  quell_u32 c_bit,
                                  struct quell_entry *entry);
 
-/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs. `old` is the value that the
-/// change replaced, not one that was read earlier: use an exchange where hardware sets bits. The result doesn't keep
-/// accessed bits exact: clearing one, for example, needs no flush. The function compares only these two entries: the
-/// caller must know whether leaves below a table are global.
+/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs.
+///
+/// `old` is the value that the change replaced, not one that was read earlier. Use an exchange instruction where
+/// hardware sets bits in the word. Accessed bits may become inexact: clearing one needs no flush, for example.
+///
+/// The function compares only these two entries. It doesn't see the leaves below a table, so for a table entry the
+/// caller must check itself whether any are global.
 ///
 /// Context: any.
 QUELL_MUST_USE
@@ -1310,12 +1465,16 @@ enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
                                      const struct quell_entry *new_,
                                      struct quell_need *need);
 
-/// Initialises a frame's word: the frame has no deferred flush. Zeroed memory is initialised already.
+/// Initialises a frame's word: the frame has no deferred flush.
+///
+/// Zeroed memory is initialised already.
 ///
 /// Context: any.
 enum quell_status quell_deferred_flush_init(struct quell_deferred_flush *deferred_flush);
 
-/// Returns whether the frame has no deferred flush, with one acquire load. Returns true for NULL.
+/// Returns whether the frame has no deferred flush, with one acquire load.
+///
+/// Returns true for NULL.
 ///
 /// Context: any.
 quell_bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_flush);
@@ -1325,52 +1484,61 @@ quell_bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *defe
 /// Context: under the lock of the page-cache slot, before the first entry is cleared.
 enum quell_status quell_deferred_flush_begin(struct quell_deferred_flush *deferred_flush);
 
-/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. A stamp of zero
-/// means that the batch flushed: then the call does the same as quell_deferred_flush_flushed.
+/// Records `*stamp`, which quell_batch_finish_deferred wrote, as the frame's deferred flush.
+///
+/// A stamp of zero means that the batch flushed. Then the call does the same as quell_deferred_flush_flushed.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferred_flush,
                                              const struct quell_stamp *stamp);
 
-/// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
+/// Clears the mark of quell_deferred_flush_begin.
+///
+/// Use it if the frame was flushed after all, or if its entries were not cleared.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *deferred_flush);
 
-/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
-/// needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the engine doesn't
-/// have. Then the frame no longer belongs to the page.
+/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before.
+///
+/// No flush is needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the
+/// engine doesn't have. Then the frame no longer belongs to the page.
 ///
 /// Afterwards the frame has no deferred flush, although CPUs may still use stale entries for pages where it isn't
-/// mapped again. So there are two ways to continue. Before you drop the lock, map the frame again at every place from
-/// which it was unmapped. Or treat each entry that still names the frame as a mapping of it, and report it to the batch
-/// when that mapping is removed.
+/// mapped again. So do one of two things:
+/// * Map the frame again at every place from which it was unmapped, before you drop the lock.
+/// * Treat each entry that still names the frame as a mapping of it. Report the entry to the batch when you remove that
+///   mapping.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE
 quell_bool quell_reinstate(struct quell_engine *engine,
                      struct quell_deferred_flush *deferred_flush);
 
-/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner. Returns whether
-/// the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred flush, if a pointer
-/// is refused, or on a CPU that the engine doesn't have.
+/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner.
+///
+/// Returns whether the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred
+/// flush. Also returns false if a pointer is refused, or on a CPU that the engine doesn't have.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 quell_bool quell_flush_before_reuse(struct quell_engine *engine,
                               struct quell_deferred_flush *deferred_flush);
 
-/// Returns whether reusing this frame would interrupt no CPU. It costs two loads when no flush is deferred. Returns
-/// false if a pointer is refused.
+/// Returns whether reusing this frame would interrupt no CPU.
+///
+/// It costs two loads when no flush is deferred. Returns false if a pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
 quell_bool quell_is_flushed(const struct quell_engine *engine,
                       const struct quell_deferred_flush *deferred_flush);
 
-/// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
-/// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
-/// filled again. It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers
-/// that name the frame.
+/// Makes the frame's deferred flush, so that its entries and its page-cache slot may be filled again.
+///
+/// Call it before you rewrite an entry of `space` whose marker names the frame. (The marker is the value that the
+/// kernel left when it cleared the entry lazily.) Also call it before you fill a page-cache slot that held the frame.
+/// It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that name the
+/// frame.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1378,76 +1546,95 @@ enum quell_status quell_flush_before_refill(struct quell_engine *engine,
                                             struct quell_deferred_flush *deferred_flush,
                                             struct quell_space *space);
 
-/// Flushes all pending changes of `space`. For a later observer: code that finds an entry already cleared, by another
-/// CPU, and relies on that. After it returns, no CPU uses a translation of the space that was cleared before the call.
-/// It costs three loads when no flush is pending.
+/// Flushes all pending changes of `space`.
+///
+/// It's for later observers: code that finds an entry already cleared by another CPU and relies on that. After it
+/// returns, no CPU uses a translation of the space that was cleared before the call. It costs three loads when no flush
+/// is pending.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending(struct quell_engine *engine,
                                       struct quell_space *space);
 
-/// Flushes like quell_flush_pending, but only batches: flushes that are deferred until reuse stay deferred. For code
-/// that handles markers one by one and has found an entry cleared without a marker. It costs two loads when no batch is
-/// outstanding.
+/// Flushes all outstanding batches of `space`, but leaves flushes that are deferred until reuse.
+///
+/// It's for code that handles markers one by one and has found an entry cleared without a marker. Other code calls
+/// quell_flush_pending. It costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
                                               struct quell_space *space);
 
-/// Flushes like quell_flush_pending_batches, but waits until every CPU has flushed, not only for receipts. Idle CPUs
-/// flush, too. For code that finds an entry cleared and is about to write an entry of another page size there. The code
-/// that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two loads when no batch is
-/// outstanding.
+/// Flushes all outstanding batches of `space`, and waits until every CPU has flushed.
+///
+/// quell_flush_pending_batches may return once each target has taken its request (a receipt). This function waits
+/// longer, and idle CPUs flush, too. It's for code that finds an entry cleared and is about to write an entry of
+/// another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two
+/// loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_tables(struct quell_engine *engine,
                                              struct quell_space *space);
 
-/// Makes all deferred flushes up to `*stamp`. After it returns, no CPU uses a translation whose flush a batch deferred
-/// before the call with this stamp or an earlier one. There are two uses. Call it before a page changes if CPUs may
-/// still read its former frame, unmapped as of `*stamp`. And call it before addresses of the kernel's half are used
-/// again. It costs one load when no flush is deferred.
+/// Makes all deferred flushes up to `*stamp`.
+///
+/// After it returns, no CPU uses a translation whose flush a batch deferred before the call, with this stamp or an
+/// earlier one. Call it before addresses of the kernel's half are used again. Also call it before the content of a page
+/// changes, if the page's former frame was unmapped with `*stamp` and CPUs may still read it. It costs one load when no
+/// flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_until(struct quell_engine *engine,
                                     const struct quell_stamp *stamp);
 
-/// Returns whether any flush may be deferred until reuse. If it returns false, none is. It may return true because of a
-/// stamp that was never used. Returns false for memory without an engine.
+/// Returns whether any flush may be deferred until reuse.
+///
+/// If it returns false, none is. It may return true because of a stamp that was never used. Returns false for memory
+/// without an engine.
 ///
 /// Context: any.
 quell_bool quell_has_deferred(const struct quell_engine *engine);
 
-/// Makes every deferred flush. For a background thread, so that reusing a frame needn't wait. It may miss a batch whose
+/// Makes every deferred flush.
+///
+/// A background thread can call it, so that reusing a frame needn't wait. It may miss a batch whose
 /// quell_batch_finish_deferred hasn't returned.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_deferred(struct quell_engine *engine);
 
-/// Flushes this CPU's tag if it lags behind the flush clock by a sixteenth of the ledger: by 4 deferred flushes with 64
-/// entries, for example. Call it when a CPU is in the kernel anyway, for example at a fault: a later deferred flush
-/// then needn't interrupt it. It costs two loads if the CPU doesn't lag.
+/// Flushes this CPU's tag if many flushes were deferred since its last flush.
+///
+/// Many means a sixteenth of the ledger's entries: 4 deferred flushes with 64 entries, for example. Call it when a CPU
+/// is in the kernel anyway, for example at a fault. A later deferred flush then needn't interrupt the CPU. It costs two
+/// loads if there's nothing to do.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 enum quell_status quell_catch_up(struct quell_engine *engine);
 
-/// Returns the name of a counter in reports, ended with a zero byte. Returns NULL if there is no such counter.
+/// Returns the name of a counter in reports, ended with a zero byte.
+///
+/// Returns NULL if there is no such counter.
 ///
 /// Context: any.
 const char *quell_counter_label(enum quell_counter counter);
 
-/// Returns a sentence that explains a counter, ended with a zero byte. Returns NULL if there is no such counter.
+/// Returns a sentence that explains a counter, ended with a zero byte.
+///
+/// Returns NULL if there is no such counter.
 ///
 /// Context: any.
 const char *quell_counter_meaning(enum quell_counter counter);
 
-/// Writes the counters, summed over all CPUs, to `counts`. `counts` has room for QUELL_COUNTERS numbers and is indexed
-/// by `enum quell_counter`. Counters only grow, and wrap around. A small library refuses, because it counts nothing.
+/// Writes the counters, summed over all CPUs, to `counts`.
+///
+/// `counts` has room for QUELL_COUNTERS numbers and is indexed by `enum quell_counter`. Counters only grow, and wrap
+/// around. A small library refuses, because it counts nothing.
 ///
 /// Context: any.
 enum quell_status quell_stats(const struct quell_engine *engine,
@@ -1462,9 +1649,10 @@ enum quell_status quell_cpu_stats(const struct quell_engine *engine,
                                   quell_u32 cpu,
                                   quell_u64 *counts);
 
-/// Plans the zeroing of memory, from the processor's instructions and caches. The policy of `engine` decides whether
-/// quell_zero zeroes whole extents or single pages, and how long a run may be. If `engine` is NULL, it zeroes whole
-/// extents in runs of at most 32 MB. `plan` is memory of any content.
+/// Plans how quell_zero zeroes memory, from the processor's instructions and caches.
+///
+/// The policy of `engine` decides whether quell_zero zeroes whole extents or single pages, and how long a run may be.
+/// If `engine` is NULL, it zeroes whole extents in runs of at most 32 MB. `plan` is memory of any content.
 ///
 /// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that doesn't save them.
 ///
@@ -1474,10 +1662,13 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
                                       const struct quell_engine *engine,
                                       quell_bool vectors);
 
-/// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
-/// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
-/// memory, zeroing bypasses the caches. If `preempt` isn't NULL, it's called between two runs, and may sleep and return
-/// on another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+/// Zeroes `bytes` bytes from `start`.
+///
+/// The bytes are ordinary memory of the caller that no other code accesses meanwhile. The page at `fault` and its
+/// neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the memory, zeroing
+/// bypasses the caches. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+///
+/// If `preempt` isn't NULL, quell calls it between two runs. It may sleep, and return on another CPU of the same kind.
 ///
 /// Refuses a `start` that isn't a multiple of 4096, and a `bytes` that is 0 or isn't a multiple of 4096.
 ///
@@ -1489,24 +1680,28 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
-/// Returns the number of CPUs that run the suite. They are numbered from 0. The suite may call this function, like
-/// all quell_bench_* functions, on any CPU.
+/// Returns the number of CPUs that run the suite, which are numbered from 0.
+///
+/// The suite may call this function and the other quell_bench_* functions on any CPU.
 extern quell_u32 quell_bench_cpus(void);
 
-/// Allocates physically contiguous frames that nothing else uses, and returns the first. The suite never returns
-/// them.
+/// Allocates physically contiguous frames that nothing else uses, and returns the first.
+///
+/// The suite never returns them.
 extern quell_u64 quell_bench_take_frames(quell_u64 frames);
 
-/// Makes a root table that maps the kernel and no page of the suite, and returns its frame.
+/// Makes a root table that maps the kernel but no page of the suite, and returns its frame.
 extern quell_u64 quell_bench_new_root(void);
 
-/// Writes the entry of a base page, and makes missing tables above it. Invalidates nothing.
+/// Writes the entry of a base page and makes missing tables above it. Invalidates nothing.
 extern void quell_bench_set(quell_u64 root,
                             quell_u64 page,
                             quell_u64 frame,
                             enum quell_rights rights);
 
-/// Unlinks the lowest table above a page, which exists, and returns its frame. Invalidates nothing.
+/// Unlinks the lowest table above a page, and returns its frame. Invalidates nothing.
+///
+/// The suite calls it only if that table exists.
 extern quell_u64 quell_bench_unlink_table(quell_u64 root,
                                          quell_u64 page);
 
@@ -1530,8 +1725,10 @@ extern quell_bool quell_bench_try_write(quell_u64 address,
 /// Receives the result of a check, on CPU 0.
 extern void quell_bench_report(const struct quell_check *check);
 
-/// Makes the suite, in memory that it keeps: QUELL_CONFORMANCE_SIZE bytes and 32 for each CPU, aligned to
-/// QUELL_LINE_ALIGN. Exists only in a library with the feature "conformance".
+/// Makes the suite in memory that it keeps.
+///
+/// `memory` has `size` bytes: at least QUELL_CONFORMANCE_SIZE, plus 32 for each CPU, aligned to QUELL_LINE_ALIGN. This
+/// function exists only in a library with the feature "conformance".
 ///
 /// Refuses memory that is NULL, not aligned or too small, and an engine that wasn't made.
 ///
@@ -1541,8 +1738,10 @@ enum quell_status quell_conformance_new(struct quell_engine *engine,
                                         void *memory,
                                         quell_size size);
 
-/// Runs each check once on this CPU. All CPUs of the bench call it at the same time, and CPU 0 reports. The CPU is
-/// online, takes interrupts, and runs `loaded`, or no space if that is NULL. On return it runs `loaded` again.
+/// Runs each check once on this CPU.
+///
+/// All CPUs of the suite call it at the same time, and CPU 0 reports the results. The calling CPU is online, takes
+/// interrupts, and runs `loaded`, or no space if `loaded` is NULL. On return it runs `loaded` again.
 ///
 /// Refuses to run before quell_conformance_new, and refuses a `loaded` that isn't a space.
 ///
@@ -1550,15 +1749,17 @@ enum quell_status quell_conformance_new(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_conformance_run(struct quell_space *loaded);
 
-/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake. `quell explore
-/// --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants, and
-/// QUELL_STATUS_VALUE if there is no mutant of this name.
+/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake.
+///
+/// `quell explore --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants,
+/// and QUELL_STATUS_VALUE if there is no mutant of this name.
 ///
 /// Context: any, before the first engine is made.
 enum quell_status quell_leave_out(const char *name);
 
-/// Returns the range of `bytes` bytes from `address`, which entries of size `stride` map. If one of the two is not a
-/// multiple of that size, the range is empty, which every function refuses.
+/// Returns the range of `bytes` bytes from `address`, mapped by entries of size `stride`.
+///
+/// If `address` or `bytes` is not a multiple of that size, the range is empty, and every function refuses it.
 static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 bytes, enum quell_stride stride)
 {
     quell_u64 size = (quell_u64)4096 << 9 * (unsigned)stride;
@@ -1569,8 +1770,9 @@ static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 byt
     return range;
 }
 
-/// Reports that entries of `space` were cleared or lost rights, without a frame. A range that follows the last one costs
-/// some five instructions.
+/// Reports that entries of `space` were cleared or lost rights, without a frame.
+///
+/// If the range follows the last reported one, the call costs about five instructions.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
 /// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
