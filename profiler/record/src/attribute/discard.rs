@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// The largest number of calls to remember. Above it, [`Discards`] drops calls without any remaining range. If more
-/// than half would remain, it forgets all.
+/// The largest number of calls to remember. At the limit, [`Discards`] forgets all.
 const CALLS: usize = 1 << 20;
 
 /// A range that a call gave back.
@@ -42,8 +41,6 @@ pub struct Discards {
     calls: Vec<Discard>,
     /// The index of the first call that may still be followed.
     recent: usize,
-    /// The number of times that everything was forgotten.
-    pub forgotten: u64,
 }
 
 /// Splits the part that spans this address, if there is one.
@@ -73,7 +70,7 @@ impl Discards {
             return None;
         }
         if self.calls.len() >= CALLS {
-            self.make_room(CALLS / 2);
+            *self = Discards::default();
         }
         let end = start.saturating_add(bytes);
         let parts = self.parts.entry(owner).or_default();
@@ -96,42 +93,6 @@ impl Discards {
         let before = &mut self.calls[before?];
         let ends = before.start == start && !std::mem::replace(&mut before.followed, true);
         ends.then_some(*before)
-    }
-
-    /// Drops calls without a part that we no longer follow. Drops all if more than `most` would stay.
-    fn make_room(&mut self, most: usize) {
-        const GONE: usize = usize::MAX;
-        let mut places = vec![GONE; self.calls.len()];
-        let parts = || self.parts.values().flat_map(BTreeMap::values);
-        parts().for_each(|part| places[part.of] = 0);
-        for (index, call) in self.calls.iter().enumerate().skip(self.recent) {
-            if !call.followed {
-                places[index] = 0;
-            }
-        }
-        let stay = places.iter().filter(|&&place| place != GONE).count();
-        if stay > most {
-            *self = Discards {
-                forgotten: self.forgotten + 1,
-                ..Discards::default()
-            };
-            return;
-        }
-        let mut next = 0;
-        let mut recent = 0;
-        for (index, place) in places.iter_mut().enumerate() {
-            if *place != GONE {
-                *place = next;
-                self.calls[next] = self.calls[index];
-                next += 1;
-                recent += usize::from(index < self.recent);
-            }
-        }
-        self.calls.truncate(next);
-        self.recent = recent;
-        for part in self.parts.values_mut().flat_map(BTreeMap::values_mut) {
-            part.of = places[part.of];
-        }
     }
 
     /// Stops following all ranges, because recording pauses. Calls `each` with those not touched until now.
@@ -200,34 +161,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn calls_of_which_nothing_is_left_make_room() {
-        let mut discards = Discards::default();
-        discards.add(1, 0x1000, 0x1000, 1, 0, (1, 0));
-        discards.add(1, 0x5000, 0x1000, 2, 0, (2, 0));
-        discards.add(1, 0x1000, 0x1000, 3, 0, (4, 0));
-        discards.stop_following(|_| {});
-        discards.add(1, 0x8000, 0x1000, 4, 0, (8, 0));
-        discards.add(1, 0x7000, 0x3000, 5, 0, (16, 0));
-        discards.make_room(4);
-        let sites: Vec<_> = discards.calls.iter().map(|call| call.site).collect();
-        assert_eq!(sites, [2, 3, 4, 5]);
-        for (address, site) in [(0x1000, 3), (0x5000, 2), (0x8000, 5)] {
-            assert_eq!(
-                discards.find(1, address).map(|found| found.site),
-                Some(site)
-            );
-        }
-        let mut ended = Vec::new();
-        discards.stop_following(|discard| ended.push(discard.interrupts));
-        assert_eq!(ended, [8, 16]);
-        discards.make_room(3);
-        assert_eq!((discards.calls.len(), discards.forgotten), (3, 0));
-        discards.make_room(2);
-        assert!(discards.calls.is_empty() && discards.find(1, 0x1000).is_none());
-        assert_eq!(discards.forgotten, 1);
     }
 
     #[test]

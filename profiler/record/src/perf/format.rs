@@ -1,8 +1,8 @@
 //! Parses the `format` file of a tracepoint, and decodes records by it.
 //!
 //! The kernel describes each tracepoint in a text file. It has the name and number, then a line for each field with its
-//! C declaration, offset and size, then the format string by which tracefs prints it. We need the string because only
-//! its conversions show that an address is a function (`%ps`). A number that the string prints by name stays a number.
+//! C declaration, offset and size. An address in a field of the name `func` is that of a function. A number that the
+//! kernel prints by name stays a number.
 //!
 //! No text and no record causes a panic. We leave out fields that we can't parse. A record that is too short ends with
 //! its last complete field.
@@ -48,6 +48,9 @@ enum Kind {
     Elsewhere { relative: bool, text: bool },
 }
 
+/// The name of fields that contain a function's address.
+const FUNCTION: &str = "func";
+
 /// The largest number of bytes of an array to decode.
 const MOST_BYTES: usize = 64;
 
@@ -56,26 +59,12 @@ impl Format {
     pub fn parse(text: &str, names: &mut NameTable) -> Option<Self> {
         let mut id = None;
         let mut fields = Vec::new();
-        let mut print = "";
         for line in text.lines() {
             let line = line.trim();
             if let Some(number) = line.strip_prefix("ID:") {
                 id = number.trim().parse().ok();
             } else if let Some(field) = line.strip_prefix("field:") {
                 fields.extend(field_of(field, names).filter(|f| !f.name.starts_with("common_")));
-            } else if let Some(rest) = line.strip_prefix("print fmt:") {
-                print = rest;
-            }
-        }
-        for (conversion, argument) in arguments(print) {
-            let Some(name) = referred(argument) else {
-                continue;
-            };
-            let Some(field) = fields.iter_mut().find(|field| &*field.name == name) else {
-                continue;
-            };
-            if matches!(conversion.as_str(), "ps" | "pS" | "pf" | "pF") && field.size == 8 {
-                field.kind = Kind::Function;
             }
         }
         Some(Self { id: id?, fields })
@@ -205,6 +194,8 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
         }
     } else if array && kind.ends_with("char") {
         Kind::Text
+    } else if (name, size) == (FUNCTION, 8) {
+        Kind::Function
     } else if matches!(size, 1 | 2 | 4 | 8) {
         Kind::Number { signed }
     } else {
@@ -216,96 +207,6 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
         size,
         kind,
     })
-}
-
-/// Returns the conversions of a `print fmt`, each with its argument.
-fn arguments(print: &str) -> Vec<(String, &str)> {
-    let print = print.trim();
-    let Some(end) = quoted_end(print) else {
-        return Vec::new();
-    };
-    let arguments = split_at_commas(&print[end..]);
-    let mut arguments = arguments
-        .into_iter()
-        .filter(|argument| !argument.is_empty());
-    let mut pairs = Vec::new();
-    let mut rest = &print[..end];
-    while let Some(at) = rest.find('%') {
-        rest = &rest[at + 1..];
-        let flags = rest
-            .find(|c: char| !"-+ #0123456789.lhzjtq*".contains(c))
-            .unwrap_or(rest.len());
-        for _ in rest[..flags].matches('*') {
-            arguments.next();
-        }
-        let conversion: String = rest[flags..]
-            .chars()
-            .take_while(char::is_ascii_alphanumeric)
-            .collect();
-        rest = &rest[flags..];
-        if let Some(behind) = rest.strip_prefix('%') {
-            rest = behind;
-        } else if !conversion.is_empty() {
-            // Only the conversion `%p` has letters after it.
-            let pointer = conversion.starts_with('p');
-            let conversion = if pointer {
-                conversion.get(..2.min(conversion.len()))
-            } else {
-                conversion.get(..1)
-            };
-            if let (Some(conversion), Some(argument)) = (conversion, arguments.next()) {
-                pairs.push((conversion.to_owned(), argument));
-            }
-        }
-    }
-    pairs
-}
-
-/// Returns the position after the quoted text at the start of `text`.
-fn quoted_end(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        match c {
-            '"' if at == 0 => {}
-            _ if at == 0 => return None,
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return Some(at + 1),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Splits a list of arguments at its commas, except those in brackets or quotes.
-fn split_at_commas(text: &str) -> Vec<&str> {
-    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
-    let mut parts = Vec::new();
-    let mut begin = 0;
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ if quoted => {}
-            '(' | '{' | '[' => depth += 1,
-            ')' | '}' | ']' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(text[begin..at].trim());
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(text[begin..].trim());
-    parts
-}
-
-/// Returns the field that an argument refers to.
-fn referred(argument: &str) -> Option<&str> {
-    let rest = &argument[argument.find("REC->")? + 5..];
-    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
-    Some(&rest[..end.unwrap_or(rest.len())])
 }
 
 #[cfg(test)]
@@ -322,21 +223,17 @@ format:
 
 	field:int reason;	offset:8;	size:4;	signed:1;
 	field:unsigned long pages;	offset:16;	size:8;	signed:0;
-
-print fmt: "pages:%ld reason:%s (%d)", REC->pages, __print_symbolic(REC->reason, { 0, "flush on task switch" }, { 1, "remote shootdown" }), REC->reason
 "#;
 
-    const SEND: &str = r#"name: ipi_send_cpumask
+    const QUEUED: &str = r#"name: csd_queue_cpu
 ID: 353
 format:
 	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
 
 	field:__data_loc cpumask_t cpumask;	offset:8;	size:4;	signed:0;
-	field:void * callsite;	offset:16;	size:8;	signed:0;
-	field:void * callback;	offset:24;	size:8;	signed:0;
+	field:void * func;	offset:16;	size:8;	signed:0;
+	field:void * csd;	offset:24;	size:8;	signed:0;
 	field:char comm[4];	offset:32;	size:4;	signed:0;
-
-print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpumask), REC->callsite, REC->callback, REC->comm, 1
 "#;
 
     fn decoded(text: &str, record: &[u8]) -> Vec<(String, Value)> {
@@ -378,21 +275,17 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
         record[24] = 0x20;
         record[32..36].copy_from_slice(b"ab\0c");
         record[36..44].copy_from_slice(&0b101u64.to_ne_bytes());
-        let values = decoded(SEND, &record);
+        let values = decoded(QUEUED, &record);
         assert_eq!(values[0].1, Value::Text("0500000000000000".into()));
         assert_eq!(values[1].1, Value::Text("flush_tlb_func".into()));
-        assert_eq!(
-            values[2].1,
-            Value::Unsigned(0x20),
-            "a function that has no name"
-        );
+        assert_eq!(values[2].1, Value::Unsigned(0x20));
         assert_eq!(values[3].1, Value::Text("ab".into()));
     }
 
     proptest! {
         #[test]
         fn no_text_and_no_record_makes_it_panic(
-            text in prop::sample::select(vec![FLUSH, SEND]),
+            text in prop::sample::select(vec![FLUSH, QUEUED]),
             cuts in prop::collection::vec((any::<prop::sample::Index>(), "\\PC{0,6}"), 0..4),
             record in prop::collection::vec(any::<u8>(), 0..80),
         ) {

@@ -106,18 +106,6 @@ impl Tracefs {
             Err(error) => Err(error),
         }
     }
-
-    /// Returns the names of a group's tracepoints, sorted. Empty if there is no such group.
-    pub fn group(&self, group: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.root.join("events").join(group)) else {
-            return Vec::new();
-        };
-        let entries = entries.flatten().filter(|entry| entry.path().is_dir());
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<String> = names.map(|name| format!("{group}:{name}")).collect();
-        names.sort();
-        names
-    }
 }
 
 #[cfg(test)]
@@ -138,6 +126,5 @@ mod tests {
         };
         let format = mounted.format("sched:sched_switch", &mut NameTable::default());
         assert!(format.unwrap().is_some());
-        assert!(!mounted.group("sched").is_empty());
     }
 }
