@@ -138,17 +138,6 @@ fn a_missed_target_is_a_failure_of_every_measurement_that_has_targets() {
 }
 
 #[test]
-fn a_missing_directory_is_named() {
-    let output = quell(&["--dir", "no/such/place"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("no/such/place")
-    );
-}
-
-#[test]
 #[ignore = "counts what others on the host do too: `cargo xtask ci host`"]
 fn one_call_flushes_once_where_many_flush_each() {
     let _lock = ONE_AT_A_TIME.lock();

@@ -21,14 +21,14 @@ const EXIT_NOT_RESTORED: u8 = 4;
 
 /// Measure the cost of TLB shootdowns and page clearing in the running kernel.
 ///
-/// Runs without privileges as far as possible, and lists what root or a setting would add. Removes what it sets up (a
-/// zram swap device, temporary files) at the end, on an error and on Ctrl-C.
+/// Runs without privileges as far as possible, and lists what root or a setting would add. Removes the zram
+/// swap device that it sets up at the end, on an error and on Ctrl-C.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Print one JSON object instead of tables (keys: docs/measuring.md)
     #[arg(long)]
     json: bool,
-    /// Measure for this long in all; set-up (files, devices) takes extra time
+    /// Measure for this long in all; set-up (a zram device) takes extra time
     #[arg(long, value_name = "N", default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Run only these benchmarks, separated by commas
@@ -37,9 +37,6 @@ pub struct HostArgs {
     /// List the benchmarks and exit
     #[arg(long, conflicts_with = "json")]
     list: bool,
-    /// Use this directory, on a disk, for temporary files of 1 MiB [default: the system's]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
     /// Write this host's machine file here, for `quell run --machine` and `quell predict` [default: quell-host.toml]
     #[arg(long, value_name = "FILE")]
     machine_file: Option<PathBuf>,
@@ -73,13 +70,6 @@ impl HostArgs {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let dir = self.dir.unwrap_or_else(std::env::temp_dir);
-        if !dir.is_dir() {
-            return Err(usage(format_args!(
-                "--dir {}: not a directory; name an existing one",
-                dir.display()
-            )));
-        }
         let asked = self.machine_file.is_some();
         if let Some(path) = &self.machine_file {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == "discard") {
@@ -93,7 +83,6 @@ impl HostArgs {
         let report = Options {
             seconds: self.seconds,
             only: self.only,
-            dir,
             machine_file: self.machine_file.unwrap_or_else(|| HOST_FILE.into()),
             no_machine_file: self.no_machine_file,
         }

@@ -116,13 +116,6 @@ pub fn report(report: &Report) {
             format!(" ({})", host.flags.join(", "))
         },
     ));
-    for capability in &report.capabilities {
-        let mark = if capability.available { "+" } else { "-" };
-        paragraph(format_args!(
-            "  {mark} {}: {}",
-            capability.name, capability.detail
-        ));
-    }
     for benchmark in &report.benchmarks {
         paragraph(format_args!(
             "\n{} ({}): {}",
@@ -142,12 +135,8 @@ pub fn report(report: &Report) {
             paragraph(format_args!("  FAILED: {failure}"));
         }
         for refusal in &benchmark.refused {
-            let row = refusal
-                .row
-                .as_ref()
-                .map(|row| format!("{row}: "))
-                .unwrap_or_default();
-            paragraph(format_args!("  not measured: {row}{}", refusal.reason));
+            let (row, reason) = (&refusal.row, &refusal.reason);
+            paragraph(format_args!("  not measured: {row}: {reason}"));
             if let Some(remedy) = &refusal.remedy {
                 paragraph(format_args!("    needs: {remedy}"));
             }

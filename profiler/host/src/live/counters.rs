@@ -8,34 +8,22 @@ use std::io;
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
-use procfs_core::{ExplicitSystemInfo, FromRead, FromReadSI, KernelStats, VmStat};
+use quell_record::perf::counters;
+use quell_record::perf::{ReadTime, Statistics};
 
 use crate::process::own_cpu_time;
-use quell_record::perf::counters::interrupts;
 
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
 pub const TLB: &str = "TLB";
 
-/// A reading of the counters.
-pub struct Reading {
-    /// By row of `/proc/interrupts`, one count for each online CPU.
-    interrupts: BTreeMap<String, Vec<u64>>,
-    vmstat: VmStat,
+/// Reads all three.
+pub fn now() -> io::Result<Statistics> {
+    counters::read(ReadTime::Before, 0)
 }
 
-impl Reading {
-    /// Reads all three.
-    pub fn now() -> io::Result<Self> {
-        let keep = |name: &str| matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI");
-        Ok(Self {
-            interrupts: interrupts(&std::fs::read_to_string("/proc/interrupts")?)
-                .into_iter()
-                .filter(|row| keep(&row.name))
-                .map(|row| (row.name, row.counts))
-                .collect(),
-            vmstat: VmStat::from_file("/proc/vmstat").map_err(io::Error::other)?,
-        })
-    }
+/// Returns whether a row of `/proc/interrupts` is of interrupts that one CPU sends to another.
+fn is_of_cpus(name: &str) -> bool {
+    matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI")
 }
 
 /// Increases summed over the timed parts of a row.
@@ -49,31 +37,31 @@ pub struct Totals {
 
 impl Totals {
     /// Adds the difference between two readings. Returns its TLB interrupts, if the kernel counts them.
-    pub fn add(&mut self, before: &Reading, after: &Reading) -> Option<u64> {
+    pub fn add(&mut self, before: &Statistics, after: &Statistics) -> Option<u64> {
         let mut shootdowns = None;
-        for (name, counts) in &after.interrupts {
-            let Some(earlier) = before.interrupts.get(name) else {
+        for row in after.interrupts.iter().filter(|row| is_of_cpus(&row.name)) {
+            let earlier = before.interrupts.iter().find(|of| of.name == row.name);
+            let Some(earlier) = earlier else {
                 continue;
             };
-            let sums = self
-                .interrupts
-                .entry(name.clone())
-                .or_insert_with(|| vec![0; counts.len()]);
+            let sums = self.interrupts.entry(row.name.clone()).or_default();
+            sums.resize(row.counts.len(), 0);
             let mut all = 0;
-            for ((sum, now), then) in sums.iter_mut().zip(counts).zip(earlier) {
+            for ((sum, now), then) in sums.iter_mut().zip(&row.counts).zip(&earlier.counts) {
                 let more = now.saturating_sub(*then);
                 *sum += more;
                 all += more;
             }
-            if name == TLB {
+            if row.name == TLB {
                 shootdowns = Some(all);
             }
         }
-        for (name, now) in &after.vmstat.0 {
-            let more = now.saturating_sub(before.vmstat.0.get(name).copied().unwrap_or(*now));
-            if let Ok(more @ 1..) = u64::try_from(more)
-                && tells_something(name)
-            {
+        for (name, now) in after
+            .vmstat
+            .iter()
+            .filter(|(name, _)| tells_something(name))
+        {
+            if let more @ 1.. = now.saturating_sub(before.vm(name).unwrap_or(*now)) {
                 *self.vmstat.entry(name.clone()).or_default() += more;
             }
         }
@@ -100,7 +88,7 @@ fn tells_something(name: &str) -> bool {
 /// The CPU time of other programs during a row.
 pub struct OtherLoad {
     started: Instant,
-    ticks: Ticks,
+    before: Statistics,
     own: Duration,
 }
 
@@ -109,7 +97,7 @@ impl OtherLoad {
     pub fn start(children: Duration) -> io::Result<Self> {
         Ok(Self {
             started: Instant::now(),
-            ticks: Ticks::now()?,
+            before: now()?,
             own: own_cpu_time() + children,
         })
     }
@@ -118,13 +106,12 @@ impl OtherLoad {
     pub fn end(&self, children: Duration) -> io::Result<CpuSharing> {
         let wall = self.started.elapsed().as_secs_f64();
         let own = (own_cpu_time() + children).saturating_sub(self.own);
-        let (then, now) = (self.ticks, Ticks::now()?);
-        let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND as f64;
-        let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND as f64;
+        let (then, now) = (&self.before, now()?);
+        let since = |of: fn(&Statistics) -> u64| of(&now).saturating_sub(of(then)) as f64 / 1e9;
         Ok(CpuSharing {
             wall,
-            foreign: busy - own.as_secs_f64(),
-            stolen: steal,
+            foreign: since(Statistics::busy_ns) - own.as_secs_f64(),
+            stolen: since(Statistics::stolen_ns),
         })
     }
 }
@@ -161,50 +148,19 @@ impl Add for CpuSharing {
     }
 }
 
-/// `USER_HZ`, which is 100 on every architecture that this runs on.
-const TICKS_PER_SECOND: u64 = 100;
-
-/// Clock ticks of all CPUs together.
-#[derive(Debug, Clone, Copy)]
-struct Ticks {
-    /// Running a program, the kernel, or an interrupt.
-    busy: u64,
-    /// Wanted to run, and the hypervisor ran another guest.
-    steal: u64,
-}
-
-impl Ticks {
-    fn now() -> io::Result<Self> {
-        // Only ticks are used, and they do not depend on these values.
-        let system = ExplicitSystemInfo {
-            boot_time_secs: 0,
-            ticks_per_second: TICKS_PER_SECOND,
-            page_size: 0,
-            is_little_endian: cfg!(target_endian = "little"),
-        };
-        let all = KernelStats::from_file("/proc/stat", &system)
-            .map_err(io::Error::other)?
-            .total;
-        let interrupts = all.irq.unwrap_or(0) + all.softirq.unwrap_or(0);
-        Ok(Self {
-            busy: all.user + all.nice + all.system + interrupts,
-            steal: all.steal.unwrap_or(0),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::{Mapping, page_size};
 
-    fn reading(tlb: [u64; 2], faults: i64) -> Reading {
-        let rows = BTreeMap::from([(TLB.to_owned(), tlb.to_vec())]);
-        let vmstat = [("pgfault", faults), ("nr_free_pages", faults)];
-        let vmstat = vmstat.map(|(name, value)| (name.to_owned(), value));
-        Reading {
-            interrupts: rows,
-            vmstat: VmStat(vmstat.into()),
+    fn reading(tlb: [u64; 2], faults: u64) -> Statistics {
+        let text = format!("CPU0 CPU1\nTLB: {} {} TLB shootdowns\n", tlb[0], tlb[1]);
+        Statistics {
+            when: ReadTime::Before,
+            time_ns: 0,
+            interrupts: counters::interrupts(&text),
+            vmstat: counters::vmstat(&format!("pgfault {faults}\nnr_free_pages {faults}\n")),
+            cpu_ns: Vec::new(),
         }
     }
 
@@ -225,11 +181,11 @@ mod tests {
 
     #[test]
     fn own_faults_show_up() {
-        let before = Reading::now().unwrap();
+        let before = now().unwrap();
         let page = page_size();
         Mapping::anonymous(64 * page).unwrap().touch(page, 1);
         let mut totals = Totals::default();
-        totals.add(&before, &Reading::now().unwrap());
+        totals.add(&before, &now().unwrap());
         // The kernel folds per-CPU counters into the file as it is read.
         assert!(totals.vmstat["pgfault"] >= 64, "{totals:?}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only request
 //! that the benchmarks stop). They don't run after `SIGKILL` or a crash of the machine. Forked children, spinning
-//! threads and unlinked files disappear even then; a zram device doesn't.
+//! threads disappear even then; a zram device doesn't.
 //!
 //! A destructor that fails can't return an error, so it leaves a line for [`not_restored`].
 
@@ -14,8 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rand::Rng;
-use rand_pcg::Pcg64;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -187,33 +185,6 @@ fn swap_header(bytes: u64, page: usize) -> Vec<u8> {
     header
 }
 
-/// Creates an unlinked file of `bytes` in `dir`, written to the device. Closing removes it.
-pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
-    let path = dir.join(format!(".quell-{}", std::process::id()));
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .map_err(named(format!(
-            "creating a temporary file in {}",
-            dir.display()
-        )))?;
-    fs::remove_file(&path)?;
-    // We write distinct content that looks incompressible: some file systems and devices drop zeros.
-    let mut random = Pcg64::new(1, 0);
-    let mut block = vec![0u8; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        random.fill_bytes(&mut block);
-        let now = left.min(block.len() as u64);
-        file.write_all(&block[..now as usize])?;
-        left -= now;
-    }
-    file.sync_all()?;
-    Ok(file)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,14 +198,6 @@ mod tests {
             u32::from_ne_bytes(header[1028..1032].try_into().unwrap()),
             (64 << 20) / 4096 - 1
         );
-    }
-
-    #[test]
-    fn a_temporary_file_has_no_path_and_its_full_size() {
-        let dir = std::env::temp_dir();
-        let file = unlinked_file(&dir, 3 << 20).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
-        assert!(!dir.join(format!(".quell-{}", std::process::id())).exists());
     }
 
     /// This test needs root and zram, and prints a message otherwise.

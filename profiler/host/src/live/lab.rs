@@ -5,7 +5,6 @@
 //! pages back.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,34 +12,21 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use quell_threads::{cores, pulse};
-use rustix::fs::statfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::counters::{OtherLoad, Reading, Totals};
+use super::counters::{self, OtherLoad, Totals};
 use super::report::{Check, Refusal, Row, Sample, Spread};
 use crate::process::{Child, thread_cpu_time};
 
 /// The reason why a benchmark ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Halt {
-    /// The benchmark can't run here.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
     /// A signal arrived.
     #[error("interrupted")]
     Interrupted,
     /// A system call failed unexpectedly.
     #[error(transparent)]
     Failed(#[from] io::Error),
-}
-
-/// Creates a refusal of a whole benchmark.
-pub fn refuse(reason: impl Into<String>, remedy: Option<&str>) -> Halt {
-    Halt::Refused(Refusal {
-        row: None,
-        reason: reason.into(),
-        remedy: remedy.map(str::to_owned),
-    })
 }
 
 /// A flag that `SIGINT`, `SIGTERM` and `SIGHUP` set. It is checked between samples.
@@ -208,8 +194,6 @@ pub struct Lab {
     pub stop: Stop,
     /// CPUs to use; the measuring thread is pinned to the first.
     pub cpus: Vec<usize>,
-    /// Directory for temporary files.
-    pub dir: PathBuf,
     /// Progress over the whole run, in tenths of a second of the budget.
     pub progress: ProgressBar,
     /// The time for the current benchmark.
@@ -224,16 +208,12 @@ pub struct Lab {
     pub warnings: Vec<String>,
 }
 
-/// `statfs` magic of file systems that keep their files in memory: tmpfs and ramfs.
-const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-
 impl Lab {
     /// Creates a lab without results.
-    pub fn new(stop: Stop, cpus: Vec<usize>, dir: PathBuf, progress: ProgressBar) -> Self {
+    pub fn new(stop: Stop, cpus: Vec<usize>, progress: ProgressBar) -> Self {
         Self {
             stop,
             cpus,
-            dir,
             progress,
             budget: Duration::ZERO,
             slice: Duration::ZERO,
@@ -248,15 +228,6 @@ impl Lab {
         self.slice = self.budget / rows.max(1) as u32;
     }
 
-    /// Refuses if temporary files would be in memory, because then no device takes part.
-    pub fn require_disk(&self, consequence: &str) -> Result<(), Halt> {
-        if IN_MEMORY.contains(&(statfs(&self.dir).map_err(io::Error::from)?.f_type as i64)) {
-            let why = format!("{} is kept in memory: {consequence}", self.dir.display());
-            return Err(refuse(why, Some("name a directory on a disk with --dir")));
-        }
-        Ok(())
-    }
-
     /// Records that one row can't run.
     pub fn refuse_row(
         &mut self,
@@ -265,7 +236,7 @@ impl Lab {
         remedy: Option<&str>,
     ) {
         self.refused.push(Refusal {
-            row: Some(row.into()),
+            row: row.into(),
             reason: reason.into(),
             remedy: remedy.map(str::to_owned),
         });
@@ -316,13 +287,13 @@ impl Lab {
                 break;
             }
             prepare()?;
-            let before = Reading::now()?;
+            let before = counters::now()?;
             let pulse = pulse::take();
             let start = Instant::now();
             let done = op()?;
             let took = start.elapsed();
             let pulse = pulse.max(pulse::take());
-            let interrupts = totals.add(&before, &Reading::now()?);
+            let interrupts = totals.add(&before, &counters::now()?);
             if done == 0 {
                 self.stop.check()?;
                 return Err(io::Error::other(format!("{}: no progress", plan.key)).into());

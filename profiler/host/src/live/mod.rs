@@ -42,9 +42,7 @@ use crate::memory::page_size;
 use crate::processor::Processor;
 use bench::ALL;
 use lab::{Lab, Stop};
-use report::{
-    Benchmark, Capability, Comparison, Host, MachineFileWritten, Report, Shootdown, Units,
-};
+use report::{Benchmark, Comparison, Host, MachineFileWritten, Report, Shootdown, Units};
 
 /// The measurements, their directory, and the files to keep.
 #[derive(Clone, Debug)]
@@ -53,8 +51,6 @@ pub struct Options {
     pub seconds: u64,
     /// The names of the benchmarks to run. An empty list means all.
     pub only: Vec<String>,
-    /// An existing directory on a disk, for temporary files of up to 128 MiB.
-    pub dir: PathBuf,
     /// The path for this host's machine file.
     pub machine_file: PathBuf,
     /// Whether to skip the machine file.
@@ -78,10 +74,8 @@ impl Options {
         let mut lab = Lab::new(
             Stop::on_signals().context("taking over the signals")?,
             cpus,
-            self.dir.clone(),
             ProgressBar::new(self.seconds * 10).with_style(style),
         );
-        let capabilities = capabilities(&lab.cpus);
         cores::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
         let (mut benchmarks, interrupted) =
             rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
@@ -111,7 +105,6 @@ impl Options {
         Ok(Report {
             schema: 3,
             host,
-            capabilities,
             benchmarks,
             shootdown,
             units,
@@ -184,29 +177,4 @@ fn host(cpus: &[usize]) -> Host {
         root: sys::is_root(),
         cpu_model: processor.model,
     }
-}
-
-fn capabilities(cpus: &[usize]) -> Vec<Capability> {
-    let root = sys::is_root();
-    vec![
-        Capability {
-            name: "privileges",
-            available: root,
-            detail: if root {
-                "root"
-            } else {
-                "not root: no zram swap"
-            }
-            .into(),
-        },
-        Capability {
-            name: "second CPU",
-            available: cpus.len() > 1,
-            detail: if cpus.len() > 1 {
-                format!("{} CPUs may be used", cpus.len())
-            } else {
-                "one CPU may be used: no shootdown can happen (taskset, cpuset?)".into()
-            },
-        },
-    ]
 }

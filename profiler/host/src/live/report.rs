@@ -17,8 +17,6 @@ pub struct Report {
     pub schema: u32,
     /// The machine that was measured.
     pub host: Host,
-    /// The features that the run could and couldn't use, with remedies.
-    pub capabilities: Vec<Capability>,
     /// The benchmarks in the order that `--list` prints, whatever order they ran in.
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
@@ -69,17 +67,6 @@ pub struct Host {
     pub root: bool,
 }
 
-/// A feature that the measurement uses if it is available.
-#[derive(Debug, Serialize)]
-pub struct Capability {
-    /// Stable name.
-    pub name: &'static str,
-    /// Whether it could be used.
-    pub available: bool,
-    /// The finding, or the reason for its absence and the remedy.
-    pub detail: String,
-}
-
 /// One benchmark.
 #[derive(Debug, Serialize)]
 pub struct Benchmark {
@@ -91,7 +78,7 @@ pub struct Benchmark {
     pub title: &'static str,
     /// Measured rows.
     pub rows: Vec<Row>,
-    /// Parts (or all of it, with `row` null) that were refused.
+    /// Parts that were refused.
     pub refused: Vec<Refusal>,
     /// The error that ended it early, if one did.
     pub failed: Option<String>,
@@ -104,11 +91,10 @@ pub struct Benchmark {
 }
 
 /// A part that didn't run.
-#[derive(Debug, Clone, Serialize, thiserror::Error)]
-#[error("{reason}")]
+#[derive(Debug, Clone, Serialize)]
 pub struct Refusal {
-    /// The row, or `null` for the whole benchmark.
-    pub row: Option<String>,
+    /// The row.
+    pub row: String,
     /// The reason.
     pub reason: String,
     /// The remedy, if any.

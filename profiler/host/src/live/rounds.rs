@@ -4,7 +4,7 @@
 //! share of the time and a set-up of its own. So a change of load that lasts seconds, or a lucky placement, affects some
 //! samples of all of them, rather than all samples of one.
 //!
-//! We don't retry a benchmark that was refused or that failed; its results from earlier rounds stay. Rounds don't help
+//! We don't retry a benchmark that failed; its results from earlier rounds stay. Rounds don't help
 //! against a machine that is busy all the time. Nor do they help against luck that lasts as long as the process: the
 //! placement of its code and of the kernel's own pages, for example.
 
@@ -24,7 +24,6 @@ struct BenchmarkRun<'a> {
     found: Benchmark,
     /// Refusals, each with the number of rounds that had it.
     refused: Vec<(Refusal, u32)>,
-    over: bool,
 }
 
 impl<'a> BenchmarkRun<'a> {
@@ -43,7 +42,6 @@ impl<'a> BenchmarkRun<'a> {
                 seconds: 0.0,
             },
             refused: Vec::new(),
-            over: false,
         }
     }
 
@@ -71,27 +69,16 @@ impl<'a> BenchmarkRun<'a> {
             }
         }
         let interrupted = matches!(result, Err(Halt::Interrupted));
-        let whole = match result {
-            Ok(()) | Err(Halt::Interrupted) => None,
-            Err(Halt::Refused(refusal)) => {
-                self.over = true;
-                Some(refusal)
-            }
-            // The other benchmarks can still run.
-            Err(Halt::Failed(error)) => {
-                self.over = true;
-                self.found.failed = Some(if self.found.rounds == 1 {
-                    error.to_string()
-                } else {
-                    format!(
-                        "{error} (in round {} of {}; what was measured before is kept)",
-                        self.found.rounds, ROUNDS
-                    )
-                });
-                None
-            }
-        };
-        for refusal in lab.refused.drain(..).chain(whole) {
+        // The other benchmarks can still run.
+        if let Err(Halt::Failed(error)) = result {
+            self.found.failed = Some(match round {
+                1 => error.to_string(),
+                _ => format!(
+                    "{error} (in round {round} of {ROUNDS}; what was measured before is kept)"
+                ),
+            });
+        }
+        for refusal in lab.refused.drain(..) {
             match self.refused.iter_mut().find(|(r, _)| r.row == refusal.row) {
                 Some((_, times)) => *times += 1,
                 None => self.refused.push((refusal, 1)),
@@ -126,7 +113,7 @@ pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec
     let mut interrupted = false;
     for turn in 0..chosen.len() * ROUNDS as usize {
         let course = &mut courses[turn % chosen.len()];
-        if course.over {
+        if course.found.failed.is_some() {
             continue;
         }
         let budget = total * course.bench.weight / weights / ROUNDS;
@@ -146,7 +133,7 @@ mod tests {
 
     use indicatif::ProgressBar;
 
-    use super::super::lab::{Stop, refuse};
+    use super::super::lab::Stop;
     use super::super::report::Row;
     use super::*;
 
@@ -178,11 +165,6 @@ mod tests {
         }
         lab.warn("always");
         Ok(())
-    }
-
-    fn refused(lab: &mut Lab) -> Result<(), Halt> {
-        runs('c', lab);
-        Err(refuse("not here", None))
     }
 
     fn fails_later(lab: &mut Lab) -> Result<(), Halt> {
@@ -221,12 +203,7 @@ mod tests {
             })
             .collect();
         let chosen: Vec<_> = benches.iter().collect();
-        let mut lab = Lab::new(
-            Stop::default(),
-            vec![0],
-            std::env::temp_dir(),
-            ProgressBar::hidden(),
-        );
+        let mut lab = Lab::new(Stop::default(), vec![0], ProgressBar::hidden());
         RAN.take();
         let (found, interrupted) = run(&mut lab, &chosen, Duration::from_secs(10));
         (RAN.take(), found, interrupted)
@@ -253,16 +230,14 @@ mod tests {
 
     #[test]
     fn refusals_and_warnings_are_not_repeated() {
-        let (ran, found, _) = course(&[(refused, 1), (even, 1)]);
-        assert_eq!(order(&ran), "caaaaa", "what was refused is not tried again");
+        let (_, found, _) = course(&[(even, 1)]);
         let reasons =
             |b: &Benchmark| -> Vec<String> { b.refused.iter().map(|r| r.reason.clone()).collect() };
-        assert_eq!(reasons(&found[0]), ["not here"]);
         assert_eq!(
-            reasons(&found[1]),
+            reasons(&found[0]),
             ["never", "that time (in 1 of 5 rounds)"]
         );
-        assert_eq!(found[1].warnings, ["always"]);
+        assert_eq!(found[0].warnings, ["always"]);
     }
 
     #[test]

@@ -37,17 +37,6 @@ pub fn busy_ns() -> io::Result<u64> {
     Ok(busy(&cpu_ns(&text)))
 }
 
-/// Reads the number of page faults so far in all processes. Returns `None` if this kernel doesn't count them.
-///
-/// # Errors
-///
-/// If `/proc/vmstat` can't be read.
-pub fn faults() -> io::Result<Option<u64>> {
-    let text = std::fs::read_to_string("/proc/vmstat")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("pgfault "));
-    Ok(line.and_then(|count| count.trim().parse().ok()))
-}
-
 /// Reads the CPU time of all threads of a process, in steps of 10 ms. Returns `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())
@@ -250,6 +239,12 @@ impl Statistics {
     /// Returns the busy time of all CPUs together, neither idle nor stolen by a hypervisor.
     pub fn busy_ns(&self) -> u64 {
         busy(&self.cpu_ns)
+    }
+
+    /// Returns the time of all CPUs together that a hypervisor took away.
+    pub fn stolen_ns(&self) -> u64 {
+        let of = self.cpu_ns.iter().find(|(name, _)| name == "steal");
+        of.map_or(0, |(_, ns)| *ns)
     }
 }
 

@@ -1,11 +1,9 @@
 //! Pages memory out and reads it back (S0): the parts of the published `swap_bench`.
 //!
 //! We write 256 private anonymous pages and pass them to `MADV_PAGEOUT`, with swap on a zram device made for the
-//! purpose. The forms are one call for each page, one call over all pages, and one `process_madvise` over all.
-//! `swap_in` reads the pages back by touching them, or with one `MADV_POPULATE_READ`. `round` is the published
-//! benchmark's own loop. We do the same with clean pages of a mapped file. These need no swap, and current x86 kernels
-//! can flush them in batches; they flush each dirty page on its own before they write it out. `unit/swap` is the round
-//! with pages of zeros, which are swapped without being compressed.
+//! purpose. The forms are one call for each page, one call over all pages, and one `process_madvise` over all. `round`
+//! is the published benchmark's own loop. `unit/swap` is the round with pages of zeros, which are swapped without being
+//! compressed.
 //!
 //! We refuse it where it would mislead. Without working swap, for example, `MADV_PAGEOUT` returns success and pages
 //! nothing out. On swap backed by a file, pages stay in the swap cache and are never read back. The number of resident
@@ -17,7 +15,7 @@ use std::io;
 
 use rustix::mm::Advice;
 
-use super::super::guards::{ZramSwap, unlinked_file};
+use super::super::guards::ZramSwap;
 use super::super::lab::{Halt, Lab, RowSpec, Spinners};
 use super::super::report::Row;
 use super::super::sys;
@@ -32,10 +30,9 @@ const ZRAM_BYTES: u64 = 64 << 20;
 const MAY_STAY: usize = PAGES / 10;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
-    lab.split(13 + COMPRESSION_ROWS);
+    lab.split(9 + COMPRESSION_ROWS);
     compression(lab)?;
-    anonymous(lab)?;
-    clean_file(lab)
+    anonymous(lab)
 }
 
 fn few_left(row: &Row) -> Option<String> {
@@ -141,27 +138,6 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
                 .map(|()| PAGES as u64)
         })?;
     }
-    let mut leave = || fill().and_then(|()| out_all(&map)).map(drop);
-    let op = "page read back";
-    lab.row(RowSpec::single("in/touch", op), &mut leave, || {
-        map.read(page);
-        Ok(PAGES as u64)
-    })?;
-    match map.advise(0, map.len(), Advice::LinuxPopulateRead) {
-        Ok(()) => lab.row(
-            RowSpec::batched("in/populate_read", "in/touch", op),
-            &mut leave,
-            || {
-                map.advise(0, map.len(), Advice::LinuxPopulateRead)?;
-                Ok(PAGES as u64)
-            },
-        )?,
-        Err(error) => lab.refuse_row(
-            "in/populate_read",
-            format!("MADV_POPULATE_READ: {error}"),
-            Some("Linux 5.14 or later"),
-        ),
-    }
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let plan = RowSpec::single(
@@ -175,45 +151,4 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         )?;
     }
     Ok(())
-}
-
-fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
-    if let Err(Halt::Refused(refusal)) =
-        lab.require_disk("a clean page cannot be dropped and read again")
-    {
-        lab.refuse_row("clean", refusal.reason, refusal.remedy.as_deref());
-        return Ok(());
-    }
-    let page = page_size();
-    let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
-    // Pages that were just written are cached in large folios, which page-out skips at first.
-    sys::drop_cache(&file)?;
-    let map = Mapping::file(&file, PAGES * page, false)?;
-    let read = || {
-        map.read(page);
-        Ok(())
-    };
-    read()?;
-    out_all(&map)?;
-    let stay = map.resident()?;
-    if stay > MAY_STAY {
-        let why = format!("{stay} of {PAGES} pages of the file stay resident after MADV_PAGEOUT");
-        lab.refuse_row(
-            "clean",
-            why,
-            Some("a file system that is not kept in memory (--dir)"),
-        );
-        return Ok(());
-    }
-    let spinning = lab.cpus.len().min(2) - 1;
-    let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
-    let op = "clean file page dropped";
-    let single = format!("clean/madvise_each/spin{spinning}");
-    lab.row(
-        RowSpec::single(&single, op).against(&spinners),
-        read,
-        || out_each(&map),
-    )?;
-    let plan = RowSpec::batched(format!("clean/madvise_all/spin{spinning}"), &single, op);
-    lab.row(plan.against(&spinners), read, || out_all(&map))
 }
