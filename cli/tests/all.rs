@@ -15,7 +15,7 @@ mod predict;
 mod record_live;
 mod record_programs;
 mod recorded;
-mod recorded_order;
+mod recorded_calls;
 mod report;
 mod search_parts;
 mod sweep;

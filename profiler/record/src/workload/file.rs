@@ -1,18 +1,12 @@
-//! Writes the workload file: each thread's calls in their order, or as a loop.
+//! Writes the workload file: each thread's calls as a loop.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::order::Block;
 use super::statement::{CallKey, CallTotals, Kind, PAGE};
 use super::thread::Thread;
 
-/// The largest number of different calls of a looping thread in the file. We choose the most frequent ones.
+/// The largest number of different calls of a thread in the file. We choose the most frequent ones.
 const KINDS: usize = 12;
-/// The largest number of steps in the file: of all ordered threads, and of one.
-const STEPS: (usize, usize) = (1024, 256);
-/// The largest number of variables for the areas of an ordered thread.
-const AREAS: usize = 40;
 /// The number of pages that Linux unmaps for each flush (`MAX_GATHER_BATCH_COUNT` pages of 510 pointers).
 const TOGETHER: u64 = 10_000;
 /// The longest computing time in one round, in nanoseconds.
@@ -32,46 +26,27 @@ pub struct Loop {
     pub process: usize,
     /// The calls, the most frequent kind first.
     pub calls: Vec<(CallKey, CallTotals)>,
-    /// The calls in their order, if that's kept.
-    order: Option<Vec<Block>>,
     between_ns: u64,
 }
 
 impl Loop {
-    /// Converts the calls of a thread, for a file with `threads` threads.
-    pub fn new(thread: &Thread, threads: usize) -> Self {
-        let most = (STEPS.0 / threads.max(1)).min(STEPS.1);
-        let order = thread.order.blocks(most);
-        let order = order.filter(|blocks| variables(&sum(blocks)) <= AREAS);
-        let mut calls = match &order {
-            Some(blocks) => sum(blocks),
-            None => thread.calls.iter().map(|(&key, &of)| (key, of)).collect(),
-        };
+    /// Converts the calls of a thread.
+    pub fn new(thread: &Thread) -> Self {
+        let calls = thread.calls.iter();
+        let mut calls: Vec<_> = calls.map(|(&key, &of)| (key, of)).collect();
         calls.sort_by_key(|(_, made)| std::cmp::Reverse(made.count));
-        if order.is_none() {
-            calls.truncate(KINDS);
-        }
+        calls.truncate(KINDS);
         let rounds = calls.first().map_or(1, |(_, made)| made.count);
         Loop {
             process: thread.process,
             calls,
-            order,
             between_ns: (thread.between_ns / rounds).min(LONGEST_NS),
         }
     }
 
-    /// Returns the number of rounds: of its loop or, in order, of the longest repetition.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> u64 {
-        match &self.order {
-            Some(blocks) => {
-                let steps = blocks.iter().flat_map(|block| &block.steps);
-                let counts = steps.map(|step| step.made.count);
-                let times = blocks.iter().map(|block| block.times);
-                let most = counts.chain(times).max().unwrap_or(0);
-                most.max(blocks.len() as u64)
-            }
-            None => self.calls.first().map_or(0, |(_, made)| made.count),
-        }
+        self.calls.first().map_or(0, |(_, made)| made.count)
     }
 
     pub fn count(&self) -> u64 {
@@ -81,11 +56,6 @@ impl Loop {
     /// Returns whether it flushes other CPUs.
     pub fn asks(&self) -> bool {
         self.calls.iter().any(|(alike, _)| alike.asked)
-    }
-
-    /// Returns whether it makes its calls in the order of the recording.
-    pub fn is_ordered(&self) -> bool {
-        self.order.is_some()
     }
 
     /// Returns the bytes that it touches, with page tables. Copies count twice, because the child has the original.
@@ -111,22 +81,14 @@ impl Loop {
             lines.statement(statement);
         }
         for (at, (alike, _)) in self.calls.iter().enumerate() {
-            if self.order.is_none() {
-                lines.statement(&format!("let = \"e{at}\", be = 0"));
-            }
+            lines.statement(&format!("let = \"e{at}\", be = 0"));
             for statement in begins(at, alike) {
                 lines.statement(&statement);
             }
         }
-        if self.order.is_some() {
-            lines.statement("let = \"round\", be = 0");
-        }
         lines.statement("begin = true");
         lines.statement(&format!("without = \"excess(cpus, {callers})\""));
-        match &self.order {
-            Some(blocks) => self.write_order(blocks, cpu == 0, &mut lines),
-            None => self.write_loop(cpu == 0, &mut lines),
-        }
+        self.write_loop(cpu == 0, &mut lines);
         lines.statement("end = true");
         lines.depth = 0;
         lines.add("]");
@@ -152,50 +114,6 @@ impl Loop {
             }
         });
     }
-
-    /// Writes each call after the one before it. With fewer rounds, only the first blocks run, and fewer times.
-    fn write_order(&self, blocks: &[Block], tells: bool, lines: &mut Lines<'_>) {
-        let places = self.calls.iter().enumerate();
-        let places: BTreeMap<_, _> = places.map(|(at, (alike, _))| (*alike, at)).collect();
-        let all = self.count();
-        for (number, block) in blocks.iter().enumerate() {
-            lines.nest(&format!("if = \"rounds > {number}\", then"), |lines| {
-                lines.times(block.times, |lines| {
-                    for step in &block.steps {
-                        let made = step.made.count * block.times;
-                        lines.times(step.made.count, |lines| {
-                            lines.compute((step.gap_ns / made.max(1)).min(LONGEST_NS));
-                            lines.statement("let = \"round\", be = \"round + 1\"");
-                            lines.call(places[&step.alike], &step.alike, step.made.pages);
-                            if tells {
-                                lines.statement(&format!("progress = \"round\", of = {all}"));
-                            }
-                        });
-                    }
-                });
-            });
-        }
-    }
-}
-
-/// Returns the calls of ordered blocks, added up by kind.
-fn sum(blocks: &[Block]) -> Vec<(CallKey, CallTotals)> {
-    let mut calls = BTreeMap::<CallKey, CallTotals>::new();
-    for block in blocks {
-        for step in &block.steps {
-            calls.entry(step.alike).or_default().add(CallTotals {
-                count: step.made.count * block.times,
-                ..step.made
-            });
-        }
-    }
-    calls.into_iter().collect()
-}
-
-/// Returns the number of variables that these calls need.
-fn variables(calls: &[(CallKey, CallTotals)]) -> usize {
-    let more = |kind| usize::from(matches!(kind, Kind::Copy | Kind::Reclaim));
-    calls.iter().map(|(alike, _)| 1 + more(alike.kind)).sum()
 }
 
 /// The lines of a program.
@@ -221,14 +139,6 @@ impl Lines<'_> {
         body(self);
         self.depth -= 1;
         self.add("] },");
-    }
-
-    /// Repeats the body, without a loop if `times` is 1.
-    fn times(&mut self, times: u64, body: impl FnOnce(&mut Self)) {
-        match times {
-            1 => body(self),
-            _ => self.nest(&format!("repeat = \"min(rounds, {times})\", do"), body),
-        }
     }
 
     fn compute(&mut self, ns: u64) {
@@ -324,8 +234,7 @@ pub fn file(
 # Kept: the calls of each thread with their number, size and pages (the maximum of similar calls); the number of threads;
 # the mean time between calls, as computing; pages copied after a fork ({{ fork }}, written, {{ exit }}); reclaim by the thread
 # itself (a file's pages, read and paged out).
-# The order of calls is kept for {} of {} threads. The loops of the others mix their calls in proportion.
-# Not kept: addresses, sharing between areas, and reads, writes and maps that no call needs. A protect that flushed other
+# Not kept: the order of calls (a loop mixes them in proportion), addresses, sharing between areas, and reads, writes and maps that no call needs. A protect that flushed other
 # CPUs removes the right to write.
 # Left out: {} calls of other processes, {} calls of rare kinds or further threads, {} calls without a matching statement,
 # {} events that the recorder lost.
@@ -334,8 +243,6 @@ pub fn file(
             1 => "busiest process".to_owned(),
             many => format!("{many} busiest processes"),
         },
-        threads.iter().filter(|thread| thread.is_ordered()).count(),
-        threads.len(),
         lost.processes,
         lost.kinds,
         lost.calls,

@@ -4,8 +4,7 @@
 //! shootdowns depends on a few facts: how often each thread makes which call, on how much memory with how many pages,
 //! how long it computes in between, and which other threads run in the process. We keep these.
 //!
-//! We also keep the order of a thread's calls, if it's short once repeated parts are written once ([`order`]). Any
-//! other thread becomes one loop. In each round, each kind of its calls advances by its share, so that over the whole
+//! Each thread becomes one loop. In each round, each kind of its calls advances by its share, so that over the whole
 //! loop it's made exactly as often as it was recorded.
 //!
 //! A call that interrupted other CPUs must do so again. That only depends on whether it finds pages. So we let such a
@@ -19,7 +18,6 @@
 //! writes that into the file, and also what it left out of this recording.
 
 mod file;
-mod order;
 mod process;
 mod statement;
 mod thread;
@@ -211,9 +209,6 @@ impl Calls {
             asked: alike.asked || alike.said && !queued,
             ..alike
         };
-        for thread in &mut together {
-            thread.order.each(asks);
-        }
         let process = Process {
             name,
             threads: together,

@@ -53,7 +53,7 @@ impl Process {
     /// Merges every `by` calls of one kind into one, over all their memory.
     #[must_use]
     pub fn merged(self, by: u64) -> Process {
-        self.unordered().each(|alike, made| {
+        self.each(|alike, made| {
             if !alike.kind.is_call() {
                 return (alike, made);
             }
@@ -71,7 +71,7 @@ impl Process {
     /// Keeps one of `by` calls of each kind, and shortens all times by that factor.
     #[must_use]
     pub fn thinned(self, by: u64) -> Process {
-        let mut thinned = self.unordered().each(|alike, made| {
+        let mut thinned = self.each(|alike, made| {
             let fewer = CallTotals {
                 count: made.count.div_ceil(by),
                 interrupts: made.interrupts / by,
@@ -91,9 +91,8 @@ impl Process {
     /// A replay adds `waited_ns` for each remote flush and `filled_ns` for each page filled for it. So we subtract
     /// these from all the time. The rest becomes computing.
     #[must_use]
-    pub fn timed(self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
-        let mut timed = self.unordered();
-        for thread in &mut timed.threads {
+    pub fn timed(mut self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
+        for thread in &mut self.threads {
             let all = thread.between_ns.saturating_add(thread.within_ns);
             let elsewhere: f64 = thread
                 .calls
@@ -106,14 +105,6 @@ impl Process {
                 .sum();
             thread.between_ns = (all as f64 / pace - elsewhere).max(0.0) as u64;
             thread.within_ns = 0;
-        }
-        timed
-    }
-
-    /// Drops the order of calls. A change applies to all calls of a kind, wherever they were in the order.
-    fn unordered(mut self) -> Process {
-        for thread in &mut self.threads {
-            thread.order.lose();
         }
         self
     }
@@ -168,7 +159,7 @@ impl Process {
         self
     }
 
-    /// Returns the workload file. Its calls keep their order unless they were changed.
+    /// Returns the workload file.
     ///
     /// `quell-workloads` reads the file. Its header lists what isn't contained of this recording.
     pub fn workload(&self) -> WorkloadFile {
@@ -179,7 +170,7 @@ impl Process {
         let mut loops: Vec<Loop> = threads
             .iter()
             .take(written)
-            .map(|thread| Loop::new(thread, written))
+            .map(|thread| Loop::new(thread))
             .collect();
         loops.sort_by_key(|thread| thread.process);
         let made = || loops.iter().flat_map(|thread| &thread.calls);

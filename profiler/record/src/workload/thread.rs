@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::order::Order;
 use super::statement::{CallKey, CallTotals, Kind, PAGE};
 
 /// The number of pages that we assume for a flush of everything.
@@ -26,14 +25,10 @@ pub struct Thread {
     /// The kernel's current flush for its own reason, and the number of interrupts so far.
     aside: Option<(Kind, u64)>,
     pub calls: BTreeMap<CallKey, CallTotals>,
-    /// The same calls in their order.
-    pub order: Order,
     /// Calls that don't become a statement.
     pub others: u64,
     pub returned_ns: Option<u64>,
     pub between_ns: u64,
-    /// The part of `between_ns` since the last call that became a statement.
-    gap_ns: u64,
     /// The total time in calls.
     pub within_ns: u64,
 }
@@ -48,14 +43,11 @@ impl Thread {
         if let Some(returned) = self.returned_ns {
             let between = time_ns.saturating_sub(returned);
             self.between_ns = self.between_ns.saturating_add(between);
-            self.gap_ns = self.gap_ns.saturating_add(between);
         }
     }
 
     fn add(&mut self, alike: CallKey, made: CallTotals) {
         self.calls.entry(alike).or_default().add(made);
-        self.order
-            .push(alike, made, std::mem::take(&mut self.gap_ns));
     }
 
     pub fn returned(&mut self, time_ns: u64) {
@@ -81,7 +73,6 @@ impl Thread {
         for (alike, made) in other.calls {
             self.calls.entry(alike).or_default().add(made);
         }
-        self.order.lose();
         self.others += other.others;
         self.between_ns = self.between_ns.max(other.between_ns);
         self.within_ns = self.within_ns.saturating_add(other.within_ns);
