@@ -1,7 +1,6 @@
 //! `quell held-out`: published tables that we never used to calibrate the model, beside its predictions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use quell_experiments::held_out::{self, Row};
 use quell_experiments::jobs::Results;
 use quell_experiments::numbers::{Skill, Verdict, digits};
 use quell_experiments::progress;
-use quell_workloads::files::hint;
 use serde::Serialize;
 
 use crate::options::KernelArgs;
@@ -209,7 +207,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
 impl HeldOutArgs {
     /// Returns the chosen tables, with the costs of the chosen kernel.
     fn tables(&self) -> Result<Vec<held_out::Table>> {
-        let tables = self.named_tables()?;
+        let tables = held_out::named(&self.tables).map_err(usage)?;
         Ok(match self.kernel.resolve()? {
             Some(kernel) => {
                 let with = |table: held_out::Table| table.with_kernel(&kernel);
@@ -217,31 +215,6 @@ impl HeldOutArgs {
             }
             None => tables,
         })
-    }
-
-    fn named_tables(&self) -> Result<Vec<held_out::Table>> {
-        let mut built_in = held_out::built_in()?;
-        if self.tables.is_empty() {
-            return Ok(built_in);
-        }
-        let mut tables = Vec::new();
-        for wanted in &self.tables {
-            match built_in.iter().position(|table| table.name == *wanted) {
-                Some(index) => tables.push(built_in.remove(index)),
-                None if Path::new(wanted).exists() => {
-                    tables.extend(held_out::find(Path::new(wanted)).map_err(usage)?);
-                }
-                None => {
-                    let names = || built_in.iter().map(|table| table.name.as_str());
-                    return Err(usage(format_args!(
-                        "no table `{wanted}`{}; built in are {}; or give the path of a folder with a published.toml",
-                        hint(wanted, names()),
-                        names().collect::<Vec<_>>().join(", ")
-                    )));
-                }
-            }
-        }
-        Ok(tables)
     }
 }
 

@@ -271,7 +271,7 @@ fn latency_table(outcome: &Outcome) -> Table {
     ]);
     for call in CallLatency::all(outcome) {
         rows.row([
-            call.call.to_owned(),
+            call.call,
             call.count.to_string(),
             digits(call.median_ns),
             digits(call.p99_ns),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __version__: str = _native.__version__
 
-__all__ = ["Machine", "explore", "machines", "read", "reproduce", "run", "sweep", "workloads"]
+__all__ = ["Machine", "explore", "held_out", "machines", "read", "reproduce", "run", "sweep", "workloads"]
 
 Value = Union[str, int, float, bool]
 """Formats a value for the command: ``"64M"``, ``512``; ``True`` is ``yes``."""
@@ -208,8 +208,9 @@ def sweep(
 
     `frame` is ``"pandas"``, ``"polars"``, or ``"records"``: a list of the objects in the lines of ``quell sweep``'s
     results. In a frame, a parameter has a column of its name, or ``param.`` and its name if runs have another column of
-    that name (``seed``). A count has one such as ``engine.flushes``, 0 if nothing was counted. Missing values are empty.
-    A failed run has an ``error`` and no ``value``.
+    that name (``seed``). Its values are numbers, in bytes or nanoseconds, unless one of them is no number. A count has a
+    column such as ``engine.flushes``, 0 if nothing was counted. The times of a call have columns such as
+    ``latency.discard.p99_ns``. Missing values are empty. A failed run has an ``error`` and no ``value``.
 
     With ``on="ray"`` the runs use the workers of a Ray cluster: the one that this process is connected to
     (``ray.init``), the one at `address` or ``RAY_ADDRESS``, or otherwise this host. The rows are the same.
@@ -364,6 +365,21 @@ def reproduce(only: Optional[str] = None, *, progress: Progress = False) -> list
         return [json.loads(row) for row in _native.reproduce_json(only, tell)]
 
 
+def held_out(
+    *tables: Union[str, os.PathLike[str]],
+    calibrate: bool = False,
+    progress: Progress = False,
+) -> list[dict[str, Any]]:
+    """Returns the rows of ``quell held-out --json``: published tables that calibrated nothing, beside predictions.
+
+    `tables` are names of built-in tables, or folders with a ``published.toml``; by default all built-in ones. With
+    `calibrate`, rows also have predictions after a fit to the figures from before the change.
+    """
+    names = [os.fspath(table) for table in tables]
+    with _Bar(progress) as tell:
+        return [json.loads(row) for row in _native.held_out_json(names, calibrate, tell)]
+
+
 def read(path: Union[str, os.PathLike[str]], *, program: Optional[str] = None) -> dict[str, Any]:
     """Reads a recording. Returns the object that ``quell record --import PATH --json`` prints, with the sites of `program`
     alone if that is given.
@@ -383,12 +399,38 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
         if name == "parameters":
             for key in records[0][name]:
                 column = f"param.{key}" if key in records[0] else key
-                columns[column] = [record[name][key] for record in records]
+                columns[column] = _numbers([record[name][key] for record in records])
+        elif name == "latencies":
+            columns.update(_latencies([record[name] for record in records]))
         elif name in _COUNTS:
             for key in sorted({key for record in records for key in record[name]}):
                 columns[_COUNTS[name] + key] = [record[name].get(key, 0) for record in records]
         else:
             columns[name] = [record[name] for record in records]
+    return columns
+
+
+def _numbers(texts: list[str]) -> list[Any]:
+    """Returns the values as numbers, in bytes or nanoseconds if they have a unit, or as they are if some is no number."""
+
+    def number(text: str) -> Union[int, float]:
+        whole = _native.amount(text)
+        return float(text) if whole is None else whole
+
+    try:
+        return [number(text) for text in texts]
+    except ValueError:
+        return texts
+
+
+def _latencies(runs: list[list[dict[str, Any]]]) -> dict[str, list[Any]]:
+    """Returns the columns of each kind of call; a run without that call has no duration."""
+    by_call = [{latency["call"]: latency for latency in run} for run in runs]
+    columns: dict[str, list[Any]] = {}
+    for call in sorted({call for run in by_call for call in run}):
+        columns[f"latency.{call}.count"] = [run[call]["count"] if call in run else 0 for run in by_call]
+        for figure in ("median_ns", "p99_ns", "worst_ns"):
+            columns[f"latency.{call}.{figure}"] = [run[call][figure] if call in run else None for run in by_call]
     return columns
 
 

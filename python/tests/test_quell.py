@@ -88,11 +88,36 @@ def test_a_frame_has_a_row_for_each_run():
     assert list(pandas.columns) == polars.columns
     for name in ("index", "value", "policy", "cpus"):
         assert list(pandas[name]) == polars[name].to_list() == [record[name] for record in records]
-    assert list(pandas["pages"]) == [record["parameters"]["pages"] for record in records]
+    # Parameters are numbers: 500ns and 5us are 500 and 5000.
+    assert list(pandas["pages"]) == polars["pages"].to_list() == [int(record["parameters"]["pages"]) for record in records]
+    assert pandas["interrupt.send"].dtype.kind == "i" and set(pandas["interrupt.send"]) == {500, 5000}
+    assert pandas.groupby("pages")["value"].mean().index.tolist() == [1, 4]
+    for figure in ("count", "median_ns", "p99_ns", "worst_ns"):
+        of_discards = [latency[figure] for record in records for latency in record["latencies"] if latency["call"] == "discard"]
+        assert len(of_discards) == len(records)
+        assert list(pandas[f"latency.discard.{figure}"]) == polars[f"latency.discard.{figure}"].to_list() == of_discards
+    assert (pandas["latency.discard.p99_ns"] >= pandas["latency.discard.median_ns"]).all()
     counts = [name for name in pandas.columns if name.startswith("engine.")]
     assert counts
     for name in counts:
         assert list(pandas[name]) == [record["engine"].get(name[len("engine."):], 0) for record in records]
+
+
+def test_a_parameter_that_is_no_number_stays_text():
+    frame = quell.sweep("crowd", cpus=2, seeds=1, params={"iterations": 2, "apart": ["no", "yes"]},
+                        set={"kernel.scale": ["0.5", "2"]})
+    assert sorted(set(frame["apart"])) == ["no", "yes"]
+    assert sorted(set(frame["kernel.scale"])) == [0.5, 2]
+
+
+def test_held_out_tables_are_in_the_package(tmp_path, monkeypatch):
+    # Nothing of a checkout is in the folder.
+    monkeypatch.chdir(tmp_path)
+    for arguments, calibrate in [((), False), (("--calibrate", "before"), True)]:
+        theirs = document("held-out", "mprotect-arm64", "--json", *arguments)
+        assert quell.held_out("mprotect-arm64", calibrate=calibrate) == theirs["tables"][0]["rows"]
+    with pytest.raises(ValueError, match="built in are invlpgb"):
+        quell.held_out("no-such-table")
 
 
 def test_what_a_sweep_finds_is_told_as_it_is_found():
@@ -288,3 +313,8 @@ except KeyboardInterrupt:
 )
 def test_an_interrupt_ends_a_call(interrupted, call):
     interrupted(INTERRUPTED.format(call), after=0.5)
+
+
+def test_the_citation_is_of_this_version():
+    lines = (Path(__file__).parents[2] / "CITATION.cff").read_text().splitlines()
+    assert f"version: {quell.__version__}" in lines

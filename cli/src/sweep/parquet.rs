@@ -134,6 +134,7 @@ mod tests {
             value,
             window_ns: 1.5,
             violations: 0,
+            latencies: Vec::new(),
             engine: BTreeMap::from([("flushes".into(), u64::MAX - seed)]),
             machine_counts: BTreeMap::new(),
             error: value.is_none().then(|| "it \"broke\",\nüber".into()),

@@ -305,6 +305,35 @@ pub fn built_in() -> Result<Vec<Table>, ReadError> {
     find(folder.path())
 }
 
+/// Returns the tables with these names or paths; all built-in tables if there are none.
+///
+/// # Errors
+/// If there is no such table, or its file can't be read or is invalid.
+pub fn named(wanted: &[String]) -> Result<Vec<Table>, String> {
+    let mut built_in = built_in().map_err(|error| error.to_string())?;
+    if wanted.is_empty() {
+        return Ok(built_in);
+    }
+    let mut tables = Vec::new();
+    for wanted in wanted {
+        match built_in.iter().position(|table| table.name == *wanted) {
+            Some(index) => tables.push(built_in.remove(index)),
+            None if Path::new(wanted).exists() => {
+                tables.extend(find(Path::new(wanted)).map_err(|error| error.to_string())?);
+            }
+            None => {
+                let names = || built_in.iter().map(|table| table.name.as_str());
+                return Err(format!(
+                    "no table `{wanted}`{}; built in are {}; or give the path of a folder with a published.toml",
+                    hint(wanted, names()),
+                    names().collect::<Vec<_>>().join(", ")
+                ));
+            }
+        }
+    }
+    Ok(tables)
+}
+
 /// Returns the shortest of these tables that should together take less than `limit`.
 pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Table> {
     tables.retain(|table| table.cpu_time.is_some());

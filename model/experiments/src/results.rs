@@ -234,6 +234,7 @@ mod tests {
             value: Some(value),
             window_ns: 1.0,
             violations: 0,
+            latencies: Vec::new(),
             engine: BTreeMap::new(),
             machine_counts: BTreeMap::new(),
             error: None,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use quell_clock::{Latency, Progress};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
 use crate::lines::LineProfile;
@@ -44,10 +44,10 @@ pub struct Report {
 }
 
 /// The durations of one kind of call, in nanoseconds.
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CallLatency {
     /// The call's name.
-    pub call: &'static str,
+    pub call: String,
     /// The number of calls.
     pub count: u64,
     /// The median duration: half of the calls took no longer.
@@ -63,7 +63,7 @@ impl CallLatency {
     pub fn all(outcome: &Outcome) -> Vec<CallLatency> {
         let nanoseconds = |time: u64| time as f64 / 1e3;
         let of = |latency: &Latency| CallLatency {
-            call: latency.call,
+            call: latency.call.to_owned(),
             count: latency.count,
             median_ns: nanoseconds(latency.percentile(50)),
             p99_ns: nanoseconds(latency.percentile(99)),

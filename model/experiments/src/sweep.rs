@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::jobs::Job;
 use crate::progress::{self, ProgressLine};
 use crate::queue::Queue;
+use crate::run::CallLatency;
 use crate::trial::Outcome;
 
 /// A grid of runs.
@@ -232,6 +233,9 @@ pub struct Record {
     pub window_ns: f64,
     /// The number of violations of the contract.
     pub violations: u64,
+    /// The durations of the measured window's calls.
+    #[serde(default)]
+    pub latencies: Vec<CallLatency>,
     /// The engine's counts in the measured window that aren't zero.
     pub engine: BTreeMap<String, u64>,
     /// The machine's counts in the measured window.
@@ -254,6 +258,7 @@ impl Record {
             value: None,
             window_ns: 0.0,
             violations: 0,
+            latencies: Vec::new(),
             engine: BTreeMap::new(),
             machine_counts: BTreeMap::new(),
             error: None,
@@ -264,6 +269,7 @@ impl Record {
                 record.value = Some(outcome.measure.value).filter(|value| value.is_finite());
                 record.window_ns = outcome.window_nanoseconds;
                 record.violations = outcome.violations;
+                record.latencies = CallLatency::all(&outcome);
                 let engine = outcome.engine.iter().filter(|&(_, count)| count != 0);
                 record.engine = engine
                     .map(|(counter, count)| (counter.label().to_owned(), count))

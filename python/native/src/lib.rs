@@ -12,6 +12,7 @@
 
 mod asked;
 mod explore;
+mod held_out;
 mod record;
 mod reproduce;
 mod watched;
@@ -211,6 +212,12 @@ fn sweep_json(
     lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
+/// Returns a parameter's value as a number, in bytes or nanoseconds if it has a unit.
+#[pyfunction]
+fn amount(text: &str) -> Option<u64> {
+    sweep::columns::amount(text)
+}
+
 /// Returns the text of a workload's or a program's file. Returns `None` if the name isn't a file's.
 #[pyfunction]
 fn file_text(name: &str) -> PyResult<Option<String>> {
@@ -248,6 +255,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(explore::explore_json, module)?,
         wrap_pyfunction!(record::read_json, module)?,
         wrap_pyfunction!(reproduce::reproduce_json, module)?,
+        wrap_pyfunction!(held_out::held_out_json, module)?,
+        wrap_pyfunction!(amount, module)?,
         wrap_pyfunction!(file_text, module)?,
         wrap_pyfunction!(machine_names, module)?,
         wrap_pyfunction!(workload_names, module)?,

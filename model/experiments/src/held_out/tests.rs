@@ -35,6 +35,27 @@ fn every_table_can_be_read() {
 }
 
 #[test]
+fn the_template_of_a_table_can_be_run_and_fitted() {
+    let tables = find(&root().join("../new-table")).unwrap_or_else(|error| panic!("{error}"));
+    let mut results = Results::default();
+    let (calibrated, factors) = tables[0].calibrated(&mut results);
+    assert_eq!(factors.len(), 1);
+    results.run("", tables[0].jobs().chain(calibrated.jobs()));
+    let rows = tables[0].rows_with(&calibrated, &results);
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        assert!(
+            row.reason.is_none() && row.off.is_some(),
+            "{:?}",
+            row.reason
+        );
+    }
+    // Only the figure that was printed before the change can be fitted.
+    let before = |row: &Row| row.calibrated.as_ref().unwrap().model_before.unwrap();
+    assert!((before(&rows[0]) / 4500.0 - 1.0).abs() < 0.02);
+}
+
+#[test]
 fn what_is_built_in_is_what_the_folder_has() {
     let names = |tables: Vec<Table>| {
         let named = tables.into_iter().map(|table| (table.name, table.cpu_time));

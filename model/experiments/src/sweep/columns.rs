@@ -4,11 +4,12 @@
 //! sizes or times becomes a column of numbers, in bytes or nanoseconds if it has a unit. Others stay text
 //! (`page=large`, `interrupt.send=2cycles`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quell_workloads::Unit;
 
 use super::Record;
+use crate::run::CallLatency;
 
 /// The values of a column, one for each run.
 pub enum Cells {
@@ -94,6 +95,7 @@ pub fn of(records: &[Record]) -> Vec<Column> {
         runs().map(|run| run.violations),
     ));
     columns.push(Column::text("error", runs().map(|run| run.error.as_ref())));
+    columns.extend(latencies(records));
     let mut counts = |kind: &str, of: fn(&Record) -> &BTreeMap<String, u64>| {
         let mut names: Vec<_> = runs().flat_map(|run| of(run).keys()).collect();
         names.sort();
@@ -105,6 +107,31 @@ pub fn of(records: &[Record]) -> Vec<Column> {
     };
     counts("engine", |run| &run.engine);
     counts("machine", |run| &run.machine_counts);
+    columns
+}
+
+/// Returns the columns of each kind of call that some run made.
+fn latencies(records: &[Record]) -> Vec<Column> {
+    let all = records.iter().flat_map(|run| &run.latencies);
+    let calls: BTreeSet<_> = all.map(|latency| latency.call.as_str()).collect();
+    let mut columns = Vec::new();
+    for call in calls {
+        let in_each = || {
+            let runs = records.iter();
+            runs.map(|run| run.latencies.iter().find(|latency| latency.call == call))
+        };
+        let counts = in_each().map(|latency| latency.map_or(0, |latency| latency.count));
+        columns.push(Column::count(format!("latency.{call}.count"), counts));
+        let durations: [(_, fn(&CallLatency) -> f64); 3] = [
+            ("median_ns", |latency| latency.median_ns),
+            ("p99_ns", |latency| latency.p99_ns),
+            ("worst_ns", |latency| latency.worst_ns),
+        ];
+        columns.extend(durations.map(|(name, duration)| Column {
+            name: format!("latency.{call}.{name}"),
+            cells: Cells::Real(in_each().map(|latency| latency.map(duration)).collect()),
+        }));
+    }
     columns
 }
 

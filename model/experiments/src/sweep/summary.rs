@@ -188,6 +188,7 @@ mod tests {
             value,
             window_ns: 1.5,
             violations: 0,
+            latencies: Vec::new(),
             engine: BTreeMap::new(),
             machine_counts: BTreeMap::from([("calls".into(), 3)]),
             error: value.is_none().then(|| "it \"broke\"".into()),
