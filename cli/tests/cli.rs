@@ -494,6 +494,23 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
     assert!(kept() >= before);
 }
 
+/// The machine keeps pages that hold a pattern, and records of frames, in a small part of the touched memory.
+#[cfg(unix)]
+#[test]
+fn sixty_four_gigabytes_are_touched_within_two_of_the_host() {
+    let limited =
+        "ulimit -v 2097152; exec \"$0\" run demand --cpus 1 --param size=64G --seeds 1 --json";
+    let output = std::process::Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_quell")])
+        // Each thread would reserve memory.
+        .env("RAYON_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["machine_counts"]["zeroed"].as_u64().unwrap() >= 64 << 30);
+}
+
 #[test]
 fn a_search_of_every_schedule_that_gives_up_is_no_success() {
     let search = [

@@ -1,11 +1,14 @@
 //! Stores physical memory: the contents of frames, and the oracle's history of each.
 //!
-//! Only non-zero contents are stored, so gigabytes of zeroed memory cost the host nothing. One history serves 512
-//! frames as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers share
-//! them and the manager's references outlive an operation.
+//! Only non-zero contents are stored, and [patterns](content) take few bytes, so gigabytes of touched memory cost the
+//! host little. One history serves 512 frames as long as all share it. The words of page-table pages are in [`Tables`],
+//! because manager and walkers share them and the manager's references outlive an operation.
+
+mod content;
 
 use crate::cell::ModelWord;
 use crate::file::Time;
+use content::{Bytes, Content};
 use quell::{Extent, Frame};
 use quell_vm::machine::TABLE_WORDS;
 use std::array;
@@ -14,6 +17,11 @@ use std::sync::atomic::AtomicU32;
 
 /// Frames that share one entry of the directory.
 const CHUNK: usize = 512;
+
+/// Frames whose contents are allocated together.
+const PART: usize = 16;
+
+type Part = Box<[Content; PART]>;
 
 /// A page of words.
 #[repr(align(4096))]
@@ -106,8 +114,6 @@ pub enum State {
     Free,
 }
 
-type Page = [u8; 4096];
-
 /// The histories of 512 single frames.
 struct FrameHistories {
     /// Separate from the rest, because every access reads it.
@@ -121,7 +127,7 @@ struct Chunk {
     uniform: History,
     changed: u32,
     each: Option<Box<FrameHistories>>,
-    pages: Option<Box<[Option<Box<Page>>; CHUNK]>>,
+    parts: Option<Box<[Option<Part>; CHUNK / PART]>>,
 }
 
 impl Chunk {
@@ -141,7 +147,7 @@ pub struct Memory {
     first: u64,
     chunks: Vec<Chunk>,
     /// Pages of contents that can be reused.
-    pool: Vec<Box<Page>>,
+    pool: Vec<Box<Bytes>>,
 }
 
 /// The most unused pages of contents to keep.
@@ -222,76 +228,85 @@ impl Memory {
     }
 
     #[inline]
-    fn page(&self, frame: Frame) -> Option<&Page> {
+    fn content(&self, frame: Frame) -> Option<&Content> {
         let (chunk, at) = self.place(frame);
-        self.chunks[chunk].pages.as_ref()?[at].as_deref()
+        let part = self.chunks[chunk].parts.as_ref()?[at / PART].as_ref()?;
+        Some(&part[at % PART])
     }
 
-    fn page_mut(&mut self, frame: Frame) -> &mut Page {
+    /// Returns the content for a write, and the unused pages.
+    fn content_mut(&mut self, frame: Frame) -> (&mut Content, &mut Vec<Box<Bytes>>) {
         let (chunk, at) = self.place(frame);
-        let pages = self.chunks[chunk]
-            .pages
+        let parts = self.chunks[chunk]
+            .parts
             .get_or_insert_with(|| Box::new(array::from_fn(|_| None)));
-        pages[at].get_or_insert_with(|| match self.pool.pop() {
-            Some(mut page) => {
-                page.fill(0);
-                page
-            }
-            None => Box::new([0; 4096]),
-        })
+        let part =
+            parts[at / PART].get_or_insert_with(|| Box::new(array::from_fn(|_| Content::Zero)));
+        (&mut part[at % PART], &mut self.pool)
     }
 
     /// Returns the eight bytes at an offset.
     #[inline]
     pub fn load(&self, frame: Frame, offset: usize) -> u64 {
-        match self.page(frame) {
-            None => 0,
-            Some(page) => {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(&page[offset..offset + 8]);
-                u64::from_le_bytes(bytes)
-            }
-        }
+        self.content(frame)
+            .map_or(0, |content| content.load(offset))
     }
 
     /// Writes eight bytes at an offset.
     #[inline]
     pub fn store(&mut self, frame: Frame, offset: usize, value: u64) {
-        if value != 0 || self.page(frame).is_some() {
-            self.page_mut(frame)[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        if value == 0 && self.content(frame).is_none() {
+            return;
+        }
+        let (content, pool) = self.content_mut(frame);
+        if !content.store(offset, value) {
+            let page = content.all(|| zeros(pool));
+            page[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
         }
     }
 
     /// Reads bytes of a frame.
     pub fn read(&self, frame: Frame, offset: usize, into: &mut [u8]) {
-        match self.page(frame) {
+        match self.content(frame) {
             None => into.fill(0),
-            Some(page) => into.copy_from_slice(&page[offset..offset + into.len()]),
+            Some(content) => content.read(offset, into),
         }
     }
 
     /// Writes bytes of a frame.
     pub fn write(&mut self, frame: Frame, offset: usize, from: &[u8]) {
-        if self.page(frame).is_some() || from.iter().any(|&byte| byte != 0) {
-            self.page_mut(frame)[offset..offset + from.len()].copy_from_slice(from);
+        if self.content(frame).is_none() && from.iter().all(|&byte| byte == 0) {
+            return;
         }
+        if let Ok(page) = <&Bytes>::try_from(from)
+            && let Some(short) = Content::of(page)
+        {
+            self.zero(frame, 1);
+            *self.content_mut(frame).0 = short;
+            return;
+        }
+        let (content, pool) = self.content_mut(frame);
+        content.all(|| zeros(pool))[offset..offset + from.len()].copy_from_slice(from);
     }
 
     /// Makes frames zero.
     pub fn zero(&mut self, frame: Frame, frames: u64) {
         for_chunks(self.place(frame), frames, |index, at, here| {
-            let Some(pages) = &mut self.chunks[index].pages else {
+            let Some(parts) = &mut self.chunks[index].parts else {
                 return;
             };
-            for page in &mut pages[at..at + here] {
-                if let Some(page) = page.take()
+            for at in at..at + here {
+                let Some(part) = &mut parts[at / PART] else {
+                    continue;
+                };
+                if let Content::Any(page) = std::mem::take(&mut part[at % PART])
                     && self.pool.len() < POOL
                 {
                     self.pool.push(page);
                 }
             }
             if here == CHUNK {
-                self.chunks[index].pages = None;
+                self.chunks[index].parts = None;
             }
         });
     }
@@ -299,9 +314,10 @@ impl Memory {
     /// Copies frames.
     pub fn copy(&mut self, from: Frame, to: Frame, frames: u64) {
         for offset in 0..frames {
-            match self.page(from.plus(offset)).copied() {
-                None => self.zero(to.plus(offset), 1),
-                Some(page) => *self.page_mut(to.plus(offset)) = page,
+            let content = self.content(from.plus(offset)).cloned();
+            self.zero(to.plus(offset), 1);
+            if let Some(content) = content {
+                *self.content_mut(to.plus(offset)).0 = content;
             }
         }
     }
@@ -313,16 +329,28 @@ impl Memory {
             if found.is_some() {
                 return;
             }
-            if let Some(pages) = &self.chunks[index].pages {
+            if let Some(parts) = &self.chunks[index].parts {
+                let nonzero = |at: &usize| {
+                    let part = parts[at / PART].as_ref();
+                    part.is_some_and(|part| part[at % PART].is_nonzero())
+                };
                 found = (at..at + here)
-                    .find(|&at| {
-                        let page = pages[at].as_deref();
-                        page.is_some_and(|page| page.iter().any(|&byte| byte != 0))
-                    })
+                    .find(nonzero)
                     .map(|at| Frame(self.first + (index * CHUNK + at) as u64));
             }
         });
         found
+    }
+}
+
+/// Returns a page of zeros, an unused one if there is one.
+fn zeros(pool: &mut Vec<Box<Bytes>>) -> Box<Bytes> {
+    match pool.pop() {
+        Some(mut page) => {
+            page.fill(0);
+            page
+        }
+        None => Box::new([0; 4096]),
     }
 }
 

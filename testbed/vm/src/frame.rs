@@ -309,8 +309,11 @@ impl<M: Machine> FrameInfo<M> {
         unsafe { self.state.peek() }.owner
     }
 }
-/// The records of 512 frames, made when one of them is first used.
-type Section<M> = OnceBox<Box<[FrameInfo<M>]>>;
+/// Records that are made at once, when one of them is first used.
+const TOGETHER: u64 = 16;
+
+/// The records of 512 frames. A large page uses one of them.
+type Section<M> = OnceBox<[OnceBox<Box<[FrameInfo<M>]>>; (SECTION / TOGETHER) as usize]>;
 
 /// The records of all nodes.
 pub(crate) struct FrameTable<M: Machine> {
@@ -341,11 +344,13 @@ impl<M: Machine> FrameTable<M> {
         let node = self.map.node_of(frame)?;
         let extent = self.map.nodes()[node].extent;
         let at = frame.0 - extent.first.0;
-        let section = at / SECTION;
-        let length = SECTION.min(extent.frames - section * SECTION);
-        let infos = self.nodes[node][section as usize]
+        let part = at / TOGETHER;
+        let length = TOGETHER.min(extent.frames - part * TOGETHER);
+        let parts = self.nodes[node][(at / SECTION) as usize]
+            .get_or_init(|| Box::new([const { OnceBox::new() }; (SECTION / TOGETHER) as usize]));
+        let infos = parts[(at % SECTION / TOGETHER) as usize]
             .get_or_init(|| Box::new((0..length).map(|_| FrameInfo::new()).collect()));
-        Some(&infos[(at % SECTION) as usize])
+        Some(&infos[(at % TOGETHER) as usize])
     }
 
     /// Returns the record of a frame that the manager owns.
@@ -359,7 +364,7 @@ impl<M: Machine> FrameTable<M> {
         }
     }
 
-    /// Returns the frames with a record, for walks over all memory. Unused sections are missing.
+    /// Returns the frames with a record, for walks over all memory.
     pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
         self.map
             .nodes()
@@ -370,12 +375,10 @@ impl<M: Machine> FrameTable<M> {
                 sections
                     .iter()
                     .enumerate()
-                    .filter_map(|(s, infos)| Some((s, infos.get()?)))
-                    .flat_map(move |(s, infos)| {
-                        infos.iter().enumerate().map(move |(at, info)| {
-                            (Frame(first + s as u64 * SECTION + at as u64), info)
-                        })
-                    })
+                    .filter_map(|(section, parts)| Some((section as u64 * SECTION, parts.get()?)))
+                    .flat_map(|(at, parts)| (at..).step_by(TOGETHER as usize).zip(parts))
+                    .filter_map(|(at, infos)| Some((at, infos.get()?)))
+                    .flat_map(move |(at, infos)| (first + at..).map(Frame).zip(infos.iter()))
             })
     }
 
