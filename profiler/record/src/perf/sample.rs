@@ -360,7 +360,7 @@ impl Count {
 
 /// Costs of actions that a recording only counts, in nanoseconds of CPU time.
 ///
-/// We measure them on the same host just before the recording.
+/// We measure those of memory on the same host just before the recording.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Prices {
     /// A page fault that fills an anonymous page, with its zeroing.
@@ -370,7 +370,7 @@ pub struct Prices {
     pub fault_ns: (f64, f64),
     /// Bounds for zeroing a page: inside the cache, and outside.
     pub zero_ns: (f64, f64),
-    /// Recording an event: without a stack, with a walked stack, and with a copied stack.
+    /// Recording an event, as assumed: without a stack, with a walked stack, and with a copied stack.
     pub event_ns: [f64; 3],
 }
 

@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::host::timed;
-use super::price::Price;
+use super::running::EVENT_NS;
 use crate::perf::sample::Prices;
 
 /// The smallest page size of all supported machines.
@@ -22,26 +22,8 @@ const MANY: usize = 1024;
 /// The largest number of threads. More would take longer and hardly change the result.
 const THREADS: usize = 8;
 
-/// Bounds for the costs of one page, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    fault_ns: (f64, f64),
-    zero_ns: (f64, f64),
-}
-
-impl Memory {
-    /// Combines these costs with those of events.
-    pub(super) fn with(self, price: &Price) -> Prices {
-        Prices {
-            fault_ns: self.fault_ns,
-            zero_ns: self.zero_ns,
-            event_ns: [price.plain_ns, price.recorded_ns, price.unwound_ns],
-        }
-    }
-}
-
 /// Measures the costs in about 10 ms. Returns `None` if there is no memory for it.
-pub(super) fn measure(cpus: usize) -> Option<Memory> {
+pub(super) fn measure(cpus: usize) -> Option<Prices> {
     let least = Area::new(FEW)?.rounds(64)?;
     let each = std::thread::scope(|scope| {
         let busy = || scope.spawn(|| Area::new(MANY)?.rounds(2));
@@ -51,9 +33,10 @@ pub(super) fn measure(cpus: usize) -> Option<Memory> {
     })?;
     let most = |of: fn(&PageTimes) -> f64| each.iter().map(of).fold(0.0, f64::max);
     let range = |of: fn(&PageTimes) -> f64| (of(&least), most(of).max(of(&least)));
-    Some(Memory {
+    Some(Prices {
         fault_ns: range(|took| took.fault),
         zero_ns: range(|took| took.zero),
+        event_ns: EVENT_NS,
     })
 }
 

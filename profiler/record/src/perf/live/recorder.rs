@@ -19,10 +19,9 @@ use super::frequent::FrequentEvents;
 use super::host::{
     FileLimit, RaisedPriority, buffer_for, host, now_ns, online, process_ns, spent_ns,
 };
-use super::memory::{self, Memory};
+use super::memory;
 use super::options::{Options, Summing};
 use super::plan::Plan;
-use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::OpenEvent;
 use super::rights::RecordError;
@@ -35,7 +34,8 @@ use super::unwind::Unwinder;
 use crate::perf::counters;
 use crate::perf::file::Writer;
 use crate::perf::sample::{
-    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, NameTable, ReadTime, Statistics,
+    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, NameTable, Prices, ReadTime,
+    Statistics,
 };
 use crate::perf::sink::{Progress, Sink};
 use crate::perf::symbols::Symbols;
@@ -55,8 +55,7 @@ pub struct Recorder {
     names: NameTable,
     symbols: Symbols,
     unwinder: Unwinder,
-    price: Price,
-    memory: Option<Memory>,
+    prices: Option<Prices>,
     host: Host,
     changes: Vec<Change>,
     /// Notes on requests that the kernel refused.
@@ -144,11 +143,7 @@ impl Recorder {
         let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
-            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
-            _ => Price::assumed(),
-        };
-        let memory = memory::measure(cpus.len());
+        let prices = memory::measure(cpus.len());
         let mut symbols = Symbols::default();
         // Reads the kernel's names now rather than at the first event.
         symbols.kernel(0);
@@ -189,8 +184,7 @@ impl Recorder {
             names,
             symbols,
             unwinder: Unwinder::default(),
-            price,
-            memory,
+            prices,
             host,
             changes,
             notes,
@@ -262,8 +256,7 @@ impl Recorder {
                 .into_iter()
                 .map(Item::Change),
         );
-        let prices = self.memory.map(|memory| memory.with(&self.price));
-        items.extend(prices.map(Item::Prices));
+        items.extend(self.prices.map(Item::Prices));
         let told = items.iter().try_for_each(|item| sink.item(item));
         told.map_err(failed(WRITTEN))?;
         // We hurry here: events between these steps would be in the kernel's counts but not in ours.
@@ -391,7 +384,7 @@ impl Recorder {
     /// Returns the CPU time that recording took from all programs, and from recorded ones. It's measured where
     /// possible, otherwise estimated.
     fn spent(&self, state: &RecordingState) -> (u64, u64) {
-        let (kernel, hit) = state.kernel(&self.price);
+        let (kernel, hit) = state.kernel();
         let hit = self.cost.spent_ns(hit);
         (kernel.max(hit) as u64, hit as u64)
     }
@@ -600,7 +593,7 @@ impl Recorder {
         let own = spent_ns() - state.own_before;
         drop(ahead);
         let (kernel, hit) = self.spent(state);
-        let (_, reckoned) = state.kernel(&self.price);
+        let (_, reckoned) = state.kernel();
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(CpuTime::ns).sum();
@@ -621,7 +614,6 @@ impl Recorder {
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
             turns: state.turns,
             around: Duration::ZERO,
-            price: self.price,
             exit: None,
             outlived: false,
         };

@@ -497,14 +497,9 @@ pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
 /// Builds an event on one CPU, in all processes.
 fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     let mut builder = Builder::new(event);
-    builder.any_pid().one_cpu(cpu as usize);
-    laid_out(&mut builder);
     builder
-}
-
-/// Sets the common layout of records.
-fn laid_out(builder: &mut Builder<'static>) {
-    builder
+        .any_pid()
+        .one_cpu(cpu as usize)
         .include_kernel()
         .include_hv()
         .clockid(Clock::MONOTONIC)
@@ -516,6 +511,7 @@ fn laid_out(builder: &mut Builder<'static>) {
         .sample(SampleFlag::CPU)
         .sample(SampleFlag::CALLCHAIN)
         .sample(SampleFlag::RAW);
+    builder
 }
 
 /// Records each occurrence of an event with this stack, once its group is enabled.
@@ -535,15 +531,6 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
             .sample(SampleFlag::STACK_USER)
             .sample_stack_user(super::unwind::COPIED);
     }
-}
-
-/// Builds an event of this thread that is recorded like those of a CPU.
-pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
-    let mut builder = Builder::new(Tracepoint::with_id(id));
-    laid_out(&mut builder);
-    sampled(&mut builder, stack);
-    builder.enabled(false);
-    builder
 }
 
 /// Restricts a tracepoint to the events that match a filter.

@@ -5,7 +5,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::cost::MeasuredCost;
-use super::price::Price;
 use crate::perf::sample::Count;
 
 /// The summary of a recording.
@@ -27,7 +26,7 @@ pub struct Summary {
     pub kernel: Duration,
     /// The measured cost as a share of the programs' CPU time without recording.
     ///
-    /// If it's `None`, `kernel` is estimated from the number and the price of events.
+    /// If it's `None`, `kernel` is estimated from the number of events.
     pub measured: Option<MeasuredCost>,
     /// The CPU time of everything else.
     pub busy: Duration,
@@ -39,8 +38,6 @@ pub struct Summary {
     pub turns: u64,
     /// The recorder's CPU time before and after the recording: opening events, and looking up names.
     pub around: Duration,
-    /// The price of one event.
-    pub price: Price,
     /// The exit status of the recorded command, if there is one.
     pub exit: Option<ExitStatus>,
     /// Whether descendants of the command still ran when the recording ended.
@@ -107,19 +104,10 @@ impl fmt::Display for Summary {
             },
             match self.measured {
                 Some(measured) if measured.is_certain() => format!("measured as {measured}"),
-                measured => format!(
-                    "estimated: an event costs {:.0} ns if counted, {:.0} ns if recorded, {:.0} ns with a stack, {:.0} ns with \
-                     a copy of one{}",
-                    self.price.counted_ns,
-                    self.price.plain_ns,
-                    self.price.recorded_ns,
-                    self.price.unwound_ns,
-                    match measured {
-                        Some(measured) =>
-                            format!("; the programs varied too much to measure it ({measured})"),
-                        None => String::new(),
-                    }
+                Some(measured) => format!(
+                    "estimated from the number of events; the programs varied too much to measure it ({measured})"
                 ),
+                None => "estimated from the number of events".to_owned(),
             },
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
@@ -150,7 +138,6 @@ mod tests {
             used: Some(ms(used)),
             turns: 0,
             around: ms(0),
-            price: Price::assumed(),
             exit: None,
             outlived: false,
         };
@@ -158,7 +145,7 @@ mod tests {
         assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
         assert_eq!(summary(97, 13).overhead_text(), "97.0 ms");
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
-        // By the prices of events the cost is 1 %. By the measurement it's 24 %.
+        // By the number of events the cost is 1 %. By the measurement it's 24 %.
         let measured = Summary {
             measured: Some(MeasuredCost {
                 share: 0.24,
