@@ -119,10 +119,9 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<RecordingOutput, 
         return Err(errors);
     }
     assert!(output.status.success(), "{errors}");
-    // The command's own output comes before ours.
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (said, json) = text.split_at(text.find('{').unwrap_or_else(|| panic!("{text}")));
-    let operations = said.split_whitespace().next();
+    let json = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The command's own output comes on standard error, before ours.
+    let operations = errors.split_whitespace().next();
     let operations = operations.and_then(|number| number.parse().ok());
     let shown = Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(["record", "--import"])
@@ -131,9 +130,9 @@ fn recorded_once(command: &[String], overhead: &str) -> Result<RecordingOutput, 
         .unwrap();
     Ok(RecordingOutput {
         shown: String::from_utf8(shown.stdout).unwrap(),
+        json: serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}")),
+        operations: operations.unwrap_or_else(|| panic!("{command:?} said: {errors}")),
         told: errors,
-        json: serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {text}")),
-        operations: operations.unwrap_or_else(|| panic!("{command:?} said: {said}")),
     })
 }
 
