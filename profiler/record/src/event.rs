@@ -93,9 +93,10 @@ pub enum Event<'a> {
 }
 
 /// Memory that a call gives back. A later touch finds zeros, or no mapping at all.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum ReleasedRange {
     /// None.
+    #[default]
     Nothing,
     /// This range: start, bytes.
     Range(u64, u64),

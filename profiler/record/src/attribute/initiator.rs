@@ -59,15 +59,10 @@ impl Attribution {
             cpu: sample.cpu,
             pages,
             began: sample.time_ns,
-            sent: None,
-            origin: None,
             asked: asks,
             local: !asks,
-            targets: 0,
-            left: 0,
-            done: None,
-            end: None,
             gap,
+            ..Request::default()
         });
         self.threads.entry(sample.tid).or_default().open = Some(id);
         let of = &mut self.sites[site];

@@ -145,7 +145,7 @@ struct Fault {
     site: Option<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Call {
     name: Arc<str>,
     start_ns: u64,
@@ -468,12 +468,7 @@ impl Attribution {
                     file,
                     maps,
                     gives,
-                    site: None,
-                    locked_ns: 0,
-                    locks: 0,
-                    interrupts: 0,
-                    gap: None,
-                    events: Events::default(),
+                    ..Call::default()
                 };
                 self.entered(sample, program, call)
             }

@@ -10,7 +10,7 @@ use super::slice::Origin;
 const REMEMBERED: usize = 1 << 14;
 
 /// A flush that may have remote targets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Request {
     /// The site that caused it.
     pub site: usize,

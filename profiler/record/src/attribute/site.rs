@@ -69,7 +69,7 @@ pub fn spread(timed: u64, all: f64) -> f64 {
 }
 
 /// The origin of flushes: a program, a call or kernel reason, and the frames.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Place {
     /// The program's name.
     pub program: Arc<str>,
@@ -80,7 +80,7 @@ pub struct Place {
 }
 
 /// A site and its sums.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Site {
     /// The origin of its flushes.
     pub place: Place,
@@ -166,39 +166,9 @@ impl Site {
             place,
             kernel: told.cause.is_some(),
             own: told.own,
-            calls: 0,
-            requests: 0,
-            remote: 0,
-            full: 0,
-            pages: 0,
-            interrupts: 0,
-            whole: 0,
-            timed: 0,
             weight: 1.0,
             asked,
-            summed: None,
-            by_target: 0,
-            given: BTreeMap::new(),
-            threads: FxHashMap::default(),
-            stolen: Span::default(),
-            waited: Span::default(),
-            waits: 0,
-            locked_ns: 0,
-            locks: 0,
-            call_ns: 0,
-            call_events: Events::default(),
-            refaults: 0,
-            refault_ns: 0,
-            refaults_timed: 0,
-            reuse: ReuseTimes::default(),
-            gaps: Bins::default(),
-            hasty: Bins::default(),
-            adjacent: 0,
-            followed: 0,
-            how: FxHashMap::default(),
-            bytes: 0,
-            files: 0,
-            memory: 0,
+            ..Site::default()
         }
     }
 

@@ -13,9 +13,10 @@
 use super::cost::Mode;
 
 /// The level of recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Everything.
+    #[default]
     Window,
     /// Sums or counts alone.
     Counting,
@@ -34,7 +35,7 @@ impl Phase {
 }
 
 /// The limit on the cost, and the current phase.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     /// The share of CPU time that may be spent.
     share: f64,

@@ -49,6 +49,7 @@ impl Events {
 }
 
 /// The state of a running recording.
+#[derive(Default)]
 pub(super) struct RecordingState {
     pub(super) begin_ns: u64,
     pub(super) own_before: u64,
@@ -88,24 +89,11 @@ impl RecordingState {
             begin_ns: now,
             own_before,
             budget: Budget::new(overhead, now),
-            phase: Phase::Window,
             open_ns: Some(now),
-            windows: Vec::new(),
-            recorded_ns: 0,
-            seen: 0,
-            recently: 0,
-            events: Events::default(),
-            hitting: Events::default(),
-            kept: 0,
-            lost: 0,
-            turns: 0,
-            counted: 0,
             counted_ns: now,
             looked_ns: now,
-            busy_ns: 0,
-            used_ns: 0,
             told_ns: now,
-            places: Vec::new(),
+            ..Self::default()
         }
     }
 
