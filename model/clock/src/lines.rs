@@ -289,6 +289,16 @@ impl Lines {
         owner == NO_CORE || owner == self.places[cpu].0
     }
 
+    /// Returns whether no other CPU has written the line since `cpu` read it.
+    ///
+    /// May return `false` for a line that another CPU of the same core wrote before that.
+    #[inline]
+    pub fn is_unchanged(&self, cpu: usize, number: u32) -> bool {
+        let core = self.places[cpu].0;
+        let line = &self.lines[number as usize];
+        self.holds(number, core as usize) && (line.owner != core || line.writer == cpu as u16)
+    }
+
     /// Accounts for one access of `cpu` at time `now` to a line.
     #[inline]
     pub fn access(

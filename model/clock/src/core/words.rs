@@ -87,6 +87,13 @@ impl Core {
             return false;
         }
         let poll = self.cpus[current].poll;
+        // Another CPU may have written a line after this turn read it. The next turn notices.
+        if !poll
+            .lines()
+            .all(|line| self.lines.is_unchanged(current, line))
+        {
+            return false;
+        }
         for line in poll.lines() {
             self.lines.watch(line, current);
         }
