@@ -18,7 +18,7 @@
  *     a library still refuses everything that quell_engine_new refuses, a CPU that comes online twice, retiring a
  *     space that is in use, and a frame for a full batch; and quell_is_online still returns false on a CPU that is
  *     not online.
- *   - Engines, spaces, deferred flushes and coalesced flushes do not move. Neither does a batch whose flush was
+ *   - Engines, spaces and deferred flushes do not move. Neither does a batch whose flush was
  *     started. A space outlives the batches that have its changes, and is passed to no function during
  *     quell_space_retire or after it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
@@ -143,12 +143,12 @@ typedef _Bool quell_bool;
 
 #if !defined(QUELL_CPUS_8192)
 /// Bytes of a `struct quell_space`.
-#define QUELL_SPACE_SIZE 192
+#define QUELL_SPACE_SIZE 256
 #endif
 
 #if defined(QUELL_CPUS_8192)
 /// Bytes of a `struct quell_space`.
-#define QUELL_SPACE_SIZE 1088
+#define QUELL_SPACE_SIZE 1152
 #endif
 
 /// Bytes of a `struct quell_batch` for each of its QUELL_BATCH_SPACES spaces.
@@ -170,16 +170,13 @@ typedef _Bool quell_bool;
 /// Bytes of a `struct quell_deferred_flush`.
 #define QUELL_DEFERRED_FLUSH_SIZE 8
 
-/// Bytes of a `struct quell_coalesced`.
-#define QUELL_COALESCED_SIZE 16
-
 /// Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
 
 /// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
-/// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
+/// The alignment of the other types: batch, deferred flush, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
@@ -552,7 +549,9 @@ struct quell_features {
     /// The number of target CPUs from which a flush shares cache lines among targets.
     ///
     /// Such a flush writes and reads one line for every eight targets, instead of one for each. That costs some time if
-    /// there are few targets. 0 means never; 32 suits most machines. The small library ignores the field.
+    /// there are few targets. If this isn't 0, batches of one space that finish at the same time share a full flush,
+    /// provided that more than two CPUs have the space loaded. 0 means never; 32 suits most machines. The small library
+    /// ignores the field.
     quell_u32 shares_lines_from;
 };
 
@@ -701,13 +700,6 @@ struct QUELL_ALIGNED(8) quell_batch {
 /// It's a 64-bit number in native byte order that grows with each deferred flush of an engine. Zero isn't a valid time.
 struct QUELL_ALIGNED(8) quell_stamp {
     quell_u8 opaque[QUELL_STAMP_SIZE];
-};
-
-/// The full flushes of one space that several tasks share.
-///
-/// Keep one beside each space. Zeroed memory is a valid start.
-struct QUELL_ALIGNED(8) quell_coalesced {
-    quell_u8 opaque[QUELL_COALESCED_SIZE];
 };
 
 /// A machine's rules for TLBs: the entries that they may keep and the changes that are forbidden.
@@ -1413,18 +1405,14 @@ enum quell_status quell_flush(struct quell_engine *engine,
 /// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
 ///
 /// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
-/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. All
-/// such calls for a space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. `here`
+/// is this CPU's state; another CPU's is refused.
 ///
-/// While a task is in this call, the kernel must not preempt it with a task that calls this function for the same
-/// space. The second task would wait for the task that it preempted.
-///
-/// Context: as quell_flush, but not from an interrupt handler. May wait, also for other tasks in this call.
+/// Context: as quell_flush. Masks interrupts for as long as two flushes take at most.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                         struct quell_cpu *here,
-                                        struct quell_space *space,
-                                        struct quell_coalesced *coalesced);
+                                        struct quell_space *space);
 
 /// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`.
 ///

@@ -1,8 +1,6 @@
 //! Flushes without a batch: for one change, or a full flush that several tasks share.
 
-use crate::place::{
-    coalesced, made_here, quell_coalesced, quell_cpu, quell_engine, quell_space, reject, space,
-};
+use crate::place::{made_here, quell_cpu, quell_engine, quell_space, reject, space};
 use crate::status::{answer, quell_status};
 use crate::values::{enum_quell_scope, quell_range, scope};
 use quell::PageRange;
@@ -47,32 +45,22 @@ pub unsafe extern "C" fn quell_flush(
 /// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
 ///
 /// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
-/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. All
-/// such calls for a space pass the same `coalesced`. `here` is this CPU's state; another CPU's is refused.
+/// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. `here`
+/// is this CPU's state; another CPU's is refused.
 ///
-/// While a task is in this call, the kernel must not preempt it with a task that calls this function for the same
-/// space. The second task would wait for the task that it preempted.
-///
-/// Context: as quell_flush, but not from an interrupt handler. May wait, also for other tasks in this call.
+/// Context: as quell_flush. Masks interrupts for as long as two flushes take at most.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_coalesced(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
     space: *mut quell_space,
-    coalesced: *mut quell_coalesced,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.
-        let ((made, here), space, coalesced) = unsafe {
-            (
-                made_here(engine, here)?,
-                self::space(space)?,
-                self::coalesced(coalesced)?,
-            )
-        };
+        let ((made, here), space) = unsafe { (made_here(engine, here)?, self::space(space)?) };
         // SAFETY: checked above, or C vouches for it.
-        unsafe { made.engine().on_cpu(here) }.flush_coalesced(space, coalesced);
+        unsafe { made.engine().on_cpu(here) }.flush_coalesced(space);
         Ok(())
     })
 }

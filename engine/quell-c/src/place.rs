@@ -12,10 +12,7 @@ use crate::machine::Machine;
 use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use quell::{
-    AddressSpace, CoalescedFlushes, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpu, Slot,
-    Stamp,
-};
+use quell::{AddressSpace, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpu, Slot, Stamp};
 
 /// Bytes of a `struct quell_engine`.
 pub const QUELL_ENGINE_SIZE: usize = 576;
@@ -31,10 +28,10 @@ pub const QUELL_LEDGER_ENTRY_SIZE: usize = 192;
 pub const QUELL_LEDGER_ENTRY_SIZE: usize = 1088;
 /// Bytes of a `struct quell_space`.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_SPACE_SIZE: usize = 192;
+pub const QUELL_SPACE_SIZE: usize = 256;
 /// Bytes of a `struct quell_space`.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_SPACE_SIZE: usize = 1088;
+pub const QUELL_SPACE_SIZE: usize = 1152;
 /// Bytes of a `struct quell_batch` for each of its QUELL_BATCH_SPACES spaces.
 pub const QUELL_BATCH_SPACE_SIZE: usize = 128;
 /// Bytes of a `struct quell_batch`.
@@ -47,13 +44,11 @@ pub const QUELL_BATCH_SIZE: usize = 1232 + QUELL_BATCH_SPACES * QUELL_BATCH_SPAC
 pub const QUELL_BATCH_REST: usize = QUELL_BATCH_SIZE - 16;
 /// Bytes of a `struct quell_deferred_flush`.
 pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
-/// Bytes of a `struct quell_coalesced`.
-pub const QUELL_COALESCED_SIZE: usize = 16;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
 /// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
-/// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
+/// The alignment of the other types: batch, deferred flush, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
 
 /// The engine of a machine. Start with zeroed memory, which must not move; quell_engine_new makes the engine.
@@ -122,14 +117,6 @@ pub struct quell_deferred_flush {
     opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],
 }
 
-/// The full flushes of one space that several tasks share.
-///
-/// Keep one beside each space. Zeroed memory is a valid start.
-#[repr(C, align(8))]
-pub struct quell_coalesced {
-    opaque: [u8; QUELL_COALESCED_SIZE],
-}
-
 /// The time at which a batch's flush was deferred.
 ///
 /// It's a 64-bit number in native byte order that grows with each deferred flush of an engine. Zero isn't a valid time.
@@ -169,9 +156,6 @@ impl Place for quell_space {
 impl Place for quell_deferred_flush {
     type Content = DeferredFlush<Machine>;
 }
-impl Place for quell_coalesced {
-    type Content = CoalescedFlushes<Machine>;
-}
 impl Place for quell_stamp {
     type Content = Stamp;
 }
@@ -196,7 +180,6 @@ sized! {
     quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
     quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
     quell_deferred_flush = QUELL_DEFERRED_FLUSH_SIZE / QUELL_WORD_ALIGN,
-    quell_coalesced = QUELL_COALESCED_SIZE / QUELL_WORD_ALIGN,
     quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
 
@@ -497,21 +480,6 @@ pub(crate) unsafe fn deferred_flush<'a>(
     place: *const quell_deferred_flush,
 ) -> Result<&'a DeferredFlush<Machine>, quell_status> {
     // SAFETY: a deferred flush is one word, for which every pattern of bits is a value.
-    unsafe { content(place) }
-}
-
-/// Returns the coalesced flushes in this memory.
-///
-/// # Errors
-/// If the pointer is refused.
-///
-/// # Safety
-/// The memory is initialised and stays; or, in a library that checks for misuse, the pointer is NULL.
-#[inline]
-pub(crate) unsafe fn coalesced<'a>(
-    place: *const quell_coalesced,
-) -> Result<&'a CoalescedFlushes<Machine>, quell_status> {
-    // SAFETY: they are two words, for which every pattern of bits is a value.
     unsafe { content(place) }
 }
 

@@ -10,7 +10,6 @@
 //! Tasks that flush all of one space at the same time may share these flushes: see [`coalesced`](crate::coalesced).
 
 use crate::addr::PageRange;
-use crate::coalesced::CoalescedFlushes;
 use crate::cpu::FlushReason;
 use crate::cpu_set::CpuSet;
 use crate::flush::{PostedRequest, Shootdown};
@@ -42,45 +41,82 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes all of `space`, or waits for another task's flush that began after this call.
     ///
     /// Any entry may have changed and any page-table page may have been unlinked, as for [`Cpu::flush`] with
-    /// [`Scope::Tables`]. All such calls for a space pass the same `coalesced`. When it returns, no later user access
-    /// on any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May
-    /// wait for other CPUs, and for the task that makes the flush.
+    /// [`Scope::Tables`]. When it returns, no later user access on any CPU uses a translation that the change took
+    /// away, and no CPU walks the freed tables (C1, C3, C6). May wait for other CPUs.
     ///
     /// Like [`Cpu::flush`], it doesn't count the change as pending. Use it if several threads change one space at the
-    /// same time and more than two CPUs have it loaded. A task that's alone pays for three more writes.
+    /// same time and more than two CPUs have it loaded. A task that's alone pays for three more writes. Masks
+    /// interrupts for as long as two flushes take at most. Where devices walk tables, too
+    /// ([`Hardware::HAS_SECONDARY`]), tasks share nothing, because a device may take long.
     ///
-    /// Waiting tasks report the CPU that makes the flush to [`Hardware::waits_long`]. A task must not be preempted here
-    /// by one that shares a flush of the same space, and an interrupt handler must not call this: either could wait for
-    /// the task that it interrupted. Both call [`Cpu::flush`] instead.
+    /// # Examples
     ///
-    /// # Panics
-    /// In debug builds, if this CPU already makes a shared flush of this space: it would wait for itself.
-    pub fn flush_coalesced(self, space: &AddressSpace<H>, coalesced: &CoalescedFlushes<H>) {
+    /// ```
+    /// # quell::one_cpu!(machine, engine, space);
+    /// use quell::Page;
+    /// machine.access(Page(5));
+    /// // Any task that has changed tables of the space:
+    /// engine.this_cpu().flush_coalesced(&space);
+    /// assert!(!machine.caches(Page(5)));
+    /// ```
+    pub fn flush_coalesced(self, space: &AddressSpace<H>) {
+        if H::HAS_SECONDARY {
+            self.flush_from(space, None, Scope::Tables);
+        } else {
+            self.coalesce(space, Scope::Tables);
+        }
+    }
+
+    /// Flushes all of a space, or shares another task's flush of the same scope.
+    fn coalesce(self, space: &AddressSpace<H>, scope: Scope) {
         self.assert_may_wait();
-        let me = self.id();
+        let coalesced = space.coalesced(scope);
+        // A task that preempts this one and takes a later number would wait for it. [mutant CoalescerPreempted]
+        let were_on = self.hw.mask_interrupts();
         let mine = coalesced.ask();
         let mut turns = 0;
         loop {
             let served = coalesced.served();
-            // We need a finished flush, not one that has merely begun. [mutant CoalescerSkipsWait]
-            if served.up_to >= mine {
+            if served >= mine {
                 self.count(Counter::Coalesced, 1);
-                return;
+                break;
             }
-            match served.by {
-                Some(other) => {
-                    debug_assert!(other != me, "a CPU waits for a flush that it makes itself");
-                    self.wait_a_turn_for(other, &mut turns);
-                }
-                None if coalesced.begin(served, me) => break,
-                None => {}
+            if served == mine - 1 {
+                // We read the latest number before the flush begins: a CPU may have flushed and walked the tables again
+                // before a later task wrote to them. [mutant CoalescedLate]
+                let number = coalesced.lead(self.id());
+                // The tasks with these numbers return once we mark them. [mutant CoalescerSkipsWait]
+                self.flush_from(space, None, scope);
+                coalesced.end(number);
+                break;
             }
+            self.tell_of_long_wait(|| coalesced.leader(), &mut turns);
+            self.wait_a_turn();
         }
-        // We read `asked` before the flush begins, because the flush serves only tasks that had changed their entries
-        // by then. A CPU may have flushed and walked the tables again before a later change. [mutant CoalescedLate]
-        let before = coalesced.asked();
-        self.flush_from(space, None, Scope::Tables);
-        coalesced.end(before);
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Flushes a batch's request for one space, alone or together with other batches.
+    #[inline]
+    pub(crate) fn flush_one_or_coalesce(self, space: &AddressSpace<H>, request: &Request) {
+        if self.is_crowded(space) {
+            self.coalesce(space, request.scope());
+        } else {
+            self.flush_one(space, request);
+        }
+    }
+
+    /// Returns whether batches of the space share flushes now.
+    ///
+    /// They do if several are pending and each would interrupt several CPUs. A full flush of a kernel space would cost
+    /// every program its translations.
+    #[inline]
+    fn is_crowded(self, space: &AddressSpace<H>) -> bool {
+        self.shares_lines()
+            && !H::HAS_SECONDARY
+            && !space.id().is_kernel()
+            && space.flushes().pending > 1
+            && space.loaded_on(self.count).len() > 2
     }
 
     /// Flushes a batch's request for one space on this CPU and others.
@@ -191,8 +227,8 @@ impl<H: Hardware> Cpu<'_, H> {
         if self.shares_lines()
             && shootdown.targets.len() >= self.hw.shares_lines_from()
             // With several flushes at the same time, most would find the shared inboxes busy, and requests merge only
-            // in own inboxes.
-            && space.flushes().pending <= 1
+            // in own inboxes. A full flush serves them all.
+            && (range.is_none() || space.flushes().pending <= 1)
             // A flush that this one has preempted may still use the outbox.
             && self.here.outbox.reserve()
         {

@@ -576,7 +576,7 @@ where
         match self.pending.as_slice() {
             [only] if !H::IS_SMALL && self.overflow.is_none() && engine.broadcasts().is_none() => {
                 if !only.fresh || !me.flush_alone(&only.space, &only.request) {
-                    me.flush_one(&only.space, &only.request);
+                    me.flush_one_or_coalesce(&only.space, &only.request);
                     only.space.end_pending();
                 }
                 self.pending.clear();

@@ -1,134 +1,105 @@
 //! Flushes of a whole space that several tasks share.
 //!
-//! If several threads unmap memory at the same time, each of them often flushes the whole space: its range is long, it
-//! freed a table, or it can't tell its changes from those of the others. Then `n` threads interrupt every CPU `n`
-//! times, although one flush that begins after all of them have written the tables would be enough.
+//! If `n` threads unmap memory at the same time, they interrupt every CPU `n` times, although one full flush that
+//! begins after all of them have written the tables would be enough.
 //!
-//! So each task takes a *number* after it has written the tables. One task at a time makes the flush: it reads the
-//! latest number, flushes, and marks all numbers up to that one as served. The others wait until theirs is served. If
-//! the finished flush didn't serve a task, that task makes the next one. So `n` concurrent tasks interrupt the CPUs
-//! once or twice.
+//! So each task takes a *number* after it has written the tables. The task with the lowest number that isn't served is
+//! the *leader*: it reads the latest number, flushes the space, and marks all numbers up to that one as served. The
+//! others wait until theirs is served, or until they lead. So `n` concurrent tasks interrupt the CPUs once or twice,
+//! and a task waits for at most two flushes: one that began before it took its number, and the next one.
 //!
 //! A flush doesn't serve numbers that were taken after it began: a CPU may have flushed already, and walked the tables
 //! again, before that task wrote to them.
 //!
-//! [`Cpu::flush_coalesced`](crate::Cpu::flush_coalesced) takes these steps; its words are here.
+//! A task masks interrupts from before it takes its number until its number is served. So no code can preempt it and
+//! then wait for it. It answers other CPUs' requests while it waits. So a leader waits only for CPUs that answer, and
+//! the others wait only for a leader.
+//!
+//! Tasks that call [`Cpu::flush_coalesced`](crate::Cpu::flush_coalesced) share flushes. On machines with many CPUs
+//! ([`Hardware::shares_lines_from`](crate::Hardware::shares_lines_from)), so do batches, if several batches of a space
+//! are pending. Flushes that freed tables have their own numbers, because they end later.
 
 use crate::cpu_set::CpuId;
-use crate::hardware::Hardware;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Counts the shared flushes of one space.
-///
-/// The kernel keeps these two words beside the space and passes both to
-/// [`Cpu::flush_coalesced`](crate::Cpu::flush_coalesced). Use them for that space only, until it ends: otherwise a task
-/// would mistake a flush of another space for its own.
+/// The shared flushes of one space and scope.
 ///
 /// There are 2^48 numbers, and we never reuse one: at a million per second they last for nine years.
-///
-/// # Examples
-///
-/// ```
-/// # quell::one_cpu!(machine, engine, space);
-/// use quell::{CoalescedFlushes, Page};
-/// let coalesced = CoalescedFlushes::new(); // kept beside the space
-/// machine.access(Page(5));
-/// // Any task that has changed tables of the space:
-/// engine.this_cpu().flush_coalesced(&space, &coalesced);
-/// assert!(!machine.caches(Page(5)));
-/// ```
-pub struct CoalescedFlushes<H: Hardware> {
-    /// The latest number that a task has taken.
-    asked: H::Word,
-    /// A [`CoalescedProgress`].
-    served: H::Word,
+pub(crate) struct CoalescedFlushes<'s, W> {
+    /// The latest number that a task has taken, above the CPU of the latest leader.
+    pub(crate) asked: &'s W,
+    /// The latest number that is served.
+    pub(crate) served: &'s W,
 }
 
-impl<H: Hardware> Default for CoalescedFlushes<H> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// The number of bits that encode a CPU.
+const CPU_BITS: u32 = u16::BITS;
 
-/// The progress of the shared flushes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CoalescedProgress {
-    /// All numbers up to this one are served.
-    pub(crate) up_to: u64,
-    /// The CPU that makes a flush now, if any.
-    pub(crate) by: Option<CpuId>,
-}
-
-impl CoalescedProgress {
-    /// The number of bits that encode a CPU; 0 means none.
-    const CPU_BITS: u32 = u16::BITS;
-
-    fn encode(self) -> u64 {
-        let by = self.by.map_or(0, |cpu| u64::from(cpu.0) + 1);
-        (self.up_to << Self::CPU_BITS) | by
-    }
-
-    fn decode(word: u64) -> Self {
-        let by = word & ((1 << Self::CPU_BITS) - 1);
-        CoalescedProgress {
-            up_to: word >> Self::CPU_BITS,
-            by: by.checked_sub(1).map(|cpu| CpuId(cpu as u16)),
-        }
-    }
-}
-
-impl<H: Hardware> CoalescedFlushes<H> {
-    /// Makes the words of a space that has had no shared flush. Never waits.
-    pub fn new() -> Self {
-        CoalescedFlushes {
-            asked: H::Word::new(0),
-            served: H::Word::new(0),
-        }
-    }
-
+impl<W: Word> CoalescedFlushes<'_, W> {
     /// Takes a number, for a task that has written the tables.
     pub(crate) fn ask(&self) -> u64 {
-        // Release pairs with `asked`: the flush that serves this number begins after this CPU has written the tables
+        // Release pairs with `lead`: the flush that serves this number begins after this CPU has written the tables
         // and entered the space's set.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        self.asked.fetch_add(1, Release) + 1
+        (self.asked.fetch_add(1 << CPU_BITS, Release) >> CPU_BITS) + 1
     }
 
-    /// Returns the latest number that a task has taken.
-    pub(crate) fn asked(&self) -> u64 {
+    /// Returns the latest number that a task has taken, and makes `me` the leader.
+    ///
+    /// All numbers before the caller's are served, so no other CPU leads.
+    pub(crate) fn lead(&self, me: CpuId) -> u64 {
+        // Relaxed: only leaders write the CPU, and this one has seen the last one's end.
+        let last = self.leader();
+        let step = u64::from(me.0).wrapping_sub(u64::from(last.0));
         // Acquire pairs with `ask`: the flush that follows comes after all table writes of the tasks with these
         // numbers.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        self.asked.load(Acquire)
+        self.asked.fetch_add(step, Acquire) >> CPU_BITS
     }
 
-    pub(crate) fn served(&self) -> CoalescedProgress {
+    /// Returns the CPU that leads, or led last.
+    pub(crate) fn leader(&self) -> CpuId {
+        // Relaxed: it's for reports of long waits.
+        CpuId(self.asked.load(Relaxed) as u16)
+    }
+
+    /// Returns the latest number that is served.
+    pub(crate) fn served(&self) -> u64 {
         // Acquire pairs with `end`: a task that finds its number served sees the flush done.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        CoalescedProgress::decode(self.served.load(Acquire))
+        self.served.load(Acquire)
     }
 
-    /// Makes this CPU flush next, unless `served` has changed since `seen`. Returns whether it succeeded.
-    ///
-    /// In `seen` no CPU was flushing.
-    pub(crate) fn begin(&self, seen: CoalescedProgress, me: CpuId) -> bool {
-        let mine = CoalescedProgress {
-            by: Some(me),
-            ..seen
-        };
-        // Relaxed: the flushing CPU reads `asked` next, with Acquire. That covers its own number and every other one
-        // that its flush serves.
-        self.served
-            .compare_exchange(seen.encode(), mine.encode(), Relaxed, Relaxed)
-            .is_ok()
-    }
-
-    /// Ends the flush, which has served all numbers up to `up_to`.
-    pub(crate) fn end(&self, up_to: u64) {
-        let served = CoalescedProgress { up_to, by: None };
+    /// Ends the leader's flush, which has served all numbers up to `number`.
+    pub(crate) fn end(&self, number: u64) {
         // Release pairs with `served`: a task that finds its number served sees the flush done on all CPUs.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        self.served.store(served.encode(), Release);
+        self.served.store(number, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_leader_serves_the_numbers_that_were_taken_before_it_began() {
+        let (asked, served) = (AtomicU64::new(0), AtomicU64::new(0));
+        let flushes = CoalescedFlushes {
+            asked: &asked,
+            served: &served,
+        };
+        let (first, second) = (CpuId(8191), CpuId(3));
+        assert_eq!((flushes.ask(), flushes.ask()), (1, 2));
+        let before = flushes.lead(first);
+        assert_eq!((before, flushes.leader()), (2, first));
+        assert_eq!(flushes.ask(), 3, "after it began");
+        assert_eq!(flushes.served(), 0, "it has yet to end");
+        flushes.end(before);
+        assert_eq!(flushes.served(), 2);
+        assert_eq!((flushes.lead(second), flushes.leader()), (3, second));
+        assert_eq!(flushes.ask(), 4);
     }
 }

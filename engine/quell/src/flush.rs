@@ -583,19 +583,19 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Waits one more turn for `target`, and reports long waits to the machine.
     pub(crate) fn wait_a_turn_for(self, target: CpuId, turns: &mut u64) {
-        self.tell_of_long_wait(target, turns);
+        self.tell_of_long_wait(|| target, turns);
         self.wait_a_turn();
     }
 
-    /// Counts a turn of a wait for `target`, and reports long waits to the machine.
+    /// Counts a turn of a wait, and reports long waits to the machine. Calls `target` only for a report.
     #[inline]
-    pub(crate) fn tell_of_long_wait(self, target: CpuId, turns: &mut u64) {
+    pub(crate) fn tell_of_long_wait(self, target: impl FnOnce() -> CpuId, turns: &mut u64) {
         if H::IS_SMALL {
             return;
         }
         *turns += 1;
         if *turns >= LONG && turns.is_power_of_two() {
-            self.hw.waits_long(target, *turns);
+            self.hw.waits_long(target(), *turns);
         }
     }
 

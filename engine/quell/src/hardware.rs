@@ -241,6 +241,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// each. Since eight CPUs share lines, a flush with few targets takes longer. So the default is never; kernels of
     /// machines with many CPUs set it, for example to 32. It must be the same at each call. Flushes of one range, or of
     /// a whole space, use shared inboxes; others don't.
+    ///
+    /// If this isn't the default, batches of one space that finish at the same time share a full flush, provided that
+    /// more than two CPUs have the space loaded.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX

@@ -126,7 +126,6 @@ mod word;
 pub use addr::{Extent, Frame, PAGE_BYTES, Page, PageRange, PageSize};
 pub use batch::{Batch, Purpose, SpaceRef};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
-pub use coalesced::CoalescedFlushes;
 pub use cpu_set::{CpuId, CpuSet, MAX_CPUS};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType, TABLE_WORDS};

@@ -38,8 +38,9 @@
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
+use crate::coalesced::CoalescedFlushes;
 use crate::cpu_set::{AtomicCpuSet, CpuBit, CpuId, CpuSet, MAX_CPUS};
-use crate::hardware::{Hardware, Tag};
+use crate::hardware::{Hardware, Scope, Tag};
 use crate::word::{self, Word};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -141,10 +142,20 @@ pub struct AddressSpace<H: Hardware> {
     overflow: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
+    /// The latest numbers of shared flushes, by scope. Their tasks write this line for their batches, too.
+    asked: [H::Word; 2],
+    waited: WaitedLine<H::Word>,
     id: SpaceId,
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
+}
+
+/// Words in a line of their own, because tasks that wait read it all the time.
+#[repr(align(64))]
+struct WaitedLine<W> {
+    /// The latest numbers of shared flushes that are served, by scope.
+    served: [W; 2],
     /// Set once the space has ended. Only an assertion reads it, so it isn't a word of the protocol.
     #[cfg(debug_assertions)]
     retired: core::sync::atomic::AtomicBool,
@@ -202,11 +213,15 @@ impl<H: Hardware> AddressSpace<H> {
             deferred: H::Word::new(0),
             overflow: H::Word::new(0),
             tag: SpaceTag::new(),
+            asked: core::array::from_fn(|_| H::Word::new(0)),
+            waited: WaitedLine {
+                served: core::array::from_fn(|_| H::Word::new(0)),
+                #[cfg(debug_assertions)]
+                retired: core::sync::atomic::AtomicBool::new(false),
+            },
             id,
             root,
             loaded: AtomicCpuSet::new(),
-            #[cfg(debug_assertions)]
-            retired: core::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -214,7 +229,7 @@ impl<H: Hardware> AddressSpace<H> {
     #[inline]
     pub(crate) fn assert_never_loaded_again(&self) {
         #[cfg(debug_assertions)]
-        self.retired.store(true, Relaxed);
+        self.waited.retired.store(true, Relaxed);
     }
 
     /// Panics, in debug builds, if the space has ended.
@@ -223,7 +238,7 @@ impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn assert_not_retired(&self) {
         #[cfg(debug_assertions)]
         assert!(
-            !self.retired.load(Relaxed),
+            !self.waited.retired.load(Relaxed),
             "a CPU loads an address space that was retired: its root may be freed"
         );
     }
@@ -276,8 +291,19 @@ impl<H: Hardware> AddressSpace<H> {
             () if at(&self.deferred) => Some("deferral"),
             () if at(&self.overflow) => Some("overflow"),
             () if self.tag.has_word(address) => Some("tag"),
+            () if self.asked.iter().any(at) => Some("asked"),
+            () if self.waited.served.iter().any(at) => Some("served"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
+        }
+    }
+
+    /// Returns the shared flushes of a scope.
+    pub(crate) fn coalesced(&self, scope: Scope) -> CoalescedFlushes<'_, H::Word> {
+        let index = usize::from(scope == Scope::Tables);
+        CoalescedFlushes {
+            asked: &self.asked[index],
+            served: &self.waited.served[index],
         }
     }
 

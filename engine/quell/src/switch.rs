@@ -362,7 +362,7 @@ impl<H: Hardware> Engine<'_, H> {
                     space.leave_if_user(self.cpu(cpu).seat());
                 }
             }
-            me.tell_of_long_wait(first, &mut turns);
+            me.tell_of_long_wait(|| first, &mut turns);
             self.hw.relax();
         }
         if self.broadcasts().is_some() {

@@ -3,8 +3,8 @@
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
-    AddressSpace, Batch, CoalescedFlushes, Counter, CpuId, Frame, Invalidate, KernelEntries, Page,
-    PageRange, PageSize, Policy, Purpose, Scope,
+    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange,
+    PageSize, Policy, Purpose, Scope,
 };
 
 /// The longest range, in entries, that the engine keeps as a range.
@@ -192,9 +192,7 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                             if range.is_none() && scope == Scope::Tables {
                                 let coalesced =
                                     came_of(machine(), policy, loaded, |engine, space| {
-                                        engine
-                                            .this_cpu()
-                                            .flush_coalesced(space, &CoalescedFlushes::new());
+                                        engine.this_cpu().flush_coalesced(space);
                                     });
                                 assert_eq!(
                                     coalesced, at_once,

@@ -18,9 +18,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use quell::{
-    AddressSpace, Batch, CoalescedFlushes, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features,
-    Frame, Hardware, InFlight, Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange,
-    PerCpu, Policy, Purpose, Tag, TagPolicy, Tagging,
+    AddressSpace, Batch, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, Hardware,
+    InFlight, Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy,
+    Purpose, Tag, TagPolicy, Tagging,
 };
 
 use crate::support::serve;
@@ -102,6 +102,8 @@ struct Machine {
     cpus: [Cpu; CPUS],
     /// Set while the second call runs.
     met: Cell<bool>,
+    /// The second call was left in the middle, so the first may wait for it in vain.
+    stuck: Cell<bool>,
     /// The pages that each root maps.
     tables: [Cell<u64>; 3],
     engine: OnceCell<E>,
@@ -232,7 +234,7 @@ unsafe impl Hardware for Machine {
     fn relax(&self) {
         let others = (0..CPUS as u16).filter(|&cpu| cpu != self.me.get());
         let answered = others.filter(|&cpu| self.answer(cpu)).count();
-        if answered == 0 && self.met.get() {
+        if answered == 0 && (self.met.get() || self.stuck.get()) {
             resume_unwind(Box::new(MissingAnswer));
         }
     }
@@ -253,7 +255,6 @@ struct World {
     y: S,
     /// The deferred flush of the frame of page [`OWED`], which two calls may want.
     deferred_flush: &'static DeferredFlush<Machine>,
-    coalesced: &'static CoalescedFlushes<Machine>,
     takers: Cell<usize>,
     /// The maximum number of deferred flushes.
     room: usize,
@@ -276,6 +277,7 @@ impl World {
             tagged,
             cpus: Default::default(),
             met: Cell::new(false),
+            stuck: Cell::new(false),
             tables: Default::default(),
             engine: OnceCell::new(),
         });
@@ -296,7 +298,6 @@ impl World {
             x: space(1),
             y: space(2),
             deferred_flush: leak(DeferredFlush::new()),
-            coalesced: leak(CoalescedFlushes::new()),
             takers: Cell::new(0),
             room: if policy.lazy_unmap { entries } else { 0 },
             given_out: Default::default(),
@@ -555,10 +556,7 @@ const CALLS: [Call; 23] = [
         |world| {
             let (page, root) = (world.page(), world.x.root().0);
             world.machine.clear(root as usize, page);
-            world
-                .engine
-                .this_cpu()
-                .flush_coalesced(world.x, world.coalesced);
+            world.engine.this_cpu().flush_coalesced(world.x);
             world.give_out([frame(root, page)].into_iter());
         },
     ),
@@ -696,7 +694,6 @@ fn meet(start: MeetingSetup, first: &Call, second: &'static Call, steps: usize) 
         machine.second.set(FIRST);
     }
     machine.on(machine.second.get(), || (second.before)(world));
-    let stuck: &'static Cell<bool> = leak(Cell::new(false));
     STEPS_LEFT.set(Some(steps));
     SECOND_CALL.set(Some(Box::new(move || {
         let me = machine.me.get();
@@ -709,7 +706,7 @@ fn meet(start: MeetingSetup, first: &Call, second: &'static Call, steps: usize) 
         if let Err(why) = done {
             match why.is::<MissingAnswer>() {
                 // The rest is no meeting, so we don't judge it.
-                true => stuck.set(true),
+                true => machine.stuck.set(true),
                 false => resume_unwind(why),
             }
         }
@@ -723,7 +720,7 @@ fn meet(start: MeetingSetup, first: &Call, second: &'static Call, steps: usize) 
     (0..CPUS as u16).for_each(|cpu| machine.drain(cpu));
     let met = STEPS_LEFT.take().is_none();
     SECOND_CALL.set(None);
-    if stuck.get() {
+    if machine.stuck.get() {
         return MeetingOutcome::Stuck;
     }
     if let Err(why) = unwinds {

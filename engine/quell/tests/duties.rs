@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support::{Breach, E, Machine, S, both, one, space, switch};
-use quell::{Batch, CoalescedFlushes, Engine, Frame, PerCpu, Policy, Purpose};
+use quell::{Batch, Engine, Frame, PerCpu, Policy, Purpose};
 
 /// Returns the engine's panic, if any, when the machine breaches a duty while both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
@@ -68,20 +68,6 @@ fn features_that_change_are_noticed() {
             machine.me.set(1);
             engine.cpu_offline(Some(x));
             engine.cpu_online();
-        },
-    );
-}
-
-/// at_once.rs: an interrupt handler must not call `flush_coalesced`.
-#[test]
-fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
-    notices(
-        Breach::HandlerJoins,
-        "a CPU waits for a flush that it makes itself",
-        |machine, engine, x| {
-            let coalesced: &CoalescedFlushes<_> = Box::leak(Box::default());
-            machine.joins.set(Some((x, coalesced)));
-            engine.this_cpu().flush_coalesced(x, coalesced);
         },
     );
 }

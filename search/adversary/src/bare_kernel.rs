@@ -21,8 +21,8 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware, Page,
-    PageRange, PageSize, Purpose, Scope, Word,
+    AddressSpace, Batch, DeferredFlush, Engine, Extent, Frame, Hardware, Page, PageRange, PageSize,
+    Purpose, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
@@ -102,8 +102,6 @@ pub struct BareKernel<'m> {
     lent: Cell<*mut ()>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
-    /// The state of each space's coalesced flushes.
-    coalesced: ManuallyDrop<[CoalescedFlushes<Hw>; SPACES]>,
 }
 
 /// The first data frame.

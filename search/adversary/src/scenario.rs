@@ -21,6 +21,8 @@ pub enum MachineSet {
     ///
     /// They also interrupt CPUs for a flush.
     OwnLines,
+    /// The other machines that interrupt CPUs: their CPUs share lines.
+    SharedLines,
     /// Machines that broadcast invalidations.
     Broadcast,
     /// Machines on which system-wide tags run out all the time.
@@ -42,6 +44,7 @@ impl MachineSet {
             MachineSet::Every => true,
             MachineSet::Interrupts => !kind.broadcasts(),
             MachineSet::OwnLines => !kind.broadcasts() && kind.shares_lines_from == usize::MAX,
+            MachineSet::SharedLines => !kind.broadcasts() && kind.shares_lines_from != usize::MAX,
             MachineSet::Broadcast => kind.broadcasts(),
             MachineSet::Scarce => kind.scarce_tags(),
             MachineSet::OwnTags => !kind.broadcasts() && kind.tagged(),

@@ -13,7 +13,6 @@ static struct quell_slot slots[CPUS * 2];
 static struct quell_ledger_entry ledger[4];
 static struct quell_space space, other, no_space;
 static struct quell_deferred_flush deferred_flush;
-static struct quell_coalesced coalesced;
 static char why[160];
 static int frames[201];
 
@@ -284,7 +283,7 @@ static void nothings(void)
     SPACE_REFUSED(quell_space_retire(e, s));
     SPACE_REFUSED(quell_refresh(e, s, one));
     SPACE_REFUSED(quell_flush_pending(e, s));
-    SPACE_REFUSED(quell_flush_coalesced(e, &cpus[0], s, &coalesced));
+    SPACE_REFUSED(quell_flush_coalesced(e, &cpus[0], s));
     SPACE_REFUSED(quell_flush(e, HERE, s, &one, 0));
     SPACE_REFUSED(quell_flush_pending_batches(e, s));
     SPACE_REFUSED(quell_flush_pending_tables(e, s));
@@ -358,7 +357,7 @@ static void nowhere(uint32_t cpu)
     REFUSED(switch_to(&engine, HERE, NULL, &space), CPU);
     REFUSED(quell_enter_lazy(&engine, &cpus[0]), CPU);
     REFUSED(quell_flush(&engine, &cpus[0], &space, NULL, 0), CPU);
-    REFUSED(quell_flush_coalesced(&engine, &cpus[0], &space, &coalesced), CPU);
+    REFUSED(quell_flush_coalesced(&engine, &cpus[0], &space), CPU);
     REFUSED(quell_leave(&engine, &space), CPU);
     REFUSED(quell_enter_user(&engine), CPU);
     REFUSED(quell_enter_kernel(&engine), CPU);
@@ -443,8 +442,8 @@ static void order(void)
     REFUSED(on_interrupt(&engine, &cpus[1]), CPU);
     REFUSED(quell_flush(&engine, &cpus[1], &space, NULL, 0), CPU);
     REFUSED(quell_flush(&engine, &cpus[0], &no_space, NULL, 0), NO_SPACE);
-    REFUSED(quell_flush_coalesced(&engine, &cpus[1], &space, &coalesced), CPU);
-    REFUSED(quell_flush_coalesced(&engine, &cpus[0], &no_space, &coalesced), NO_SPACE);
+    REFUSED(quell_flush_coalesced(&engine, &cpus[1], &space), CPU);
+    REFUSED(quell_flush_coalesced(&engine, &cpus[0], &no_space), NO_SPACE);
     REFUSED(quell_flush(&engine, &cpus[0], &space, NULL, 2), VALUE);
     interrupts_on = 0;
     DONE(on_interrupt(&engine, &cpus[0]));
@@ -459,9 +458,7 @@ static void order(void)
     IS(quell_user_access_allowed(&engine), 1);
     interrupts_on = 1;
     DONE(quell_flush(&engine, &cpus[0], &space, NULL, 0));
-    DONE(quell_flush_coalesced(&engine, &cpus[0], &space, &coalesced));
-    REFUSED(quell_flush_coalesced(&engine, &cpus[0], &space, NULL), NULL);
-    REFUSED(quell_flush_coalesced(&engine, HERE, &space, (struct quell_coalesced *)((char *)&coalesced + 1)), MISALIGNED);
+    DONE(quell_flush_coalesced(&engine, &cpus[0], &space));
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
     IS(quell_space_id(&other) != id, 1);
     IS(interrupts_on, 1);

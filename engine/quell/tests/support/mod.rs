@@ -9,9 +9,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, DeferredFlush, Engine, Features,
-    Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
-    Policy, Purpose, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, Hardware,
+    Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
+    Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -56,8 +56,6 @@ pub struct Machine {
     pub broadcast: Broadcasts,
     /// The duty that the machine breaches, if any.
     pub breach: Cell<Option<Breach>>,
-    /// The space whose flush an interrupt handler shares.
-    pub joins: Cell<Option<(S, &'static CoalescedFlushes<Machine>)>>,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
@@ -76,8 +74,6 @@ pub enum Breach {
     InterruptsTheSwitch,
     /// A device keeps using a space that ends.
     DeviceStays,
-    /// An interrupt handler shares the flush that it has interrupted.
-    HandlerJoins,
 }
 
 /// The broadcasts, with `None` for each wait for completion.
@@ -204,12 +200,6 @@ unsafe impl Hardware for Machine {
             let me = self.me.replace(other);
             serve(self.engine.get());
             self.me.set(me);
-        }
-        if self.breach.get() == Some(Breach::HandlerJoins)
-            && let Some((space, coalesced)) = self.joins.get()
-        {
-            let engine = self.engine.get().expect("an engine");
-            engine.this_cpu().flush_coalesced(space, coalesced);
         }
         if self.breach.get() == Some(Breach::MovesAsItWaits) {
             self.me.set(other);

@@ -58,12 +58,15 @@ impl BareKernel<'_> {
         self.lock(space);
         let frame = self.clear(space, page);
         self.unlock(space);
-        let coalesced = &self.coalesced[space];
-        self.engine
-            .this_cpu()
-            .flush_coalesced(&self.spaces[space], coalesced);
+        self.engine.this_cpu().flush_coalesced(&self.spaces[space]);
         self.returned_unmap(space, range);
         frame
+    }
+
+    /// Flushes a space, or shares a flush of it.
+    pub fn flush_coalesced(&self, space: usize) {
+        self.hw.say(|| format!("flush({space}), with others"));
+        self.engine.this_cpu().flush_coalesced(&self.spaces[space]);
     }
 
     /// Unmaps a page like [`BareKernel::unmap`], but doesn't wait in the engine.

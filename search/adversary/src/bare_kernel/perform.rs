@@ -13,8 +13,7 @@ use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
 use quell::{
-    CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry,
-    PerCpu, Word,
+    DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
@@ -95,7 +94,6 @@ impl BareProgram {
             lent: Cell::new(std::ptr::null_mut()),
             current: Default::default(),
             preempts: self.preempts,
-            coalesced: ManuallyDrop::new(std::array::from_fn(|_| CoalescedFlushes::new())),
             engine,
         });
         for space in 0..SPACES {
@@ -165,7 +163,6 @@ impl BareKernel<'_> {
             })
             .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
             .or_else(|| at.numbered("flag", &self.flags[..]))
-            .or_else(|| at.numbered("shared flushes of space", &self.coalesced[..]))
             .or_else(|| {
                 let index = self
                     .deferred_flushes

@@ -52,6 +52,26 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.read(1);
         }),
+    // CPU 0 makes a flush for all tasks that wait. A thread that preempts it flushes the same space. It mustn't wait for
+    // the flush that it has preempted.
+    Scenario::engine("nested-coalesced")
+        .about("a coalesced flush preempts another")
+        .finds(&["CoalescerPreempted"])
+        .must(Every, &[Machine(Preempted)])
+        .preempted_by(|k, cpu| {
+            if cpu == 0 {
+                k.flush_coalesced(0);
+            }
+        })
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+        })
+        .cpu(|k| {
+            if let Some(frame) = k.unmap_coalesced(0, 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(read_twice),
     // CPU 0 unmaps a page of a space that only it runs. A thread of another space, which CPU 1 changes, preempts it. A
     // flush that needs no other CPU mustn't mistake the other space's slot for its own.
     Scenario::engine("nested-alone")

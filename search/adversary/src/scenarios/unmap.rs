@@ -342,6 +342,21 @@ pub(super) const ALL: &[Scenario] = &[
                 k.give_away(frame);
             }
         }),
+    // CPUs 0 and 2 unmap different pages with a batch each. CPU 1 uses both pages. Where CPUs share lines, batches share
+    // full flushes if several CPUs have the space loaded.
+    Scenario::engine("coalesced-batches")
+        .about("two batches share a full flush")
+        .must(Every, &[Machine(CallReturned)])
+        .must(SharedLines, &[Engine(Coalesced)])
+        .start(two_pages)
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(1);
+            k.read(0);
+            k.read(1);
+            k.read(0);
+        })
+        .cpu(|k| k.free(0, 1)),
     // CPU 0 unmaps a page while CPU 2 frees a table. Their requests meet in CPU 1's inbox.
     Scenario::engine("leaf-meets-table")
         .about("a leaf flush is merged with a table flush")

@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
-    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, DeferredFlush, Engine, Extent,
-    Features, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange,
-    PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Extent, Features, Frame,
+    Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy,
+    Purpose, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -312,7 +312,6 @@ pub struct World {
     /// The kernel's own mappings. They are the same pages, for a program that is the kernel.
     pub own: AddressSpace<Machine>,
     pub deferred_flush: DeferredFlush<Machine>,
-    pub coalesced: CoalescedFlushes<Machine>,
 }
 
 std::thread_local! {
@@ -361,7 +360,6 @@ impl World {
             // SAFETY: in this machine in software a root is just a number, and every number is valid.
             own: unsafe { engine.new_kernel_space(Frame(ROOT), KernelEntries::Global) },
             deferred_flush: DeferredFlush::new(),
-            coalesced: CoalescedFlushes::new(),
             engine,
         });
         for cpu in (0..cpus as u16).rev() {

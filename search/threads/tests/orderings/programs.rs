@@ -88,10 +88,7 @@ pub fn unmap_one_by_one(world: &World) {
 /// Unmaps a page, and shares the flush.
 pub fn unmap_coalesced(world: &World, page: usize) {
     world.clear(page);
-    world
-        .engine
-        .this_cpu()
-        .flush_coalesced(&world.space, &world.coalesced);
+    world.engine.this_cpu().flush_coalesced(&world.space);
     world.hw.own(page);
 }
 

@@ -162,7 +162,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/coalesced.rs",
-        "asked",
+        "lead",
         &["two tasks share a flush"],
     ),
     (

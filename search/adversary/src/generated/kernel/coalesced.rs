@@ -19,7 +19,9 @@ impl Kernel<'_> {
             return;
         }
         let began = context::with(|core| core.now);
-        let Some(life) = self.join(slot) else { return };
+        if self.join(slot).is_none() {
+            return;
+        }
         if let Some(space) = self.lock_to_share(slot) {
             self.break_block(slot, page);
             let old = self
@@ -29,9 +31,7 @@ impl Kernel<'_> {
             let sharing = &self.sharing[slot];
             set(sharing, peek(sharing) + 1);
             self.unlock(slot);
-            self.engine
-                .this_cpu()
-                .flush_coalesced(space, &self.coalesced[slot][life]);
+            self.engine.this_cpu().flush_coalesced(space);
             set(sharing, peek(sharing) - 1);
             if let Some(old) = old {
                 let range = PageRange::base(Page(page), 1);

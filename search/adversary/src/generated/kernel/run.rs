@@ -16,8 +16,8 @@ use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page,
-    PageRange, PerCpu, Purpose, Scope, TagPolicy, Word,
+    Batch, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page, PageRange, PerCpu,
+    Purpose, Scope, TagPolicy, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -87,9 +87,6 @@ pub(in crate::generated) fn perform(
         spaces: std::array::from_fn(|slot| std::array::from_fn(|_| space(slot))),
         lives: std::array::from_fn(|slot| word(u64::from(slot < usize::from(shape.spaces)))),
         locks: std::array::from_fn(|_| word(0)),
-        coalesced: ManuallyDrop::new(std::array::from_fn(|_| {
-            std::array::from_fn(|_| CoalescedFlushes::new())
-        })),
         sharing: std::array::from_fn(|_| word(0)),
         file_locks: std::array::from_fn(|_| word(0)),
         slots: std::array::from_fn(|_| word(0)),
@@ -171,7 +168,6 @@ impl Kernel<'_> {
                 own.then(|| "lock of the kernel's own half".into())
             })
             .or_else(|| at.numbered("lock of space", &self.locks[..]))
-            .or_else(|| at.numbered("shared flushes of space", &self.coalesced[..]))
             .or_else(|| at.numbered("life of space", &self.lives[..]))
             .or_else(|| at.numbered("lock of file", &self.file_locks[..]))
             .or_else(|| at.numbered("flag", &self.told[..]))

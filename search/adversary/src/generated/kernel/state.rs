@@ -11,13 +11,12 @@ use crate::generated::program::{
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Break, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware,
-    InPlace, Purpose, Scope, Word,
+    AddressSpace, Batch, Break, DeferredFlush, Engine, Extent, Frame, Hardware, InPlace, Purpose,
+    Scope, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
 use std::cell::Cell;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// How many times a space number can be used.
@@ -59,8 +58,6 @@ pub(super) struct Kernel<'m> {
     /// For each space number, the number of CPUs that run it, its current life, and whether it is alive.
     pub(super) lives: [AdversaryWord; SPACES],
     pub(super) locks: [AdversaryWord; SPACES],
-    /// The state of coalesced flushes, for each life of a space.
-    pub(super) coalesced: ManuallyDrop<[[CoalescedFlushes<Hw>; LIVES]; SPACES]>,
     /// The number of outstanding coalesced flushes of each space. It changes under the space's lock, except at the end
     /// of a flush.
     pub(super) sharing: [AdversaryWord; SPACES],

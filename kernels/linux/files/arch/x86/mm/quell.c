@@ -53,12 +53,7 @@ DEFINE_PER_CPU(struct quell_this_cpu, quell_this) = {
 struct quell_engine quell_engine;
 struct quell_zero_plan quell_zero_plan __ro_after_init;
 
-/* The state of an mm. */
-struct quell_mm {
-	struct quell_space space;
-	struct quell_coalesced coalesced;
-};
-static struct kmem_cache *mm_cache __ro_after_init;
+static struct kmem_cache *space_cache __ro_after_init;
 
 /* The machine. Functions that access CR3 are in quell_tlb.h. */
 
@@ -212,26 +207,20 @@ void quell_cpu_up(struct mm_struct *mm)
 
 void __init quell_spaces_init(void)
 {
-	mm_cache = KMEM_CACHE(quell_mm, SLAB_PANIC);
+	space_cache = KMEM_CACHE(quell_space, SLAB_PANIC);
 }
 
-static struct quell_mm *quell_mm_of(struct mm_struct *mm)
+static void quell_space_make(struct mm_struct *mm, struct quell_space *made)
 {
-	return container_of(mm->context.quell, struct quell_mm, space);
-}
-
-static void quell_space_make(struct mm_struct *mm, struct quell_mm *made)
-{
-	quell_check(quell_space_new(&quell_engine, &made->space, __pa(mm->pgd) >> PAGE_SHIFT));
-	memset(&made->coalesced, 0, sizeof(made->coalesced));
-	mm->context.quell = &made->space;
+	quell_check(quell_space_new(&quell_engine, made, __pa(mm->pgd) >> PAGE_SHIFT));
+	mm->context.quell = made;
 	/* A child's is a copy of its parent's, and nothing of the child was ever reclaimed. */
 	atomic_set(&mm->tlb_flush_batched, 0);
 }
 
 bool quell_mm_new(struct mm_struct *mm)
 {
-	struct quell_mm *made = kmem_cache_alloc(mm_cache, GFP_KERNEL_ACCOUNT);
+	struct quell_space *made = kmem_cache_alloc(space_cache, GFP_KERNEL_ACCOUNT);
 
 	if (!made)
 		return false;
@@ -252,13 +241,13 @@ void quell_mm_retire(struct mm_struct *mm)
 
 void quell_mm_free(struct mm_struct *mm)
 {
-	kmem_cache_free(mm_cache, quell_mm_of(mm));
+	kmem_cache_free(space_cache, mm->context.quell);
 }
 
 /* An mm that was made by hand and is never freed, like that of the firmware's calls, gets its space when it is loaded. */
 void quell_space_of_static(struct mm_struct *mm)
 {
-	static struct quell_mm made[4];
+	static struct quell_space made[4];
 	static atomic_t used = ATOMIC_INIT(0);
 	unsigned int n = atomic_fetch_inc(&used);
 
@@ -330,12 +319,11 @@ static __always_inline void quell_flush_space(struct quell_space *space, const s
 
 /*
  * Returns whether this task may share a full flush. If several threads unmap at the same time, mmu_gather makes each
- * flush everything. Two CPUs gain nothing. A task waits for the other as it would for its targets; an interrupt
- * handler must not, because it may have interrupted that task.
+ * flush everything. Two CPUs gain nothing.
  */
 static __always_inline bool quell_may_join(struct mm_struct *mm)
 {
-	return num_online_cpus() > 2 && atomic_read(&mm->mm_users) > 1 && in_task() && !irqs_disabled();
+	return num_online_cpus() > 2 && atomic_read(&mm->mm_users) > 1;
 }
 
 /*
@@ -357,8 +345,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		range = quell_range_between(&buffer, start, end, stride_shift);
 		preempt_disable();
 		if (!range && freed_tables && quell_may_join(mm))
-			quell_expect(quell_flush_coalesced(&quell_engine, this_cpu_read(quell_this.cpu), space,
-						     &quell_mm_of(mm)->coalesced));
+			quell_expect(quell_flush_coalesced(&quell_engine, this_cpu_read(quell_this.cpu), space));
 		else
 			quell_flush_space(space, range, scope);
 		preempt_enable();
