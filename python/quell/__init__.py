@@ -165,13 +165,14 @@ def run(
     seeds: int = 3,
     params: Optional[Mapping[str, Value]] = None,
     set: Optional[Mapping[str, Value]] = None,
+    lines: bool = False,
     progress: Progress = False,
 ) -> dict[str, Any]:
     """Runs a workload, built in or a file. Returns the object that ``quell run --json`` prints.
 
     `params` are parameters of the workload, `set` are figures of the machine. ``values`` has the workload's figure for
     `seeds` seeds, from `seed` on; all counts are those of the first. A violation of the contract raises no exception:
-    check ``violations``.
+    check ``violations``. With `lines` there are also the cache ``lines`` that moved, as in ``quell run --lines``.
     """
     asked = _machine(machine)
     if set:
@@ -184,7 +185,7 @@ def run(
     _within("seeds", seeds, 1, 1000)
     with _Bar(progress) as tell:
         text = _native.run_json(
-            os.fspath(workload), asked._native, policy, cpus, seed, seeds, pairs, tell
+            os.fspath(workload), asked._native, policy, cpus, seed, seeds, pairs, lines, tell
         )
     return json.loads(text)
 

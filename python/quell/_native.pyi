@@ -24,6 +24,7 @@ def run_json(
     seed: int,
     seeds: int,
     parameters: list[str],
+    lines: bool,
     progress: Optional[Callable[[int, int], object]],
 ) -> str: ...
 

@@ -64,6 +64,13 @@ def test_a_changed_machine_is_what_the_command_makes_of_it():
     assert theirs["value"] > quell.run("dontneed", params=SMALL)["value"]
 
 
+def test_lines_are_those_of_the_command():
+    ours = quell.run("crowd", cpus=3, params=SMALL, lines=True)["lines"]
+    theirs = document("run", "crowd", "--cpus", "3", "--param", "iterations=20", "--lines", "--json")
+    assert ours == theirs["lines"] and ours["transfers"] == theirs["machine_counts"]["transfers"]
+    assert "lines" not in quell.run("crowd", cpus=3, params=SMALL)
+
+
 GRID = dict(policy=["baseline", "all"], cpus=[1, 2], seeds=2, params={"iterations": 5, "pages": [1, 4]},
             set={"interrupt.send": ["500ns", "5us"]})
 

@@ -86,7 +86,7 @@ impl Machine {
 
 /// Runs a workload with several seeds. Returns the JSON of `quell run --json`.
 #[pyfunction]
-#[pyo3(signature = (workload, machine, policy_text, number, seed, seeds, parameters, progress))]
+#[pyo3(signature = (workload, machine, policy_text, number, seed, seeds, parameters, lines, progress))]
 #[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]
 fn run_json(
     py: Python<'_>,
@@ -97,6 +97,7 @@ fn run_json(
     seed: u64,
     seeds: u16,
     parameters: Vec<String>,
+    lines: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let mut workload = asked::workload(workload, None)?;
@@ -111,6 +112,7 @@ fn run_json(
     let number = number.map_or(Ok(workload.cpus()), cpus)?;
     let job = Job {
         seed,
+        lines,
         ..Job::new(
             Arc::new(machine.file),
             workload,
