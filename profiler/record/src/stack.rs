@@ -172,8 +172,6 @@ pub struct StackInfo {
     pub fault: bool,
     /// The site's frames, innermost first.
     pub site: Arc<[Arc<str>]>,
-    /// Whether the site ends in a frame of the program's own.
-    pub own: bool,
     /// All frames, outermost first, for a flame graph. Kernel frames end with `_[k]`.
     pub folded: Arc<str>,
 }
@@ -221,7 +219,6 @@ fn tell(stack: &[Frame]) -> StackInfo {
         found.map(|(_, cause)| *cause)
     };
     let cause = find(CAUSES).or_else(|| if call.is_none() { find(UNASKED) } else { None });
-    let (site, own) = site(stack, cause);
     StackInfo {
         cause,
         fault: kernel().any(|symbol| {
@@ -236,8 +233,7 @@ fn tell(stack: &[Frame]) -> StackInfo {
         }),
         call,
         outermost: outermost(kernel),
-        site,
-        own,
+        site: site(stack, cause),
         folded: folded(stack).into(),
     }
 }
@@ -314,13 +310,10 @@ fn is_own(frame: &Frame) -> bool {
     }
 }
 
-fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool) {
+fn site(stack: &[Frame], cause: Option<&'static str>) -> Arc<[Arc<str>]> {
     let user: Vec<&Frame> = stack.iter().filter(|frame| !frame.kernel).collect();
     if let Some(last) = user.iter().take(DEEPEST).position(|frame| is_own(frame)) {
-        return (
-            user[..=last].iter().map(|frame| label(frame)).collect(),
-            true,
-        );
+        return user[..=last].iter().map(|frame| label(frame)).collect();
     }
     if !user.is_empty() {
         // Without frame pointers, frames beyond the innermost one are often garbage.
@@ -330,7 +323,7 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool)
         if site.len() < user.len().min(DEEPEST) {
             site.push("[unknown]".into());
         }
-        return (site.into(), false);
+        return site.into();
     }
     // In a kernel thread the site is the function that is the cause.
     let cause = CAUSES
@@ -341,7 +334,7 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool)
         let mut symbols = stack.iter().filter_map(|frame| frame.symbol.as_deref());
         symbols.any(|symbol| plain(symbol) == *name)
     });
-    (named.into_iter().map(Into::into).collect(), false)
+    named.into_iter().map(Into::into).collect()
 }
 
 fn folded(stack: &[Frame]) -> String {
@@ -413,7 +406,6 @@ mod tests {
         assert_eq!(site_of(&stack).len(), 3);
         // Without its last frame it's a thread of the runtime: all frames remain.
         assert_eq!(site_of(&stack[..2]).len(), 2);
-        assert!(!tell(&stack[..2]).own);
     }
 
     #[test]
@@ -424,7 +416,6 @@ mod tests {
             frame(false, "", ""),
         ];
         assert_eq!(site_of(&stack), ["__madvise", "[unknown]"]);
-        assert!(!tell(&stack).own);
     }
 
     #[test]

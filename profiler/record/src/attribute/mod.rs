@@ -159,7 +159,6 @@ struct Call {
     gives: ReleasedRange,
     site: Option<usize>,
     locked_ns: u64,
-    locks: u64,
     interrupts: u64,
     gap: Option<usize>,
     events: Events,

@@ -86,8 +86,6 @@ pub struct Site {
     pub place: Place,
     /// Whether the kernel caused it for a reason of its own.
     pub kernel: bool,
-    /// Whether the stack reaches a frame of the program's own.
-    pub own: bool,
     /// System calls from here, with a flush or without.
     pub calls: u64,
     /// Flushes from here, with interrupts or without.
@@ -123,12 +121,8 @@ pub struct Site {
     pub stolen: Span,
     /// Time that initiators waited.
     pub waited: Span,
-    /// Flushes whose wait could be seen.
-    pub waits: u64,
     /// Time in waits for `mmap_lock` in calls from here, in nanoseconds.
     pub locked_ns: u64,
-    /// The number of these waits.
-    pub locks: u64,
     /// Time in calls from here.
     pub call_ns: u64,
     /// Events that were recorded during these calls.
@@ -165,7 +159,6 @@ impl Site {
         Site {
             place,
             kernel: told.cause.is_some(),
-            own: told.own,
             weight: 1.0,
             asked,
             ..Site::default()

@@ -57,7 +57,6 @@ impl Attribution {
                 .done
                 .map_or(0, |done| done.saturating_sub(sent).min(most));
             self.sites[site].waited.add(least, most);
-            self.sites[site].waits += 1;
             self.weigh(&folded).waited_ns += least;
             if least > 0 {
                 self.waited.push((id, sent));
@@ -137,7 +136,6 @@ impl Attribution {
         of.call_ns += now.saturating_sub(call.start_ns);
         of.call_events.add(call.events);
         of.locked_ns += call.locked_ns;
-        of.locks += call.locks;
         of.bytes += given.bytes;
         match was_file.flatten() {
             Some(true) => of.files += 1,
@@ -172,10 +170,7 @@ impl Attribution {
         };
         let waited = now.saturating_sub(since);
         match &mut thread.call {
-            Some(call) => {
-                call.locked_ns += waited;
-                call.locks += 1;
-            }
+            Some(call) => call.locked_ns += waited,
             None => self.programs[program].locked_ns += waited,
         }
     }
