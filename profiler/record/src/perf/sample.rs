@@ -113,7 +113,7 @@ pub enum LossReason {
 }
 
 /// Events that happened and weren't recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lost {
     /// The reason.
     pub why: LossReason,
@@ -126,10 +126,8 @@ pub struct Lost {
 }
 
 /// A change of a process or thread.
-///
-/// Names have the type `N`: text, or numbers inside a recording's file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Change<N = Arc<str>> {
+pub enum Change {
     /// A thread has this name, from before the recording or from now on.
     Named {
         /// The time; 0 if before the recording.
@@ -139,7 +137,7 @@ pub enum Change<N = Arc<str>> {
         /// The thread.
         tid: u32,
         /// The name.
-        comm: N,
+        comm: Arc<str>,
         /// Whether it loaded another program (`execve`), which removes all mappings.
         exec: bool,
     },
@@ -178,7 +176,7 @@ pub enum Change<N = Arc<str>> {
         /// The mapping's offset in the file, in bytes.
         offset: u64,
         /// The file's path, or the kernel's name for the mapping.
-        module: N,
+        module: Arc<str>,
     },
 }
 
@@ -212,62 +210,6 @@ impl Change {
             pid,
             tid: pid,
         }
-    }
-}
-
-impl<N> Change<N> {
-    /// Converts the change's name, if it has one.
-    ///
-    /// # Errors
-    /// If `name` fails.
-    pub(crate) fn with_name<M, E>(
-        &self,
-        name: impl FnOnce(&N) -> Result<M, E>,
-    ) -> Result<Change<M>, E> {
-        Ok(match *self {
-            Change::Named {
-                time_ns,
-                pid,
-                tid,
-                ref comm,
-                exec,
-            } => Change::Named {
-                time_ns,
-                pid,
-                tid,
-                comm: name(comm)?,
-                exec,
-            },
-            Change::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            } => Change::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            },
-            Change::Exited { time_ns, pid, tid } => Change::Exited { time_ns, pid, tid },
-            Change::Mapped {
-                time_ns,
-                pid,
-                start,
-                bytes,
-                offset,
-                ref module,
-            } => Change::Mapped {
-                time_ns,
-                pid,
-                start,
-                bytes,
-                offset,
-                module: name(module)?,
-            },
-        })
     }
 }
 
@@ -417,14 +359,15 @@ pub struct Window {
 }
 
 /// One thing in a recording.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// Files contain all of them but samples as they are, so the order of the variants is part of their format. Samples are
+/// last because the numbers of variants after one that is left out would differ between writing and reading.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Item {
     /// The host. It's the first item, if it's known.
     Host(Host),
     /// The kernel's counters, before and after.
     Statistics(Statistics),
-    /// An event.
-    Sample(Sample),
     /// Events that are missing.
     Lost(Lost),
     /// A process changed.
@@ -439,6 +382,9 @@ pub enum Item {
     CpuTime(CpuTime),
     /// A note for the user: for example, a file that couldn't be read.
     Note(Arc<str>),
+    /// An event.
+    #[serde(skip)]
+    Sample(Sample),
 }
 
 /// An error in reading a recording.

@@ -2,10 +2,11 @@
 //!
 //! A file begins with a line that contains the format's name and version. Blocks follow, each compressed separately. A
 //! block has two little-endian numbers of four bytes, its compressed and its uncompressed size in bytes, and then the
-//! compressed records. Names, frames and stacks are written once, before their first use, and are referred to by number
-//! afterwards. At the end, a closed file has the names of all functions on its stacks, and 24 bytes with the offset of
-//! these names. A recorder that was killed leaves a file without this end. We read such a file up to its last complete
-//! block, and look the names up while reading, which works on the same host.
+//! compressed records. The names, frames and stacks of events are written once, before their first use, and are
+//! referred to by number afterwards. Other items are written as they are. At the end, a closed file has the names of
+//! all functions on its stacks, and 24 bytes with the offset of these names. A recorder that was killed leaves a file
+//! without this end. We read such a file up to its last complete block, and look the names up while reading, which
+//! works on the same host.
 //!
 //! Files of another version are refused. We don't detect later changes to a file. No content causes a panic, and memory
 //! grows only with the file's size. A record that can't be parsed ends the reading with an error that names its block.
@@ -18,7 +19,7 @@ pub use read::Recording;
 pub use write::{Place, Writer};
 
 /// The first bytes of a file. The last one before the newline is the version.
-const MAGIC: &[u8; 18] = b"quell recording 4\n";
+const MAGIC: &[u8; 18] = b"quell recording 5\n";
 
 /// The last bytes of a closed file, after the eight-byte offset of the functions' names.
 const CLOSED: &[u8; 16] = b"quell recorded.\n";

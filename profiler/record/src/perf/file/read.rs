@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
 use super::write::function;
 use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
-use crate::perf::sample::{Frame, Item, Lost, Sample, Source, SourceError, Value};
+use crate::perf::sample::{Frame, Item, Sample, Source, SourceError, Value};
 use crate::perf::symbols::{self, Symbols};
 
 /// A recording in a file. Its samples are in the order of time over all CPUs, apart from a few late ones.
@@ -279,25 +279,7 @@ impl Recording {
                 return Err(self.wrong("functions stand among the items".to_owned()));
             }
             Record::Sample(sample) => Item::Sample(self.sample(sample)?),
-            Record::Lost {
-                why,
-                time_ns,
-                cpu,
-                count,
-            } => Item::Lost(Lost {
-                why,
-                time_ns,
-                cpu,
-                count,
-            }),
-            Record::Change(change) => Item::Change(change.with_name(|&name| self.name(name))?),
-            Record::Host(host) => Item::Host(host),
-            Record::Statistics(read) => Item::Statistics(read),
-            Record::Window(window) => Item::Window(window),
-            Record::Count(count) => Item::Count(count),
-            Record::Note(note) => Item::Note(note.into()),
-            Record::Prices(prices) => Item::Prices(prices),
-            Record::CpuTime(ran) => Item::CpuTime(ran),
+            Record::Item(item) => item,
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::perf::sample::{Change, Count, CpuTime, Host, LossReason, Prices, Statistics, Window};
+use crate::perf::sample::Item;
 
 /// One record of a file.
 ///
@@ -23,22 +23,10 @@ pub(super) enum Record {
     /// The next kind of event: its name and its fields.
     Event(u32, Vec<u32>),
     Sample(SampleRecord),
-    Lost {
-        why: LossReason,
-        time_ns: u64,
-        cpu: u32,
-        count: u64,
-    },
-    Change(Change<u32>),
-    Host(Host),
-    Statistics(Statistics),
-    Window(Window),
-    Count(Count),
-    Note(String),
+    /// Any other item.
+    Item(Item),
     /// The last records: the functions of frames, by the frames' numbers.
     Functions(Vec<(u32, String)>),
-    Prices(Prices),
-    CpuTime(CpuTime),
 }
 
 /// A position in code.

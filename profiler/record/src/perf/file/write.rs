@@ -78,26 +78,6 @@ impl<W: Write> Writer<W> {
     /// instead, which looks names up later.
     pub fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
-            Item::Host(host) => self.put(&Record::Host(host.clone())),
-            Item::Statistics(read) => self.put(&Record::Statistics(read.clone())),
-            Item::Lost(lost) => {
-                let (time_ns, cpu, count) = (lost.time_ns, lost.cpu, lost.count);
-                self.put(&Record::Lost {
-                    why: lost.why,
-                    time_ns,
-                    cpu,
-                    count,
-                })
-            }
-            Item::Window(window) => self.put(&Record::Window(*window)),
-            Item::Prices(prices) => self.put(&Record::Prices(*prices)),
-            Item::CpuTime(ran) => self.put(&Record::CpuTime(ran.clone())),
-            Item::Count(count) => self.put(&Record::Count(count.clone())),
-            Item::Note(note) => self.put(&Record::Note(note.to_string())),
-            Item::Change(change) => {
-                let record = change.with_name(|name| self.name(name))?;
-                self.put(&Record::Change(record))
-            }
             Item::Sample(sample) => {
                 let places = sample.stack.iter().map(|frame| Place {
                     address: frame.address,
@@ -109,6 +89,7 @@ impl<W: Write> Writer<W> {
                 let places: Vec<Place> = places.collect();
                 self.sample(sample, &places)
             }
+            item => self.put(&Record::Item(item.clone())),
         }
     }
 
@@ -170,7 +151,7 @@ impl<W: Write> Writer<W> {
             functions.extend(name.map(|name| (number as u32, name.to_string())));
         }
         for note in symbols.notes() {
-            self.put(&Record::Note(note))?;
+            self.item(&Item::Note(note.into()))?;
         }
         self.close_block()?;
         let begin = self.written;

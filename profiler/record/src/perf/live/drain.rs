@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::io;
 
 use super::processes::{self, Processes};
-use super::records::{Notice, OpenEvent, keep, named};
+use super::records::{self, OpenEvent, keep};
 use super::rings::{Entry, Point, RawEvent, Ring};
 use super::running::RecordingState;
 use super::times::Times;
@@ -75,7 +75,7 @@ impl Reader<'_> {
         self.tell_windows(time_ns.saturating_sub(1), sink)?;
         match entry {
             Entry::Sample(unread) => self.sample(&unread, sink),
-            Entry::Other(Notice::Lost(count)) => {
+            Entry::Lost(count) => {
                 self.state.lost += count;
                 sink.item(&Item::Lost(Lost {
                     why: LossReason::Full,
@@ -84,7 +84,12 @@ impl Reader<'_> {
                     count,
                 }))
             }
-            Entry::Other(Notice::Change(change)) => self.change(&change, sink),
+            Entry::Other(kind, bits, bytes) => {
+                match records::change(kind, bits, time_ns, bytes, self.names) {
+                    Some(change) => self.change(change, sink),
+                    None => Ok(()),
+                }
+            }
         }
     }
 
@@ -126,8 +131,7 @@ impl Reader<'_> {
     }
 
     /// Applies a change of a process, and passes it on if the process is recorded.
-    fn change<S: Sink>(&mut self, change: &Change<&[u8]>, sink: &mut S) -> io::Result<()> {
-        let change = named(change, self.names);
+    fn change<S: Sink>(&mut self, change: Change, sink: &mut S) -> io::Result<()> {
         if !self.processes.take(&change) {
             return Ok(());
         }

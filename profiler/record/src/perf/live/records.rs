@@ -1,6 +1,5 @@
 //! Parses the kernel's records into items of a recording.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use perf_event::data;
@@ -71,83 +70,74 @@ pub(super) fn keep(
     })
 }
 
-/// A record other than an event, in the kernel's layout.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice<'r> {
-    /// The buffer had no room for this many records.
-    Lost(u64),
-    /// A process or thread changed. The name is still bytes, followed by zeros.
-    Change(Change<&'r [u8]>),
-}
-
-/// The kernel's numbers of these records. `COMM_EXEC` marks a name set by `execve`.
-mod kinds {
+/// The kernel's numbers of records. `COMM_EXEC` marks a name set by `execve`.
+pub(super) mod kinds {
     pub const LOST: u32 = 2;
     pub const COMM: u32 = 3;
     pub const EXIT: u32 = 4;
     pub const FORK: u32 = 7;
+    pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;
     pub const COMM_EXEC: u16 = 1 << 13;
 }
 
-impl<'r> Notice<'r> {
-    /// Parses a record of this kind. `bits` are those of its header.
-    ///
-    /// Returns `None` if it's of another kind or too short. The library that reads events could parse it, too, but it
-    /// allocates for each record. A program that starts thousands of processes a second causes ten such records for
-    /// each.
-    pub(super) fn of(kind: u32, bits: u16, time_ns: u64, bytes: &'r [u8]) -> Option<Self> {
-        let short = |at: usize| {
-            let word = bytes.get(at..)?.first_chunk()?;
-            Some(u32::from_ne_bytes(*word))
-        };
-        let long = |at: usize| {
-            let word = bytes.get(at..)?.first_chunk()?;
-            Some(u64::from_ne_bytes(*word))
-        };
-        Some(Notice::Change(match kind {
-            kinds::LOST => return Some(Notice::Lost(long(8)?)),
-            kinds::COMM => Change::Named {
-                time_ns,
-                pid: short(0)?,
-                tid: short(4)?,
-                comm: bytes.get(8..)?,
-                exec: bits & kinds::COMM_EXEC != 0,
-            },
-            kinds::EXIT => Change::Exited {
-                time_ns,
-                pid: short(0)?,
-                tid: short(8)?,
-            },
-            kinds::FORK => Change::Forked {
-                time_ns,
-                pid: short(0)?,
-                parent: short(4)?,
-                tid: short(8)?,
-                parent_tid: short(12)?,
-            },
-            // In between are the file's device and inode, and the rights.
-            kinds::MMAP2 => Change::Mapped {
-                time_ns,
-                pid: short(0)?,
-                start: long(8)?,
-                bytes: long(16)?,
-                offset: long(24)?,
-                module: bytes.get(64..)?,
-            },
-            _ => return None,
-        }))
-    }
-}
-
-/// Returns the change with its name as text.
-pub(super) fn named(change: &Change<&[u8]>, names: &mut NameTable) -> Change {
-    let Ok(change) = change.with_name(|bytes| {
+/// Parses the record of a process's or thread's change. `bits` are those of its header.
+///
+/// Returns `None` if it's of another kind or too short. The library that reads events could parse it, too, but it
+/// allocates for each record. A program that starts thousands of processes a second causes ten such records for each.
+pub(super) fn change(
+    kind: u32,
+    bits: u16,
+    time_ns: u64,
+    bytes: &[u8],
+    names: &mut NameTable,
+) -> Option<Change> {
+    let short = |at: usize| {
+        let word = bytes.get(at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*word))
+    };
+    let long = |at: usize| {
+        let word = bytes.get(at..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*word))
+    };
+    // Zeros follow the text.
+    let mut name = |at: usize| {
+        let bytes = bytes.get(at..)?;
         let end = bytes.iter().position(|byte| *byte == 0);
         let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
-        Ok::<_, Infallible>(names.get(text.strip_suffix(" (deleted)").unwrap_or(&text)))
-    });
-    change
+        Some(names.get(text.strip_suffix(" (deleted)").unwrap_or(&text)))
+    };
+    Some(match kind {
+        kinds::COMM => Change::Named {
+            time_ns,
+            pid: short(0)?,
+            tid: short(4)?,
+            comm: name(8)?,
+            exec: bits & kinds::COMM_EXEC != 0,
+        },
+        kinds::EXIT => Change::Exited {
+            time_ns,
+            pid: short(0)?,
+            tid: short(8)?,
+        },
+        kinds::FORK => Change::Forked {
+            time_ns,
+            pid: short(0)?,
+            parent: short(4)?,
+            tid: short(8)?,
+            parent_tid: short(12)?,
+        },
+        // In between are the file's device and inode, and the rights.
+        kinds::MMAP2 => Change::Mapped {
+            time_ns,
+            pid: short(0)?,
+            start: long(8)?,
+            bytes: long(16)?,
+            offset: long(24)?,
+            module: name(64)?,
+        },
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -168,10 +158,7 @@ mod tests {
     #[test]
     fn records_of_processes_are_read_as_the_kernel_lays_them_out() {
         let mut names = NameTable::default();
-        let mut read = |kind, bits, bytes: &[u8]| match Notice::of(kind, bits, 9, bytes)? {
-            Notice::Change(change) => Some(named(&change, &mut names)),
-            Notice::Lost(_) => None,
-        };
+        let mut read = |kind, bits, bytes: &[u8]| change(kind, bits, 9, bytes, &mut names);
         let comm = record(&[1, 2], &[], b"make");
         let make = |exec| Change::Named {
             time_ns: 9,
@@ -209,9 +196,7 @@ mod tests {
             module: "/lib/x.so".into(),
         };
         assert_eq!(read(10, 0, &map), Some(mapped));
-        let lost = record(&[], &[1, 5], b"");
-        assert_eq!(Notice::of(2, 0, 9, &lost), Some(Notice::Lost(5)));
-        assert_eq!(Notice::of(11, 0, 9, &comm), None);
+        assert_eq!(read(11, 0, &comm), None);
     }
 
     proptest! {
@@ -219,9 +204,7 @@ mod tests {
         fn whatever_a_record_holds_it_is_read_or_passed_over(
             kind in 0u32..16, bits: u16, bytes in prop::collection::vec(any::<u8>(), 0..100),
         ) {
-            if let Some(Notice::Change(change)) = Notice::of(kind, bits, 0, &bytes) {
-                named(&change, &mut NameTable::default());
-            }
+            change(kind, bits, 0, &bytes, &mut NameTable::default());
         }
     }
 }

@@ -23,11 +23,10 @@ use rustc_hash::FxHashMap;
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::Stack;
-use super::records::Notice;
+use super::records::kinds;
 use crate::perf::sample::FAULTS;
 
-/// The kernel's number for event records, and the offsets of process and time there.
-const SAMPLE: u32 = 9;
+/// The offsets of process and time in records of events.
 const SAMPLE_PROCESS: usize = 8;
 const SAMPLE_TIME: usize = 16;
 
@@ -106,8 +105,10 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 pub(super) enum Entry<'r> {
     /// An event, read only up to its process.
     Sample(RawEvent<'r>),
-    /// Any other record: a change of a process, or a number of lost records.
-    Other(Notice<'r>),
+    /// The buffer had no room for this many records.
+    Lost(u64),
+    /// A record of another kind, with the bits of its header.
+    Other(u32, u16, &'r [u8]),
 }
 
 /// An event's record that is parsed on demand. Parsing all of it takes longer than the kernel took to write it.
@@ -389,15 +390,20 @@ impl Ring {
             return false;
         };
         let bytes = record.to_contiguous();
-        if record.ty() != SAMPLE {
-            let time_ns = record_time(&record);
-            if let Some(notice) = Notice::of(record.ty(), record.misc(), time_ns, &bytes) {
-                if let Notice::Lost(count) = notice {
-                    self.lost += count;
-                }
-                take(Entry::Other(notice));
+        match record.ty() {
+            kinds::SAMPLE => {}
+            kinds::LOST => {
+                // The event's number comes first.
+                let count = bytes.get(8..).and_then(|bytes| bytes.first_chunk());
+                let count = count.map_or(0, |count| u64::from_ne_bytes(*count));
+                self.lost += count;
+                take(Entry::Lost(count));
+                return true;
             }
-            return true;
+            kind => {
+                take(Entry::Other(kind, record.misc(), &bytes));
+                return true;
+            }
         }
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         let index = id.and_then(|id| self.numbers.get(&id)).copied();
@@ -568,7 +574,7 @@ fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
 fn record_time(record: &perf_event::Record<'_>) -> u64 {
     let bytes = record.to_contiguous();
     let at = match record.ty() {
-        SAMPLE => SAMPLE_TIME,
+        kinds::SAMPLE => SAMPLE_TIME,
         _ => bytes.len().saturating_sub(OTHER_TIME),
     };
     let time = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
