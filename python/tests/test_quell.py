@@ -241,7 +241,7 @@ def test_a_machine_is_written_and_read_again(tmp_path):
         (lambda: quell.explore(SOURCE_MISTAKE), "SkipWait"),
         (lambda: quell.explore(machine="pdp-11"), "pdp-11"),
         (lambda: quell.explore(policy="S9"), "S9"),
-        (lambda: quell.explore(cpus=2), "workloads"),
+        (lambda: quell.explore(cpus=2), "name one"),
         (lambda: quell.explore("dontneed", params={"page": 1}), "page"),
         (lambda: quell.explore(schedules=1, exhaustive=True), "one of them"),
         (lambda: quell.explore(schedules=0), "schedules 0"),

@@ -62,21 +62,18 @@ fn a_profile_adds_up_to_the_machines_own_count_and_changes_nothing() {
     }
 }
 
+/// If the engine changes this, change `model/README.md` too.
 #[test]
-fn a_profile_names_the_inbox_as_what_moves_most_in_a_crowd() {
-    for (cpus, operations) in [(8, 80), (72, 720)] {
+fn a_profile_names_what_moves_most_in_a_crowd() {
+    for (cpus, busiest) in [(8, "Inbox::"), (72, "FrameInfo::lock_table, discard")] {
         let profile = profile(&run("crowd", "iterations=10", cpus, true));
-        assert_eq!(profile.operations, operations);
-        let busiest = &profile.groups[0];
-        let hands = busiest.hands();
-        assert!(hands[0].0.starts_with("Inbox::"), "{cpus} CPUs: {hands:?}");
-        assert!(
-            busiest.transfers * 10 > profile.transfers * 4,
-            "{cpus} CPUs"
-        );
+        assert_eq!(profile.operations, 10 * cpus as u64);
+        let hands = profile.groups[0].hands();
+        assert!(hands[0].0.starts_with(busiest), "{cpus} CPUs: {hands:?}");
         // Only a CPU itself serves its inbox.
         let serves = |mover: &&LineMover| mover.name == "Inbox::serve";
-        let by: Vec<_> = busiest.movers.iter().filter(serves).collect();
+        let movers = profile.groups.iter().flat_map(|group| &group.movers);
+        let by: Vec<_> = movers.filter(serves).collect();
         assert!(!by.is_empty() && by.iter().all(|mover| mover.cpus == 1));
     }
 }
