@@ -1,4 +1,4 @@
-//! Clears memory: the pieces of an extent, one after another.
+//! Zeroes memory: the pieces of an extent, one after another.
 
 use crate::machine::Clear;
 use crate::pieces::ClearPolicy;
@@ -6,7 +6,7 @@ use crate::strategy::Temperature;
 use crate::zeroed::{Clearable, Zeroed};
 use quell::{Extent, Frame};
 
-/// Statistics of one [`Clearer::extent`].
+/// Counts the work of one [`Clearer::extent`].
 ///
 /// # Examples
 ///
@@ -27,11 +27,11 @@ use quell::{Extent, Frame};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClearStats {
-    /// Calls of [`Clear::zero`].
+    /// The number of calls of [`Clear::zero`].
     pub pieces: u64,
-    /// Bytes cleared through the caches, saturating.
+    /// The number of bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
-    /// Bytes cleared with stores that may bypass the caches, saturating. See [`Temperature::Bypassing`].
+    /// The number of bytes cleared as [`Temperature::Bypassing`], saturating. They may bypass the caches.
     pub bypassing_bytes: u64,
 }
 
@@ -65,15 +65,18 @@ impl<'a, M: Clear> Clearer<'a, M> {
         Clearer { machine, policy }
     }
 
-    /// Zeroes every byte of `extent` exactly once (C8).
+    /// Zeroes every byte of `extent` exactly once.
     ///
-    /// `fault` is the frame for which a page fault waits, if any. We clear it and its neighbours last and through the
-    /// caches, so that they are in the cache when the program reads them. `preempt` is called between two pieces, never
-    /// before the first or after the last. It may reschedule, and the thread may continue on another CPU. If the caller
-    /// publishes the memory with a release store, a CPU that reads that store with an acquire load sees the zeros.
+    /// `fault` is the frame for which a page fault waits, if any. We clear that frame and its neighbours last and
+    /// through the caches, so that they're cached when the program reads them.
+    ///
+    /// `preempt` is called between two pieces, never before the first or after the last. It may reschedule, and the
+    /// thread may continue on another CPU.
+    ///
+    /// Publish the memory with a release store. A CPU that reads that store with an acquire load sees the zeros.
     ///
     /// # Safety
-    /// The caller owns the extent, which is memory of the machine: no other code accesses it until the call returns.
+    /// The extent is memory of the machine, and the caller owns it: no other code accesses it until the call returns.
     pub unsafe fn extent(
         &self,
         extent: Extent,
@@ -99,7 +102,9 @@ impl<'a, M: Clear> Clearer<'a, M> {
         done
     }
 
-    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns it as [`Zeroed`].
+    /// Zeroes the memory that `frame` owns, and returns `frame` as [`Zeroed`].
+    ///
+    /// The arguments `fault` and `preempt` are those of [`Clearer::extent`].
     pub fn frame<F: Clearable>(
         &self,
         frame: F,

@@ -1,21 +1,22 @@
-//! Zeroes memory by extents (S1), and keeps frames known to be zero (C8).
+//! Zeroes memory in long runs of frames, and keeps a pool of zeroed frames.
 //!
-//! Memory must be zeroed before it gets a new owner, and that zeroing is most of the cost of a demand fault on a large
-//! page. Three decisions make it cheap, and each is in one file:
+//! Memory must be zeroed before it gets a new owner. That's most of the cost of a demand fault on a large page. Three
+//! decisions make it cheap, and each has its module:
 //!
-//! * **The instructions** ([`plan`]). A processor that knows the whole length amortises its start-up cost, and may stop
-//!   reading lines that it will overwrite. Instructions that bypass the caches avoid these reads at any length. The
-//!   fastest instruction depends on the processor and on the length, so a [`Plan`] holds one [`Strategy`] per class of
-//!   length. We derive it from the [`Available`] strategies and the [`Caches`] by rule, or from a calibration of a few
-//!   milliseconds.
-//! * **The order and the size of pieces** ([`pieces`]). We clear the pages that are read next last, through the caches,
-//!   and all others around the caches. No piece takes longer than a processor may be held without a preemption point.
-//! * **The time** ([`pool`]). A [`Pool`] holds frames that were cleared in the background within a bandwidth budget, so
-//!   that a fault finds them ready.
+//! * **The instructions** ([`plan`]). A string instruction such as `rep stosb` gets the whole length. So the processor
+//!   pays its start-up cost once, and may skip reading cache lines that it will overwrite. Instructions that bypass the
+//!   caches avoid these reads at any length. The fastest instruction depends on the processor and on the length, so a
+//!   [`Plan`] holds one [`Strategy`] for each range of lengths. A [`Chooser`] makes the plan by a rule, or from
+//!   measurements of a few milliseconds.
+//! * **The order and the size of pieces** ([`pieces`]). We clear most pages with instructions that bypass the caches.
+//!   The pages that the program reads next come last, through the caches, so they're cached then. The policy caps the
+//!   length of a piece, so that a kernel can preempt between pieces.
+//! * **The time** ([`pool`]). A [`Pool`] holds frames that were cleared in the background, within a budget of memory
+//!   bandwidth. A fault finds them ready.
 //!
 //! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has them).
-//! From the engine it uses only the names for memory and words that CPUs share, so a kernel can use it without the
-//! engine. The kernel implements [`Clear`], which is one method:
+//! From `quell` it uses only a few types, such as [`Extent`](quell::Extent) and [`Word`](quell::Word), so a kernel can
+//! use it without the engine. The kernel implements [`Clear`], which has one method:
 //!
 //! ```
 //! use quell::PAGE_BYTES;
@@ -50,16 +51,15 @@
 //!
 //! # Guarantees
 //!
-//! [`Clearer::extent`] zeroes every byte of an extent exactly once, whatever the policy. A [`Zeroed`] value comes only
-//! from [`Clearer::frame`] and [`Pool::take`], so an allocator that requires this type can't get a frame that wasn't
-//! cleared.
+//! [`Clearer::extent`] zeroes every byte of an extent exactly once, whatever the policy. Only [`Clearer::frame`] and
+//! [`Pool::take`] return a [`Zeroed`] value. So code that accepts only this type can't get a frame that wasn't cleared.
 //!
 //! # Limits
 //!
-//! We don't guarantee that no CPU writes the extent meanwhile: the caller must own it, without a translation through
-//! which another CPU writes (C1). We don't make the content visible to other CPUs: the caller publishes the frame with
-//! a release store. And the plan may not be the best one: rules of thumb and measurements can both be wrong by a few
-//! percent.
+//! We don't stop other CPUs from writing to the extent. The caller must own it, and no CPU may have a translation
+//! through which it could write. We don't make the zeros visible to other CPUs either: the caller publishes the frame
+//! with a release store. The plan may not be the fastest one: rules of thumb and measurements can both be wrong by a
+//! few percent.
 #![cfg_attr(not(test), no_std)]
 #![warn(clippy::missing_panics_doc)]
 

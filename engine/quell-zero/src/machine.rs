@@ -1,14 +1,16 @@
-//! The machine's side of zeroing.
+//! Defines the interface of the machine whose memory is zeroed: [`Clear`].
 
 use crate::strategy::Strategy;
 use quell::Extent;
 
-/// A machine whose memory can be zeroed.
+/// Zeroes memory of a machine. The kernel implements it.
 ///
-/// `quell_arch::zero::zero` has the instructions for every [`Strategy`]. So an implementation in a kernel only adds the
-/// address at which it has mapped the extent, if the plans of its policies name only strategies that it can execute.
-/// These are the strategies that the processor has (`quell_arch::zero::available`), and those with vector registers
-/// only where the kernel may overwrite these.
+/// An implementation computes the address at which the kernel has mapped the extent, and calls
+/// `quell_arch::zero::zero`, which has the instructions for every [`Strategy`].
+///
+/// That's enough if the [plans](crate::Plan) in use name only strategies that the kernel can execute. The processor
+/// must have them (`quell_arch::zero::available`). A strategy that overwrites vector registers also needs a kernel that
+/// may overwrite them there.
 ///
 /// # Examples
 ///
@@ -34,13 +36,14 @@ use quell::Extent;
 pub trait Clear {
     /// Zeroes the whole extent with `strategy` before it returns.
     ///
-    /// If the caller then releases the memory, every CPU that acquires it sees the zeros, even if they were written
-    /// around the caches. A strategy with weakly ordered stores ends with the fence that it needs.
+    /// Afterwards the caller may publish the memory with a release store. Every CPU that reads that store with an
+    /// acquire load must see the zeros, even if they were written around the caches. So after weakly ordered stores,
+    /// for example non-temporal ones on x86, the implementation executes a fence, as `quell_arch::zero::zero` does.
     ///
-    /// The caller limits the extent's length; an extent may be empty. A [`Plan`](crate::Plan) may name any strategy, so
-    /// the implementation replaces a strategy that it can't execute.
+    /// The implementation needn't limit the extent's length, because the caller does. The extent may be empty. If
+    /// `strategy` is one that the implementation can't execute, it must use another.
     ///
     /// # Safety
-    /// The caller owns the extent, which is memory of this machine: no other code accesses it until the call returns.
+    /// The extent is memory of this machine, and the caller owns it: no other code accesses it until the call returns.
     unsafe fn zero(&self, extent: Extent, strategy: Strategy);
 }

@@ -1,26 +1,26 @@
 //! Divides an extent into pieces, and orders them.
 //!
-//! Extent clearing has a published gain and a published price. A processor that clears a huge page at once leaves the
-//! wrong lines in its caches, and the program that faulted then misses on the very page that it needs (+9 % user time
-//! with many sequential writers). So we divide an extent into three segments: the part before the neighbourhood of the
-//! faulting page, the part after it, and the neighbourhood itself, which we clear last and through the caches.
+//! A processor that clears a huge page in one go leaves the wrong lines in its caches. The program that faulted then
+//! misses on the very page that it needs (+9 % user time with many sequential writers). So we divide an extent into
+//! three segments. The *neighbourhood* is the faulting page with a few pages on either side: we clear it last and
+//! through the caches. The other two segments are the parts before and after it.
 //!
 //! A kernel that is preempted only at its own preemption points ("cooperative") must not stay in one instruction for
-//! long. So no piece exceeds [`ClearPolicy::cap_bytes`], and the caller's preemption point is called between pieces.
-//! For example, at 10 GB/s 8 MB take about 1 ms and 32 MB about 3 ms. A kernel that can be preempted anywhere needs no
-//! cap, because the instructions are interruptible; then the processor knows the whole length.
+//! long. So no piece exceeds [`ClearPolicy::cap_bytes`], and we call the kernel's preemption point between pieces. For
+//! example, at 10 GB/s 8 MB take about 1 ms and 32 MB about 3 ms. A kernel that can be preempted anywhere needs no cap,
+//! because the instructions are interruptible. Without a cap the processor knows the whole length.
 //!
-//! We also implement the baseline: with [`ClearPolicy::whole_extents`] off, every piece is one page. We use the order
-//! of the kernel on which S1 was measured. In a 2 MB page, the pages after the fault are cleared in descending order,
-//! towards the fault. In a 1 GB page they're cleared in ascending order. The order matters because a processor
-//! recognises only one of them.
+//! We also implement the baseline to compare with: if [`ClearPolicy::whole_extents`] is off, every piece is one page.
+//! The order is that of the kernel on which the gain of whole extents was measured. In a 2 MB page, the pages after the
+//! neighbourhood are cleared in descending order, towards the fault. In a 1 GB page they're cleared in ascending order.
+//! The order matters because a processor recognises only one of the two.
 
 use crate::plan::Plan;
 use crate::strategy::{Strategy, Temperature};
 use quell::PAGE_BYTES;
 use quell::{Extent, Frame, PageSize};
 
-/// A policy for zeroing extents.
+/// Selects the pieces in which extents are zeroed, and their order and instructions.
 ///
 /// # Examples
 ///
@@ -36,12 +36,12 @@ use quell::{Extent, Frame, PageSize};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClearPolicy {
-    /// Zero whole extents. If off, zero page by page, with a preemption point after each.
+    /// Zero whole extents. If it's off, zero page by page, with a preemption point between pages.
     pub whole_extents: bool,
-    /// The most bytes of one piece, rounded down to pages but at least one page. `None` means no cap.
+    /// The maximum number of bytes in one piece, rounded down to pages but at least one page. `None` means no cap.
     pub cap_bytes: Option<u64>,
-    /// The number of pages on either side of the faulting page that are cleared last, with it, and stay hot. Linux uses
-    /// two.
+    /// The number of pages on either side of the faulting page that are cleared last and through the caches, as that
+    /// page is. Linux uses two.
     pub neighbours: u64,
     /// The strategy for each length.
     pub plan: Plan,
@@ -51,10 +51,12 @@ impl ClearPolicy {
     /// The cap that Linux merged for cooperative preemption: 32 MB, about the length from which Zen processors stop
     /// allocating cache lines.
     pub const COOPERATIVE_CAP: u64 = 32 << 20;
-    /// The cap of S1 as first published: 8 MB, about 1 ms at 10 GB/s.
+    /// The cap with which zeroing of whole extents was first published: 8 MB, about 1 ms at 10 GB/s.
     pub const S1_CAP: u64 = 8 << 20;
 
-    /// Zeroes whole extents with a cap, for a kernel that is preempted only at its own preemption points.
+    /// Makes a policy for a kernel that is preempted only at its own preemption points.
+    ///
+    /// It zeroes whole extents in pieces of at most [`ClearPolicy::COOPERATIVE_CAP`].
     pub const fn cooperative(plan: Plan) -> Self {
         ClearPolicy {
             whole_extents: true,
@@ -64,7 +66,7 @@ impl ClearPolicy {
         }
     }
 
-    /// Zeroes whole extents without a cap, for a kernel that can be preempted anywhere.
+    /// Makes a policy for a kernel that can be preempted anywhere: whole extents, without a cap.
     pub const fn preemptible(plan: Plan) -> Self {
         ClearPolicy {
             cap_bytes: None,
@@ -72,7 +74,7 @@ impl ClearPolicy {
         }
     }
 
-    /// Zeroes page by page: the baseline.
+    /// Makes a policy that zeroes page by page, to compare with.
     pub const fn page_by_page(plan: Plan) -> Self {
         ClearPolicy {
             whole_extents: false,
@@ -82,8 +84,8 @@ impl ClearPolicy {
 
     /// Returns the pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
     ///
-    /// `fault` is the frame that is read next. Without it, or if it's outside the extent, everything is cleared around
-    /// the caches. Frame numbers wrap around.
+    /// `fault` is the frame that the program reads next. If it's `None` or outside the extent, all pieces are cleared
+    /// around the caches. Frame numbers wrap around.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
         // We count all positions from the first frame.
         let end = extent.frames;
@@ -132,14 +134,14 @@ impl Default for ClearPolicy {
     }
 }
 
-/// A run of frames that is cleared without a preemption point inside.
+/// Describes a run of frames that is cleared without a preemption point inside.
 ///
 /// See the example of [`ClearPolicy`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// The frames.
     pub extent: Extent,
-    /// Whether they're read next.
+    /// Whether a program reads the frames next.
     pub temperature: Temperature,
     /// The plan's strategy for this length and temperature.
     pub strategy: Strategy,
@@ -148,7 +150,7 @@ pub struct Piece {
 /// The segment after the neighbourhood of the fault.
 const AFTER: usize = 1;
 
-/// The pieces of one extent, from [`ClearPolicy::pieces`].
+/// Iterates over the pieces of one extent. Made by [`ClearPolicy::pieces`].
 ///
 /// # Examples
 ///

@@ -1,18 +1,18 @@
-//! Plans: a small table, made once per machine, with the strategy for each length.
+//! Chooses the [`Strategy`] for each length, and keeps it in a small table, the [`Plan`].
 //!
-//! The table has one class per power of two from 4 KB to 1 GB, and a column for each [`Temperature`]. A lookup costs a
-//! count of leading zeros and a load.
+//! A table has a row for each power of two from 4 KB to 1 GB, and a column for each [`Temperature`]. We call the
+//! lengths of a row a *class*: 4 KB up to 8 KB, for example. A lookup costs a count of leading zeros and a load.
 //!
-//! There are two ways to make a table. [`Chooser::defaults`] is a rule over processor features and cache sizes that
-//! needs no measurement. [`Chooser::calibrated`] is a pure function from measurements to a table; the embedder takes
-//! the measurements however it can (`quell measure clear` is an example). Neither reads a clock or accesses memory, so
-//! the same inputs give the same table on every machine.
+//! You make a table once per machine. There are two ways. [`Chooser::defaults`] applies a rule to the processor's
+//! features and cache sizes, and needs no measurement. [`Chooser::calibrated`] turns measurements into a table. The
+//! kernel takes the measurements itself (`quell measure clear` is an example). Neither function reads a clock or
+//! accesses memory, so the same inputs give the same table on every machine.
 //!
-//! Measurements are noisy, and several strategies often tie. The measurement decides at each length, but strategies
-//! within [`Chooser::MARGIN`] of the fastest tie. We break a tie without the measurement: if the previous table's
-//! strategy is among them, it stays; otherwise the rule's order decides. So a repeated calibration on the same machine
-//! doesn't flip the table back and forth. Noise mostly slows a measurement down, so we use the fastest of several
-//! samples of one strategy. If a caller can detect quiet samples, their median is a better input.
+//! Measurements are noisy, and several strategies are often equally fast. We treat strategies within
+//! [`Chooser::MARGIN`] of the fastest as a tie. If the previous table's strategy is in the tie, it stays. Otherwise the
+//! rule's order decides. So a repeated calibration on the same machine doesn't flip the table back and forth. Noise
+//! mostly slows a measurement down, so we use the fastest of several samples of one strategy. If you can tell which
+//! samples were undisturbed, pass only their median: it's a better input.
 
 use crate::strategy::{Available, Strategy, Temperature};
 
@@ -33,7 +33,7 @@ const fn class(bytes: u64) -> usize {
     }
 }
 
-/// The strategy for each class of length and each temperature.
+/// Holds the strategy for each length and [`Temperature`]. Made by a [`Chooser`].
 ///
 /// # Examples
 ///
@@ -49,7 +49,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan with one strategy for all lengths. The published S1 is `Plan::uniform(Strategy::RepStos)`.
+    /// Makes a plan with one strategy for all lengths.
+    ///
+    /// The zeroing of whole extents was first published with [`Strategy::RepStos`] for all lengths.
     pub const fn uniform(strategy: Strategy) -> Self {
         Plan {
             hot: [strategy; CLASSES],
@@ -66,7 +68,8 @@ impl Plan {
         }
     }
 
-    /// Returns the table as rows of (shortest length in bytes, strategy), shortest first.
+    /// Returns the plan as rows: the shortest length in bytes, and the strategy from there on. The shortest row is
+    /// first.
     pub fn rows(&self, temperature: Temperature) -> impl Iterator<Item = (u64, Strategy)> + '_ {
         let column = match temperature {
             Temperature::Hot => &self.hot,
@@ -89,9 +92,9 @@ impl Default for Plan {
     }
 }
 
-/// Sizes of the data caches in bytes as one CPU sees them; 0 where unknown.
+/// Holds the sizes of one CPU's data caches in bytes, 0 where unknown.
 ///
-/// The rule of [`Chooser::defaults`] uses only the last level. A calibration needs all levels, to choose the lengths
+/// [`Chooser::defaults`] uses only the last level. Code that takes measurements uses all levels, to choose the lengths
 /// that are worth measuring.
 ///
 /// # Examples
@@ -115,7 +118,7 @@ pub struct Caches {
     pub last: u64,
 }
 
-/// A measurement: the time of one strategy for one extent.
+/// Holds a measurement: the time that one strategy took for one extent.
 ///
 /// # Examples
 ///
@@ -134,8 +137,8 @@ pub struct Caches {
 pub struct Sample {
     /// The strategy that was used.
     pub strategy: Strategy,
-    /// The operation that was timed. For [`Temperature::Bypassing`] it's clearing an uncached extent; for
-    /// [`Temperature::Hot`] it's clearing the extent *and reading it once*.
+    /// Selects the operation that was timed. For [`Temperature::Bypassing`], that's clearing an uncached extent. For
+    /// [`Temperature::Hot`], it's clearing the extent *and reading it once*.
     pub temperature: Temperature,
     /// The length of the extent in bytes.
     pub bytes: u64,
@@ -158,7 +161,7 @@ impl Sample {
     }
 }
 
-/// Chooses strategies for a machine.
+/// Makes a [`Plan`] for a machine.
 ///
 /// # Examples
 ///
@@ -180,7 +183,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A strategy ties with the fastest if the fastest leads by at most one part in this number: 3 %.
+    /// A strategy ties with the fastest one if that one leads by at most 1/32, or 3 %.
     pub const MARGIN: u128 = 32;
 
     /// The rule's order for memory that is read next: through the caches.
@@ -206,13 +209,13 @@ impl Chooser {
     /// Sapphire Rapids gains from 4 KB on.
     const BYPASS_FROM: u64 = 16 << 10;
 
-    /// Makes the table by rule, without measurement.
+    /// Makes a plan by a rule, without measurements.
     ///
-    /// * We clear memory that is read next with a string instruction if there is one, else with block zeroing (`dc
-    ///   zva`), else with stores. From the size of the last-level cache on nothing stays hot, so there we clear it like
-    ///   memory that isn't read soon.
-    /// * We clear memory that isn't read soon, from 16 KB on, with the first available instruction in the rule's order
-    ///   that bypasses the caches; the widest is the first. We clear shorter runs like memory that is read next.
+    /// * We clear memory that is read next with a string instruction, if available, else with block zeroing (`dc zva`),
+    ///   else with stores. An extent as long as the last-level cache doesn't stay in it, so we clear such an extent
+    ///   like memory that isn't read soon.
+    /// * We clear memory that isn't read soon with an instruction that bypasses the caches, preferably a wide one. If
+    ///   there's no such instruction, or the run is shorter than 16 KB, we clear it like memory that is read next.
     pub fn defaults(&self) -> Plan {
         let first = |preferred: &[Strategy]| {
             preferred
@@ -245,13 +248,17 @@ impl Chooser {
         plan
     }
 
-    /// Makes the table from measurements, starting from the table `before`.
+    /// Makes a plan from measurements, starting from the plan `before`.
     ///
-    /// In a class with samples, we choose among the strategies that tie with the fastest ([`Chooser::MARGIN`]): the
-    /// strategy of `before` if it's one of them, else the first in the order of [`Chooser::defaults`]. A class without
-    /// samples follows the nearest shorter class with samples, if both had the same strategy in `before`; otherwise it
-    /// stays as it was. We ignore samples of unavailable strategies, samples of 0 ticks or bytes, and hot samples of
-    /// strategies that leave nothing in the caches.
+    /// A plan has one *class* of lengths per power of two. In a class with samples, we choose among the strategies that
+    /// tie with the fastest ([`Chooser::MARGIN`]). The strategy of `before` stays if it's one of them. Otherwise we
+    /// take the first of them in the order of [`Chooser::defaults`].
+    ///
+    /// A class without samples follows the nearest shorter class with samples, if `before` has the same strategy in
+    /// both. Otherwise it keeps its strategy, or gets [`Strategy::Stores`] if that strategy isn't available.
+    ///
+    /// We ignore samples of unavailable strategies, and samples of 0 ticks or bytes. We also ignore
+    /// [`Temperature::Hot`] samples of strategies that leave nothing in the caches ([`Strategy::keeps_hot`]).
     ///
     /// The order of the samples doesn't matter.
     pub fn calibrated(&self, before: &Plan, samples: &[Sample]) -> Plan {

@@ -1,14 +1,14 @@
-//! A pool of frames that are known to be zero, ready before they're needed.
+//! Keeps frames that were zeroed before they're needed.
 //!
-//! An idle thread fills a [`Pool`] with [`Pool::fill`], and faults empty it with [`Pool::take`]. A take costs one load
-//! when the pool is empty, and otherwise a scan of the slots up to the first frame. Clearing in the background isn't
-//! free: it takes memory bandwidth from running programs, and a frame that was cleared long ago is cold when it's read.
-//! The [`Budget`] limits the bandwidth. If a program reads the whole frame at once, [`Clearer::frame`] serves it
+//! An idle thread fills a [`Pool`] with [`Pool::fill`], and page faults empty it with [`Pool::take`]. A take costs one
+//! load if the pool is empty, and otherwise a scan of the slots up to the first frame. Clearing in the background isn't
+//! free. It takes memory bandwidth from running programs, which a [`Budget`] limits. And a frame that was cleared long
+//! ago is no longer cached when it's read: for a program that reads the whole frame at once, [`Clearer::frame`] is
 //! better.
 //!
-//! Nothing here allocates or locks. The slots are words that the embedder provides. Each is empty or holds one frame,
-//! which a compare-and-exchange moves in and out. A CPU that stops in the middle of any operation blocks no other CPU;
-//! at worst it keeps the one frame that it was moving.
+//! Nothing here allocates or locks. The slots are words that the kernel provides. Each is empty or holds one frame,
+//! which a compare-and-exchange moves in or out. If a CPU stops in the middle of an operation, no other CPU is blocked.
+//! At worst, the one frame that it was moving isn't available.
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use quell::Word;
 
-/// A [`Clearable`] that fits into one word of a [`Pool`].
+/// Converts a [`Clearable`] into a number that fits into one word of a [`Pool`].
 ///
 /// # Examples
 ///
@@ -51,17 +51,16 @@ pub trait Pooled: Clearable + Sized {
     /// Restores the value from `raw`.
     ///
     /// # Safety
-    /// [`Pooled::into_raw`] returned `raw`, and the value wasn't restored since.
+    /// [`Pooled::into_raw`] has returned `raw`, and no other call has restored the value since.
     unsafe fn from_raw(raw: u64) -> Self;
 }
 
-/// A budget of memory bandwidth: bytes per tick, with bursts up to a limit.
+/// Limits memory bandwidth to a number of bytes per tick, with bursts up to a limit.
 ///
-/// It's a token bucket in one word. Count the budget's whole history in bytes: the word is the position up to which it
-/// is spent. The bucket is full when that position is at least `burst` bytes in the past. The caller supplies the time,
-/// in ticks that it chooses. Microseconds are a good choice, for example: the rate is then in megabytes per second. If
-/// the clocks of CPUs disagree, the budget is wrong by as much, and nothing worse happens. Arithmetic wraps, so a
-/// bucket that is used at least once in 2^63 bytes' worth of ticks never stalls.
+/// It's a token bucket in one word, which all CPUs may use at once. The caller passes the time, in ticks of its choice.
+/// For example, with ticks of a microsecond the rate is in megabytes per second. If the clocks of CPUs disagree, the
+/// budget is wrong by as much, and nothing worse happens. Numbers wrap around, which is harmless if the budget is used
+/// at least once in the time in which it grows by 2^63 bytes.
 ///
 /// # Examples
 ///
@@ -82,8 +81,9 @@ pub struct Budget<W> {
 }
 
 impl<W: Word> Budget<W> {
-    /// Makes a budget of `bytes_per_tick`, full at time `now` with `burst` bytes. A budget with a burst of 0 grants
-    /// nothing.
+    /// Makes a budget of `bytes_per_tick`, which holds at most `burst` bytes.
+    ///
+    /// It's full at time `now`. With a `burst` of 0 it grants nothing.
     pub fn new(bytes_per_tick: u64, burst: u64, now: u64) -> Self {
         let burst = burst.min(i64::MAX as u64);
         let earned = now.wrapping_mul(bytes_per_tick);
@@ -96,7 +96,7 @@ impl<W: Word> Budget<W> {
 
     /// Takes `bytes` from the budget if it has enough. Returns whether it did.
     ///
-    /// A request larger than the burst is granted when the budget is full; later requests then wait longer.
+    /// A request for more than the burst succeeds when the budget is full. Later requests then fail for longer.
     pub fn try_spend(&self, bytes: u64, now: u64) -> bool {
         if bytes == 0 {
             return true;
@@ -125,18 +125,18 @@ impl<W: Word> Budget<W> {
     }
 }
 
-/// The result of [`Pool::fill`].
+/// Returned by [`Pool::fill`]: its number of frames, and the reason why it stopped.
 ///
 /// See the example of [`Pool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillResult {
-    /// Frames cleared and put into the pool.
+    /// The number of frames that were zeroed and put into the pool.
     pub frames: u64,
-    /// The reason for stopping.
+    /// The reason why it stopped.
     pub stopped: StopReason,
 }
 
-/// The reason why [`Pool::fill`] stopped.
+/// Gives the reason why [`Pool::fill`] stopped.
 ///
 /// See the example of [`Pool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,13 +145,13 @@ pub enum StopReason {
     Full,
     /// The budget of bandwidth is spent for now.
     Budget,
-    /// The source has no more frames to give.
+    /// The source has no more frames.
     Source,
 }
 
-/// A pool of frames known to be zero, all of one length.
+/// Holds frames that contain only zeros, all of one length.
 ///
-/// All operations may be called from any CPU at any time, from interrupt handlers too.
+/// You may call all methods on any CPU at any time, also in interrupt handlers. They never wait for another CPU.
 ///
 /// # Examples
 ///
@@ -200,8 +200,8 @@ const EMPTY: u64 = 0;
 impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// Makes an empty pool of frames of `frame_bytes` each, one per slot.
     ///
-    /// The pool owns `slots` and empties them without freeing their content. Never share them with another pool. A few
-    /// dozen slots are enough: the rate at which the pool is filled matters more.
+    /// The pool borrows `slots` for itself, and sets them to empty without freeing any frames in them. A few dozen
+    /// slots are enough, because the rate at which the pool is filled matters more.
     pub fn new(slots: &'a mut [W], frame_bytes: u64) -> Self {
         for slot in &*slots {
             slot.store(EMPTY, Relaxed);
@@ -214,13 +214,14 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
     }
 
-    /// Returns the number of frames in the pool, including frames that are being cleared for it. The number may change
-    /// at any time.
+    /// Returns the number of frames in the pool, including frames that are being zeroed for it.
+    ///
+    /// The number may change at any time.
     pub fn len(&self) -> u64 {
         self.reserved.load(Relaxed)
     }
 
-    /// Returns whether the pool is empty, which may change at any time.
+    /// Returns whether the pool is empty. That may change at any time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -247,7 +248,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         Ok(())
     }
 
-    /// Takes a zeroed frame out, or returns `None` if there is none. It may miss a frame that is put in meanwhile.
+    /// Takes a zeroed frame out of the pool.
+    ///
+    /// Returns `None` if there is none. It may miss a frame that is put in meanwhile.
     pub fn take(&self) -> Option<Zeroed<F>> {
         if self.is_empty() {
             return None;
@@ -267,16 +270,17 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         None
     }
 
-    /// Zeroes frames from `source` and puts them into the pool, for a background task.
+    /// Zeroes frames from `source` and puts them into the pool.
     ///
-    /// It stops when the pool is full, the budget at time `now` is spent, or the source is empty.
+    /// Call it in a background task. It stops when the pool is full, the budget at time `now` is spent, or `source`
+    /// returns `None`.
     ///
-    /// We call `source` only if there is a slot and a budget for a frame, so no frame is lost. `clearer` clears the
-    /// frames around the caches, and `preempt` is called between pieces and between frames.
+    /// We call `source` only after we have reserved a slot and a budget for its frame, so no frame is lost. `clearer`
+    /// zeroes the frames around the caches. We call `preempt` between pieces and between frames.
     ///
     /// # Panics
     ///
-    /// In debug builds, if a frame of `source` doesn't have the pool's length, and as [`Pool::put`].
+    /// In debug builds, if a frame from `source` doesn't have the pool's length. Also as [`Pool::put`].
     pub fn fill<M: Clear>(
         &self,
         clearer: &Clearer<'_, M>,

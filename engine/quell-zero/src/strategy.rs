@@ -1,8 +1,8 @@
-//! Strategies: the instructions for zeroing, and the set that may be used.
+//! Names the instructions for zeroing, and holds the set that may be used.
 
 use core::fmt;
 
-/// A kind of instruction that zeroes memory.
+/// Names a kind of instruction that zeroes memory.
 ///
 /// # Examples
 ///
@@ -19,25 +19,25 @@ pub enum Strategy {
     /// Ordinary stores of general registers, through the caches. Cleared memory is hot afterwards.
     #[default]
     Stores,
-    /// `rep stosb`, through the caches: the processor knows the whole length.
+    /// `rep stosb`, through the caches. The processor knows the whole length.
     ///
-    /// AMD Zen stops allocating lines at about the size of the last-level cache.
+    /// From about the size of the last-level cache on, AMD Zen no longer allocates cache lines for it.
     RepStos,
     /// `rep stosq`, like [`Strategy::RepStos`], for processors without fast byte strings.
     RepStosq,
-    /// AMD `clzero`: whole lines, around the caches.
+    /// AMD `clzero`: whole cache lines, around the caches.
     Clzero,
-    /// Non-temporal stores of 64 bits from a general register (`movnti`): around the caches without touching vector
-    /// state.
+    /// Non-temporal stores of 64 bits from a general register (`movnti`), around the caches. They don't touch vector
+    /// registers.
     NonTemporal64,
-    /// Non-temporal stores of 128 bits: `movntdq` on x86 (needs vector state), `stnp` of two general registers on Arm
-    /// (doesn't).
+    /// Non-temporal stores of 128 bits: `movntdq` on x86, which uses vector registers, or `stnp` of two general
+    /// registers on Arm.
     NonTemporal128,
     /// Non-temporal stores of 256 bits.
     NonTemporal256,
     /// Non-temporal stores of 512 bits.
     NonTemporal512,
-    /// Arm `dc zva`: whole blocks, allocated by the caches' own rules.
+    /// Arm `dc zva`: whole blocks. The processor decides whether they're allocated in the caches.
     DcZva,
 }
 
@@ -70,7 +70,7 @@ impl Strategy {
         }
     }
 
-    /// Returns whether a short run cleared this way is in the caches afterwards.
+    /// Returns whether a short run of memory cleared this way is in the caches afterwards.
     pub const fn keeps_hot(self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Whether cleared memory is read next.
+/// Selects whether memory is cleared through the caches or around them.
 ///
 /// # Examples
 ///
@@ -107,13 +107,13 @@ impl fmt::Display for Strategy {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Temperature {
-    /// The caller reads it next: clear it through the caches.
+    /// A program reads the memory next: clear it through the caches.
     Hot,
-    /// No program reads it soon: clear it around the caches, which then keep their content.
+    /// No program reads the memory soon: clear it around the caches, which then keep their content.
     Bypassing,
 }
 
-/// The set of strategies that may be used.
+/// Holds the set of strategies that may be used.
 ///
 /// `quell_arch::zero::available` returns the strategies that a processor has; a kernel may allow itself fewer
 /// ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.

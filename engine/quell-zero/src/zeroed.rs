@@ -1,28 +1,28 @@
-//! A type for memory that is known to be zero.
+//! Proves, by a type, that memory contains only zeros.
 //!
-//! [`Zeroed`] is a frame (or an owner of one) that was cleared and hasn't been written since.
-//! [`Clearer::frame`](crate::Clearer::frame) or [`Pool::take`](crate::Pool::take) returns it, and the handler that maps
-//! the frame consumes it. It gives no mutable access. A fault handler that takes `Zeroed<F>` can't map a dirty frame
-//! (C8).
+//! A [`Zeroed`] is a frame that was cleared and hasn't been written since. [`Clearer::frame`](crate::Clearer::frame) or
+//! [`Pool::take`](crate::Pool::take) returns it, and the page-fault handler that maps the frame consumes it. It gives
+//! no mutable access. A handler that takes a `Zeroed<F>` can't map a dirty frame.
 
 use quell::Extent;
 
-/// An owner of physical memory that can be cleared.
+/// Owns physical memory that can be zeroed. The kernel implements it for its own type.
 ///
 /// See the example of [`Pooled`](crate::Pooled).
 ///
 /// # Safety
-/// While a value exists, only its holder accesses the memory of its extent. The extent stays the same, and is memory of
-/// the machine that clears it.
+/// While a value exists, only its holder accesses the memory of its extent. [`Clearable::extent`] always returns the
+/// same extent, which is memory of the machine that clears it.
 pub unsafe trait Clearable {
-    /// Returns the memory.
+    /// Returns the memory that the value owns.
     fn extent(&self) -> Extent;
 }
 
-/// Memory that contains only zeros, owned by an `F`.
+/// Proves that the memory owned by an `F` contains only zeros.
 ///
-/// The promise covers the time before this value was made. While the value exists, the owner of the translations must
-/// ensure that no CPU writes the memory, as for any free frame.
+/// Only [`Clearer::frame`](crate::Clearer::frame) and [`Pool::take`](crate::Pool::take) make one. The memory was zeroed
+/// before that. While the value exists, the kernel must ensure that no CPU has a translation through which it could
+/// write to the memory, as for any free frame.
 ///
 /// # Examples
 ///
